@@ -1,0 +1,183 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that travels as Go duration text ("1h30m"), the
+// form the public job definition uses.
+type Duration time.Duration
+
+// MarshalText writes the Go duration text.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads Go duration text; empty means zero.
+func (d *Duration) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*d = 0
+		return nil
+	}
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("duration %q: use a form like 30s or 1h30m", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// JobDefinition is what a runner needs to know to run one job, in the form it
+// has on the wire (docs/protocol.md). The fields from SecretEnv on are ours: a
+// stock server does not send them and a stock runner ignores them.
+type JobDefinition struct {
+	OS           string            `json:"os"`
+	Architecture string            `json:"architecture"`
+	Image        *Image            `json:"image"` // never null on the wire: a stock runner crashes on null
+	Shell        string            `json:"shell"`
+	Timeout      Duration          `json:"timeout,omitempty"` // of the whole job; 0 = none
+	Env          map[string]string `json:"env"`
+	Steps        []Step            `json:"steps"` // index 0 is the set-up step, reported by the agent
+
+	SecretEnv  []string    `json:"secretEnv,omitempty"` // names of Env entries whose values are masked in the log
+	Deployment *Deployment `json:"deployment,omitempty"`
+}
+
+// Image is the container image of a job and how to get it.
+type Image struct {
+	Reference   string            `json:"reference"`
+	Credentials *ImageCredentials `json:"credentials,omitempty"`
+}
+
+// ImageCredentials log in to the registry of an image.
+type ImageCredentials struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// Step is one step of a job. Run is shell text; for the steps that our server
+// writes it is one of the constants Run…, which our runner executes without a
+// shell. Their parameters are the structured fields of [Deployment], never text.
+type Step struct {
+	Name       string   `json:"name"`
+	Run        string   `json:"run"`
+	WorkingDir string   `json:"workingDir,omitempty"`
+	Timeout    Duration `json:"timeout,omitempty"` // 0 = only the job's own
+}
+
+// The commands of the steps our server writes. A pre-run command is RunPreRun;
+// which of them it is follows from its position among the RunPreRun steps.
+const (
+	RunSetup        = "" // step 0, done by the agent
+	RunSourceGit    = "workflow-runner source git"
+	RunDependencies = "workflow-runner dependencies"
+	RunPreRun       = "workflow-runner pre-run"
+	RunPulumi       = "workflow-runner pulumi" // followed by a space and the operation
+	RunRemoveStack  = "workflow-runner remove-stack"
+)
+
+// PulumiStepName is the name of the step that runs pulumi. The stock CLI waits
+// for a log header of exactly this text before it follows the update.
+func PulumiStepName(op Operation) string { return "pulumi " + string(op) }
+
+// Deployment is the structured part of a deployment's job.
+type Deployment struct {
+	ID           string    `json:"id"`
+	Version      int64     `json:"version"` // 1-based number of the deployment on its stack
+	Organization string    `json:"organization"`
+	Project      string    `json:"project"`
+	Stack        string    `json:"stack"`
+	Operation    Operation `json:"operation"`
+	BackendURL   string    `json:"backendURL"` // what jobs use as PULUMI_BACKEND_URL
+
+	Source         *Source           `json:"source,omitempty"` // nil: the program is already in the image
+	PreRunCommands []string          `json:"preRunCommands,omitempty"`
+	Options        DeploymentOptions `json:"options"`
+	RootPath       string            `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
+}
+
+// StackName returns the fully qualified name, organization/project/stack.
+func (d *Deployment) StackName() string {
+	return d.Organization + "/" + d.Project + "/" + d.Stack
+}
+
+// DeploymentOptions are the options of a deployment that the runner acts on.
+type DeploymentOptions struct {
+	SkipInstallDependencies  bool   `json:"skipInstallDependencies,omitempty"`
+	Shell                    string `json:"shell,omitempty"` // for pre-run commands; "" means the job's shell
+	DeleteAfterDestroy       bool   `json:"deleteAfterDestroy,omitempty"`
+	RemediateIfDriftDetected bool   `json:"remediateIfDriftDetected,omitempty"`
+}
+
+// Source says where the program comes from. Exactly one member is set.
+type Source struct {
+	Git *GitSource `json:"git,omitempty"`
+}
+
+// GitSource is a program in a git repository. Branch or Commit is set, or
+// neither for the default branch; Branch may be short or a full ref.
+type GitSource struct {
+	RepoURL string   `json:"repoUrl"`
+	Branch  string   `json:"branch,omitempty"`
+	Commit  string   `json:"commit,omitempty"`
+	RepoDir string   `json:"repoDir,omitempty"` // of the program, inside the repository
+	Auth    *GitAuth `json:"auth,omitempty"`
+}
+
+// GitAuth holds credentials in the clear; they exist on the wire only inside a
+// job definition. If several are present the runner prefers the SSH key, then
+// the access token, then user name and password.
+type GitAuth struct {
+	AccessToken   string `json:"accessToken,omitempty"`
+	SSHPrivateKey string `json:"sshPrivateKey,omitempty"`
+	SSHPassphrase string `json:"sshPassphrase,omitempty"`
+	UserName      string `json:"userName,omitempty"`
+	Password      string `json:"password,omitempty"`
+}
+
+// Secrets returns every value of the definition that must never show in a log.
+func (j *JobDefinition) Secrets() []string {
+	var out []string
+	add := func(values ...string) {
+		for _, v := range values {
+			if v != "" {
+				out = append(out, v)
+			}
+		}
+	}
+	for _, name := range j.SecretEnv {
+		add(j.Env[name])
+	}
+	if j.Image != nil && j.Image.Credentials != nil {
+		add(j.Image.Credentials.Password)
+	}
+	if d := j.Deployment; d != nil && d.Source != nil && d.Source.Git != nil && d.Source.Git.Auth != nil {
+		a := d.Source.Git.Auth
+		add(a.AccessToken, a.SSHPrivateKey, a.SSHPassphrase, a.Password)
+	}
+	return out
+}
+
+// Validate returns an error that a person can act on if the definition cannot
+// be run. Unknown members of the wire form are ignored by design.
+func (j *JobDefinition) Validate() error {
+	if len(j.Steps) < 2 {
+		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))
+	}
+	if j.OS != "" && j.OS != "linux" && j.OS != "darwin" {
+		return fmt.Errorf("the job definition asks for operating system %q, which no agent offers", j.OS)
+	}
+	return nil
+}
+
+// ParseJobDefinition decodes and validates the wire form.
+func ParseJobDefinition(data []byte) (*JobDefinition, error) {
+	var j JobDefinition
+	if err := json.Unmarshal(data, &j); err != nil {
+		return nil, fmt.Errorf("reading the job definition: %w", err)
+	}
+	if err := j.Validate(); err != nil {
+		return nil, err
+	}
+	return &j, nil
+}
