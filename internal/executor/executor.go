@@ -17,7 +17,7 @@ import (
 //
 // Calls for one job come in this order:
 //
-//	Prepare → Start → (Output, Wait, Stop in any order and number) → CopyOut → Remove
+//	Prepare → Start → (Output, Wait, Stop in any order and number) → CopySpool → Remove
 //
 // An executor is used by several goroutines at once, for different jobs and for
 // the same job (Wait beside Stop and Output). A [Handle] is plain data: it may be
@@ -32,8 +32,8 @@ import (
 // starts nothing. Wait blocks until the runner has ended and says how, also when
 // it ended before the call, any number of times until Remove. Output follows the
 // runner's standard output and error from their beginning to their end; the
-// caller closes it. CopyOut copies the job's directory to dst; it may be called
-// while the job runs (for diagnosis) and after it ended. Remove deletes every
+// caller closes it. CopySpool copies the log spool of the job's directory to
+// dst, for an agent that goes on with a dead runner's streams. Remove deletes every
 // object of the job, running or not, and succeeds if they are already gone.
 type Executor interface {
 	// Name is the deploy_target value: docker, process, …
@@ -48,13 +48,33 @@ type Executor interface {
 	// Stop asks the runner to end. It returns once the request was delivered, not
 	// when the job ended; a job that has ended already is no error.
 	Stop(ctx context.Context, h Handle, how Stop) error
-	CopyOut(ctx context.Context, h Handle, dst string) error
+	CopySpool(ctx context.Context, h Handle, dst string) error
 	Remove(ctx context.Context, h Handle) error
 	// List returns the handles of all jobs of this agent (by Spec.Owner) that
 	// still have objects here, whatever their state.
 	List(ctx context.Context, owner string) ([]Handle, error)
 	// Close releases connections; jobs are not touched.
 	Close() error
+}
+
+// The runner is started as `workflow-runner run --job-dir DIR`. DIR is the job's
+// own directory, made by the executor, writable for the job only; the runner
+// keeps its log spool in DirSpool, its checkout in DirWork and, last of all,
+// writes FileResult (a [Result]) atomically.
+const (
+	DirSpool   = "spool"
+	DirWork    = "work"
+	FileResult = "result.json"
+)
+
+// Result is what a runner leaves in its job directory when it ends by itself,
+// so that an agent that was not there learns how it ended. It holds no secret.
+type Result struct {
+	ExitCode   int             `json:"exitCode"`
+	Status     workflow.Status `json:"status"`
+	Reason     workflow.Reason `json:"reason,omitempty"`
+	Reported   bool            `json:"reported"` // the server has acknowledged log and result
+	FinishedAt time.Time       `json:"finishedAt"`
 }
 
 // Stop is how a job is asked to end.
