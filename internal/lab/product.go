@@ -1,0 +1,241 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Server is a running workflow-server.
+type Server struct {
+	URL          string // what clients and jobs use
+	Token        string // of the admin
+	Organization string
+	DataDir      string
+	LogFile      string
+	Process      *Process
+}
+
+// ServerOptions say how to start a [Server]. Only Binary and Dir are needed.
+type ServerOptions struct {
+	Binary   string // path of workflow-server
+	Dir      string // for its data directory and its log
+	Host     string // address to listen on; "" = 127.0.0.1
+	Port     int    // 0 = a free one
+	Database string // "" = the default, SQLite in the data directory
+	Env      []string
+	Args     []string
+}
+
+// serverReady bounds how long a server may take to answer /readyz.
+const serverReady = 60 * time.Second
+
+// StartServer starts a workflow-server and waits until it is ready. It ends
+// with Process.Stop, or with ctx.
+func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
+	host := o.Host
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	port := o.Port
+	if port == 0 {
+		var err error
+		if port, err = FreePort(host); err != nil {
+			return nil, err
+		}
+	}
+	addr := net.JoinHostPort(host, fmt.Sprint(port))
+	s := &Server{
+		URL:     "http://" + addr,
+		DataDir: filepath.Join(o.Dir, "server"),
+		LogFile: filepath.Join(o.Dir, "server.log"),
+	}
+	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL}
+	if o.Database != "" {
+		args = append(args, "--database", o.Database)
+	}
+	p, err := StartProcess(ctx, o.Binary, append(args, o.Args...), o.Env, s.LogFile)
+	if err != nil {
+		return nil, fmt.Errorf("starting the server: %w", err)
+	}
+	s.Process = p
+	if err := s.waitReady(ctx); err != nil {
+		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		return nil, err
+	}
+	token, err := os.ReadFile(filepath.Join(s.DataDir, "admin-token"))
+	if err != nil {
+		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		return nil, fmt.Errorf("reading the admin token that the server wrote: %w", err)
+	}
+	s.Token = strings.TrimSpace(string(token))
+	var user struct {
+		Organizations []struct {
+			GitHubLogin string `json:"githubLogin"`
+		} `json:"organizations"`
+	}
+	if err := s.Call(ctx, http.MethodGet, "/api/user", nil, &user); err != nil || len(user.Organizations) == 0 {
+		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		return nil, fmt.Errorf("asking the server for its organization: %w", errors.Join(err, errors.New("no organization")))
+	}
+	s.Organization = user.Organizations[0].GitHubLogin
+	return s, nil
+}
+
+func (s *Server) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, serverReady)
+	defer cancel()
+	client := &http.Client{Timeout: 5 * time.Second}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/readyz", nil)
+		if err != nil {
+			return fmt.Errorf("waiting for the server: %w", err)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-s.Process.Done():
+			return fmt.Errorf("the server ended before it was ready (%w); the end of its log:\n%s", s.Process.Err(), Tail(s.LogFile, 20))
+		case <-ctx.Done():
+			return fmt.Errorf("the server was not ready within %s; the end of its log:\n%s", serverReady, Tail(s.LogFile, 20))
+		}
+	}
+}
+
+// Call makes one API call as the admin. A non-nil in travels as JSON, a non-nil
+// out receives the answer; any status but a 2xx is an error.
+func (s *Server) Call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("Authorization", "token "+s.Token)
+	req.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(data)))
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Pool makes an agent pool and returns its id and its token.
+func (s *Server) Pool(ctx context.Context, name string) (id, token string, err error) {
+	var out struct {
+		ID         string `json:"id"`
+		TokenValue string `json:"tokenValue"`
+	}
+	in := map[string]string{"name": name, "description": ""}
+	if err := s.Call(ctx, http.MethodPost, "/api/orgs/"+s.Organization+"/agent-pools", in, &out); err != nil {
+		return "", "", fmt.Errorf("making an agent pool: %w", err)
+	}
+	return out.ID, out.TokenValue, nil
+}
+
+// AgentOptions say how to start an agent.
+type AgentOptions struct {
+	Binary     string // path of customer-managed-workflow-agent
+	Dir        string // for its state directory, its configuration and its log
+	ServiceURL string
+	Token      string
+	Target     string            // docker or process
+	Settings   map[string]string // more PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
+	Env        []string          // whole environment of the agent; the settings are added
+}
+
+// Agent is a running agent.
+type Agent struct {
+	LogFile string
+	Process *Process
+}
+
+// StartAgent starts an agent that is configured by its environment. It returns
+// when the process runs; the server's pool tells when it is online.
+func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
+	state := filepath.Join(o.Dir, "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, fmt.Errorf("starting the agent: %w", err)
+	}
+	settings := map[string]string{
+		"token":            o.Token,
+		"service_url":      o.ServiceURL,
+		"deploy_target":    o.Target,
+		"state_directory":  state,
+		"http_server_port": "0",
+		"polling_interval": "2s",
+	}
+	for key, value := range o.Settings {
+		settings[key] = value
+	}
+	env := append([]string{}, o.Env...)
+	for key, value := range settings {
+		env = append(env, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
+	}
+	a := &Agent{LogFile: filepath.Join(o.Dir, "agent.log")}
+	p, err := StartProcess(ctx, o.Binary, []string{"run"}, env, a.LogFile)
+	if err != nil {
+		return nil, fmt.Errorf("starting the agent: %w", err)
+	}
+	a.Process = p
+	return a, nil
+}
+
+// FreePort returns a TCP port of host that was free a moment ago.
+func FreePort(host string) (int, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, fmt.Errorf("finding a free port on %s: %w", host, err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Tail returns the last n lines of a file, or a line that says why not.
+func Tail(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
