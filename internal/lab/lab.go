@@ -1,0 +1,62 @@
+// Package lab finds or builds the real peers that the product is tried and
+// tested against: the stock Pulumi CLI with a provider of our own, a git server,
+// a private Docker Engine with an executor image, and PostgreSQL. It is used by
+// the quickstart, the end-to-end tests and the benchmarks, never by the product.
+//
+// What takes long to make is kept in a cache directory outside the repository
+// and is keyed by everything that it was made from, so it is made once and
+// deleting the cache is always safe.
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// cacheVariable names the environment variable that moves the cache.
+const cacheVariable = "WORKFLOW_LAB_CACHE"
+
+// CacheDir returns the directory of the cache and makes it if it is missing:
+// WORKFLOW_LAB_CACHE, or workflowagent/lab in the user's cache directory.
+func CacheDir() (string, error) {
+	dir := os.Getenv(cacheVariable)
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("finding a place for the lab's cache (set %s to name one): %w", cacheVariable, err)
+		}
+		dir = filepath.Join(user, "workflowagent", "lab")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("finding the lab's cache: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making the lab's cache: %w", err)
+	}
+	return dir, nil
+}
+
+// Root returns the root directory of the repository's checkout, found from the
+// current directory upwards.
+func Root() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		switch {
+		case err == nil && bytes.HasPrefix(mod, []byte("module workflowagent\n")):
+			return dir, nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("finding the repository: %w", err)
+		case dir == filepath.Dir(dir):
+			return "", fmt.Errorf("finding the repository: neither %s nor a directory above it holds the module workflowagent; run this inside a checkout", start)
+		}
+	}
+}

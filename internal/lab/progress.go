@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// progressInterval is how often a long build says that it is still going.
+	progressInterval = 10 * time.Second
+	// tailLines is how much of a child's output an error shows.
+	tailLines = 15
+)
+
+// buildWatch receives the output of "go build -v" and says now and then how far
+// it is.
+type buildWatch struct {
+	done chan struct{}
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	partial  []byte
+	packages int
+	fetched  int
+	last     []string
+}
+
+// newBuildWatch begins to report on out, which may be nil, until stop is called.
+func newBuildWatch(out io.Writer, what string) *buildWatch {
+	w := &buildWatch{done: make(chan struct{})}
+	if out == nil {
+		return w
+	}
+	begin := time.Now()
+	fmt.Fprintf(out, "%s …\n", what)
+	w.wg.Go(func() {
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-w.done:
+				return
+			case <-ticker.C:
+				fmt.Fprintf(out, "%s … %s%s\n", what, time.Since(begin).Round(time.Second), w.count())
+			}
+		}
+	})
+	return w
+}
+
+// Write takes output of the build.
+func (w *buildWatch) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partial = append(w.partial, p...)
+	for {
+		i := bytes.IndexByte(w.partial, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		line := string(w.partial[:i])
+		w.partial = w.partial[i+1:]
+		switch {
+		case strings.HasPrefix(line, "go: downloading "):
+			w.fetched++
+		case !strings.ContainsAny(line, " \t"):
+			w.packages++
+		}
+		w.last = append(w.last, line)
+		if len(w.last) > tailLines {
+			w.last = w.last[1:]
+		}
+	}
+}
+
+func (w *buildWatch) count() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.packages > 0:
+		return fmt.Sprintf(", %d packages compiled", w.packages)
+	case w.fetched > 0:
+		return fmt.Sprintf(", %d modules fetched", w.fetched)
+	}
+	return ""
+}
+
+// tail returns the last lines of the output.
+func (w *buildWatch) tail() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(append(w.last, string(w.partial)), "\n")
+}
+
+// stop ends the reports.
+func (w *buildWatch) stop() {
+	close(w.done)
+	w.wg.Wait()
+}
