@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// ErrBlobGap says that an append would have left a hole. The append was
+// refused and the size that was returned with it is where to go on.
+var ErrBlobGap = errors.New("the offset is beyond the end of the blob")
+
+// Blobs keeps byte strings too large or too many for rows: logs that grow and
+// checkpoints that are replaced. Keys are paths such as "logs/JOB/3" of
+// segments of letters, digits, '-', '_' and '.'. Methods may be called
+// concurrently, also for one key.
+type Blobs interface {
+	// Put stores all of r under key at once, replacing what was there: a
+	// reader sees the old or the new bytes, and when Put returns nil the new
+	// ones are durable.
+	Put(ctx context.Context, key string, r io.Reader) error
+	// Get opens a blob for reading, or returns [ErrNotFound].
+	Get(ctx context.Context, key string) (io.ReadCloser, error)
+	// ReadAt reads at most max bytes from offset on; fewer only at the end.
+	// A missing blob reads as empty.
+	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
+	// Append writes p at offset of a growing blob, which is created if need
+	// be, and returns the blob's size. Bytes that are there already are left
+	// as they are; an offset beyond the end is refused with [ErrBlobGap].
+	// What was appended is durable after Sync.
+	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
+	// Size returns the size of a blob, 0 when there is none.
+	Size(ctx context.Context, key string) (int64, error)
+	// Sync makes all earlier appends to key durable and returns the size up
+	// to which the blob now is.
+	Sync(ctx context.Context, key string) (durable int64, err error)
+	// Delete removes the blob named prefix and all blobs below prefix + "/".
+	// Removing what is not there is no error.
+	Delete(ctx context.Context, prefix string) error
+}
+
+var blobSegment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
+
+// checkBlobKey refuses keys that could leave the directory of the blobs.
+func checkBlobKey(key string) error {
+	for seg := range strings.SplitSeq(key, "/") {
+		if !blobSegment.MatchString(seg) {
+			return fmt.Errorf("the blob key %q is not made of plain path segments", key)
+		}
+	}
+	return nil
+}

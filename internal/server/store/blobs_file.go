@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/google/renameio/v2"
+)
+
+// fileBlobs keeps each blob in a file of its own below a directory.
+type fileBlobs struct {
+	dir  string
+	seed maphash.Seed
+	// locks order appends to one key; keys share locks by hash.
+	locks [64]sync.Mutex
+}
+
+func newFileBlobs(dir string) (*fileBlobs, error) {
+	if dir == "" {
+		return nil, errors.New("a SQLite database needs a directory for its blobs")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory for blobs: %w", err)
+	}
+	return &fileBlobs{dir: dir, seed: maphash.MakeSeed()}, nil
+}
+
+func (b *fileBlobs) path(key string) (string, error) {
+	if err := checkBlobKey(key); err != nil {
+		return "", err
+	}
+	return filepath.Join(b.dir, filepath.FromSlash(key)), nil
+}
+
+func (b *fileBlobs) lock(key string) *sync.Mutex {
+	return &b.locks[maphash.String(b.seed, key)%uint64(len(b.locks))]
+}
+
+func (b *fileBlobs) Put(_ context.Context, key string, r io.Reader) error {
+	path, err := b.path(key)
+	if err != nil {
+		return err
+	}
+	mu := b.lock(key)
+	mu.Lock()
+	defer mu.Unlock()
+	if err := b.makeParent(path); err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("creating blob %s: %w", key, err)
+	}
+	defer f.Cleanup() //nolint:errcheck // after the rename it does nothing
+	if _, err := io.Copy(f, r); err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func (b *fileBlobs) Get(_ context.Context, key string) (io.ReadCloser, error) {
+	path, err := b.path(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("blob %s: %w", key, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening blob %s: %w", key, err)
+	}
+	return f, nil
+}
+
+func (b *fileBlobs) ReadAt(_ context.Context, key string, offset int64, limit int) ([]byte, error) {
+	path, err := b.path(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening blob %s: %w", key, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	n := min(int64(limit), st.Size()-offset)
+	if n <= 0 || offset < 0 {
+		return nil, nil
+	}
+	p := make([]byte, n)
+	got, err := f.ReadAt(p, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	return p[:got], nil
+}
+
+func (b *fileBlobs) Append(_ context.Context, key string, offset int64, p []byte) (int64, error) {
+	path, err := b.path(key)
+	if err != nil {
+		return 0, err
+	}
+	mu := b.lock(key)
+	mu.Lock()
+	defer mu.Unlock()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := b.makeParent(path); err != nil {
+			return 0, err
+		}
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("opening blob %s: %w", key, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	size := st.Size()
+	if offset < 0 || offset > size {
+		return size, ErrBlobGap
+	}
+	have := size - offset
+	if int64(len(p)) <= have {
+		return size, nil
+	}
+	n, err := f.WriteAt(p[have:], size)
+	if err != nil {
+		return size + int64(n), fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return size + int64(n), nil
+}
+
+func (b *fileBlobs) Size(_ context.Context, key string) (int64, error) {
+	path, err := b.path(key)
+	if err != nil {
+		return 0, err
+	}
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	return st.Size(), nil
+}
+
+func (b *fileBlobs) Sync(_ context.Context, key string) (int64, error) {
+	path, err := b.path(key)
+	if err != nil {
+		return 0, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("opening blob %s: %w", key, err)
+	}
+	defer f.Close()
+	// The size is taken first: what is appended meanwhile may not be covered.
+	st, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("writing blob %s to disk: %w", key, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+func (b *fileBlobs) Delete(_ context.Context, prefix string) error {
+	path, err := b.path(prefix)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("removing blobs of %s: %w", prefix, err)
+	}
+	return nil
+}
+
+// makeParent makes the directory of a blob and puts the new directory entries
+// on disk.
+func (b *fileBlobs) makeParent(path string) error {
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the directory of a blob: %w", err)
+	}
+	for d := dir; len(d) >= len(b.dir); d = filepath.Dir(d) {
+		if err := syncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("opening a blob directory: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("writing a blob directory to disk: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// blobChunk is the size of the rows that Put makes and the upper bound of the
+// rows that Append makes.
+const blobChunk = 1 << 20
+
+// rowBlobs keeps blobs as rows of PostgreSQL, so that servers share no disk.
+type rowBlobs struct{ pool *sql.DB }
+
+// prepareRowBlobs makes the table of blobs. It is no migration because SQLite
+// does not know the collation that makes ranges of keys mean prefixes.
+func prepareRowBlobs(ctx context.Context, pool *sql.DB) error {
+	t, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("preparing the table of blobs: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	// Without the lock two starting servers can both find the table missing.
+	for _, stmt := range []string{
+		"SELECT pg_advisory_xact_lock(4613021907)",
+		`CREATE TABLE IF NOT EXISTS blob_chunks (
+			blob_key TEXT COLLATE "C" NOT NULL,
+			start_at BIGINT NOT NULL,
+			size     BIGINT NOT NULL,
+			data     BYTEA NOT NULL,
+			PRIMARY KEY (blob_key, start_at))`,
+	} {
+		if _, err := t.ExecContext(ctx, stmt); err != nil {
+			return fmt.Errorf("preparing the table of blobs: %w", err)
+		}
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("preparing the table of blobs: %w", err)
+	}
+	return nil
+}
+
+// lockKey takes a lock that ends with the transaction; writers of one key
+// queue on it instead of failing each other.
+func (b *rowBlobs) lockKey(ctx context.Context, t *sql.Tx, key string) error {
+	if _, err := t.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", key); err != nil {
+		return fmt.Errorf("locking blob %s: %w", key, err)
+	}
+	return nil
+}
+
+func (b *rowBlobs) Put(ctx context.Context, key string, r io.Reader) error {
+	if err := checkBlobKey(key); err != nil {
+		return err
+	}
+	t, err := b.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	if err := b.lockKey(ctx, t, key); err != nil {
+		return err
+	}
+	if _, err := t.ExecContext(ctx, "DELETE FROM blob_chunks WHERE blob_key = $1", key); err != nil {
+		return fmt.Errorf("replacing blob %s: %w", key, err)
+	}
+	buf := make([]byte, blobChunk)
+	var offset int64
+	for {
+		n, err := io.ReadFull(r, buf)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return fmt.Errorf("writing blob %s: %w", key, err)
+		}
+		// An empty blob is one empty row, so that it exists.
+		if n > 0 || offset == 0 {
+			if err := insertChunk(ctx, t, key, offset, buf[:n]); err != nil {
+				return err
+			}
+		}
+		offset += int64(n)
+		if last {
+			break
+		}
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return nil
+}
+
+func insertChunk(ctx context.Context, t *sql.Tx, key string, offset int64, p []byte) error {
+	_, err := t.ExecContext(ctx,
+		"INSERT INTO blob_chunks (blob_key, start_at, size, data) VALUES ($1, $2, $3, $4)", key, offset, int64(len(p)), p)
+	if err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return nil
+}
+
+func (b *rowBlobs) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if err := checkBlobKey(key); err != nil {
+		return nil, err
+	}
+	t, err := b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	rows, err := t.QueryContext(ctx, "SELECT data FROM blob_chunks WHERE blob_key = $1 ORDER BY start_at", key)
+	if err != nil {
+		t.Rollback() //nolint:errcheck // the first error is the one to tell
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	r := &rowReader{tx: t, rows: rows}
+	if !rows.Next() {
+		err := rows.Err()
+		r.Close()
+		if err != nil {
+			return nil, fmt.Errorf("reading blob %s: %w", key, err)
+		}
+		return nil, fmt.Errorf("blob %s: %w", key, ErrNotFound)
+	}
+	if err := r.load(); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	return r, nil
+}
+
+// rowReader streams the chunks of a blob from one consistent snapshot.
+type rowReader struct {
+	tx   *sql.Tx
+	rows *sql.Rows
+	buf  bytes.Reader
+}
+
+func (r *rowReader) load() error {
+	var data []byte
+	if err := r.rows.Scan(&data); err != nil {
+		return err
+	}
+	r.buf.Reset(data)
+	return nil
+}
+
+func (r *rowReader) Read(p []byte) (int, error) {
+	for r.buf.Len() == 0 {
+		if !r.rows.Next() {
+			if err := r.rows.Err(); err != nil {
+				return 0, err
+			}
+			return 0, io.EOF
+		}
+		if err := r.load(); err != nil {
+			return 0, err
+		}
+	}
+	return r.buf.Read(p)
+}
+
+func (r *rowReader) Close() error {
+	err := r.rows.Close()
+	r.tx.Rollback() //nolint:errcheck // nothing was written
+	return err
+}
+
+func (b *rowBlobs) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
+	if err := checkBlobKey(key); err != nil {
+		return nil, err
+	}
+	if offset < 0 || limit <= 0 {
+		return nil, nil
+	}
+	rows, err := b.pool.QueryContext(ctx,
+		`SELECT start_at, data FROM blob_chunks
+		 WHERE blob_key = $1 AND start_at + size > $2 AND start_at < $3 ORDER BY start_at`,
+		key, offset, offset+int64(limit))
+	if err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	defer rows.Close()
+	var out []byte
+	for rows.Next() {
+		var start int64
+		var data []byte
+		if err := rows.Scan(&start, &data); err != nil {
+			return nil, fmt.Errorf("reading blob %s: %w", key, err)
+		}
+		if start < offset {
+			data = data[offset-start:]
+		}
+		out = append(out, data[:min(len(data), limit-len(out))]...)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+	}
+	return out, nil
+}
+
+func (b *rowBlobs) Append(ctx context.Context, key string, offset int64, p []byte) (int64, error) {
+	if err := checkBlobKey(key); err != nil {
+		return 0, err
+	}
+	t, err := b.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	if err := b.lockKey(ctx, t, key); err != nil {
+		return 0, err
+	}
+	size, err := blobSize(ctx, t, key)
+	if err != nil {
+		return 0, err
+	}
+	if offset < 0 || offset > size {
+		return size, ErrBlobGap
+	}
+	if have := size - offset; int64(len(p)) <= have {
+		return size, nil
+	} else if have > 0 {
+		p = p[have:]
+	}
+	for len(p) > 0 {
+		n := min(len(p), blobChunk)
+		if err := insertChunk(ctx, t, key, size, p[:n]); err != nil {
+			return 0, err
+		}
+		size += int64(n)
+		p = p[n:]
+	}
+	if err := t.Commit(); err != nil {
+		return 0, fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return size, nil
+}
+
+type rowQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func blobSize(ctx context.Context, q rowQuerier, key string) (int64, error) {
+	var size int64
+	err := q.QueryRowContext(ctx,
+		"SELECT start_at + size FROM blob_chunks WHERE blob_key = $1 ORDER BY start_at DESC LIMIT 1", key).Scan(&size)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("measuring blob %s: %w", key, err)
+	}
+	return size, nil
+}
+
+func (b *rowBlobs) Size(ctx context.Context, key string) (int64, error) {
+	if err := checkBlobKey(key); err != nil {
+		return 0, err
+	}
+	return blobSize(ctx, b.pool, key)
+}
+
+// Sync has nothing to do: a committed row is durable.
+func (b *rowBlobs) Sync(ctx context.Context, key string) (int64, error) {
+	return b.Size(ctx, key)
+}
+
+func (b *rowBlobs) Delete(ctx context.Context, prefix string) error {
+	if err := checkBlobKey(prefix); err != nil {
+		return err
+	}
+	// '0' is the character after '/', so this range is all keys below prefix.
+	_, err := b.pool.ExecContext(ctx,
+		"DELETE FROM blob_chunks WHERE blob_key = $1 OR (blob_key > $2 AND blob_key < $3)", prefix, prefix+"/", prefix+"0")
+	if err != nil {
+		return fmt.Errorf("removing blobs of %s: %w", prefix, err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/sirupsen/logrus"
+)
+
+// postgresChannel is the one LISTEN/NOTIFY channel that carries all notes.
+const postgresChannel = "workflow_server"
+
+// note is a message that is delivered once its transaction is committed.
+type note struct{ channel, payload string }
+
+func (n note) encode() string { return n.channel + "\n" + n.payload }
+
+// Notify delivers payload to the subscribers of channel, on every server that
+// shares the database, after this transaction has been committed. Payloads
+// are short (PostgreSQL takes 8000 bytes).
+func (tx *Tx) Notify(channel, payload string) {
+	tx.notes = append(tx.notes, note{channel, payload})
+}
+
+// Subscribe calls fn with the payload of every note on channel until cancel
+// is called. fn must not block and must not use the database itself. An empty
+// payload means that notes may have been missed (the connection that carries
+// them was lost) and fn should look for itself.
+func (db *DB) Subscribe(channel string, fn func(payload string)) (cancel func()) {
+	return db.bus.subscribe(channel, fn)
+}
+
+// bus fans notes out to the subscribers of this process.
+type bus struct {
+	mu   sync.RWMutex
+	next int
+	subs map[int]subscription
+
+	stop context.CancelFunc // nil without PostgreSQL
+	done chan struct{}
+}
+
+type subscription struct {
+	channel string
+	fn      func(string)
+}
+
+func newBus() *bus { return &bus{subs: map[int]subscription{}} }
+
+func (b *bus) subscribe(channel string, fn func(string)) func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := b.next
+	b.next++
+	b.subs[id] = subscription{channel, fn}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.subs, id)
+	}
+}
+
+func (b *bus) publish(notes []note) {
+	if len(notes) == 0 {
+		return
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, n := range notes {
+		for _, s := range b.subs {
+			if s.channel == n.channel {
+				s.fn(n.payload)
+			}
+		}
+	}
+}
+
+// missed tells every subscriber that it may have missed something.
+func (b *bus) missed() {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, s := range b.subs {
+		s.fn("")
+	}
+}
+
+// listen keeps one connection that receives the notes of all servers.
+func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop, b.done = cancel, make(chan struct{})
+	go func() {
+		defer close(b.done)
+		delay := time.Second
+		for {
+			began := time.Now()
+			err := b.receive(ctx, cfg)
+			if ctx.Err() != nil {
+				return
+			}
+			if time.Since(began) > time.Minute {
+				delay = time.Second
+			}
+			log.WithError(err).Warn("lost the database connection that carries notifications; connecting again")
+			timer := time.NewTimer(delay/2 + rand.N(delay)) //nolint:gosec // jitter is no secret
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+			delay = min(delay*2, 15*time.Second)
+		}
+	}()
+}
+
+func (b *bus) receive(ctx context.Context, cfg *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		conn.Close(closing) //nolint:errcheck // the connection is given up either way
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+postgresChannel); err != nil {
+		return err
+	}
+	b.missed()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		channel, payload, _ := strings.Cut(n.Payload, "\n")
+		b.publish([]note{{channel, payload}})
+	}
+}
+
+func (b *bus) close() {
+	if b.stop != nil {
+		b.stop()
+		<-b.done
+	}
+}

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+const (
+	// postgresWriteTries bounds how often a transaction that lost against a
+	// concurrent one is run again.
+	postgresWriteTries = 12
+	// postgresWriteTimeout bounds one run of a transaction.
+	postgresWriteTimeout = 30 * time.Second
+)
+
+func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		// pgx redacts the password in its own message.
+		return nil, fmt.Errorf("reading the database address: %w", err)
+	}
+	pool := stdlib.OpenDB(*cfg)
+	conns := opts.ReadConns
+	if conns <= 0 {
+		conns = 24
+	}
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	if err := migrate(ctx, postgresEngine, pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("preparing the database: %w", err)
+	}
+	if err := prepareRowBlobs(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	b := newBus()
+	b.listen(cfg, opts.Log)
+	return &DB{engine: postgresEngine, pool: pool, blobs: &rowBlobs{pool: pool}, bus: b, log: opts.Log}, nil
+}
+
+// writePostgres runs fn under SERIALIZABLE isolation, so that closures may be
+// written as if they were alone, and again when the engine found they were not.
+func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
+	delay := 2 * time.Millisecond
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("waiting to write to the database: %w", err)
+		}
+		err := db.tryPostgres(ctx, fn)
+		if err == nil || !isPostgresRetryable(err) || try == postgresWriteTries {
+			return err
+		}
+		timer := time.NewTimer(delay/2 + rand.N(delay)) //nolint:gosec // jitter is no secret
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		delay = min(delay*2, 200*time.Millisecond)
+	}
+}
+
+func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
+	// A caller that goes away must not leave the outcome of a commit unknown.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgresWriteTimeout)
+	defer cancel()
+	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		return fmt.Errorf("beginning to write to the database: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	tx := &Tx{ctx: ctx, q: t, engine: postgresEngine}
+	if err := protect(tx, fn); err != nil {
+		return err
+	}
+	for _, n := range tx.notes {
+		if _, err := t.ExecContext(ctx, "SELECT pg_notify($1, $2)", postgresChannel, n.encode()); err != nil {
+			return fmt.Errorf("announcing a change: %w", err)
+		}
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("committing to the database: %w", err)
+	}
+	return nil
+}
+
+func isPostgresRetryable(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
+}
+
+func isPostgresUnique(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "23505"
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// sqliteBusyTimeout bounds the wait for a lock of another process, such as a
+// backup.
+const sqliteBusyTimeout = 10 * time.Second
+
+func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
+	if path == "" {
+		return nil, errors.New(`the database "sqlite:" names no file`)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the database file %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of the database: %w", err)
+	}
+	// The file holds token hashes and state; SQLite gives its journal files
+	// the mode of the database file.
+	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database file: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("opening the database file: %w", err)
+	}
+	blobs, err := newFileBlobs(opts.BlobDir)
+	if err != nil {
+		return nil, err
+	}
+
+	write, err := sql.Open("sqlite", sqliteDSN(abs, false))
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
+	}
+	write.SetMaxOpenConns(1)
+	if err := migrate(ctx, sqliteEngine, write); err != nil {
+		write.Close()
+		return nil, fmt.Errorf("preparing the database %s: %w", abs, err)
+	}
+	read, err := sql.Open("sqlite", sqliteDSN(abs, true))
+	if err != nil {
+		write.Close()
+		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
+	}
+	conns := opts.ReadConns
+	if conns <= 0 {
+		conns = 8
+	}
+	read.SetMaxOpenConns(conns)
+	read.SetMaxIdleConns(conns)
+
+	b := newBus()
+	w, err := newWriter(write, b)
+	if err != nil {
+		write.Close()
+		read.Close()
+		return nil, err
+	}
+	return &DB{engine: sqliteEngine, pool: read, writer: w, blobs: blobs, bus: b, log: opts.Log}, nil
+}
+
+func sqliteDSN(path string, readOnly bool) string {
+	q := url.Values{}
+	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds()))
+	q.Add("_pragma", "foreign_keys(1)")
+	q.Add("_pragma", "cache_size(-16000)")
+	if readOnly {
+		q.Add("_pragma", "query_only(1)")
+	} else {
+		q.Add("_pragma", "journal_mode(WAL)")
+		q.Add("_pragma", "synchronous(FULL)")
+		q.Add("_txlock", "immediate")
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}
+
+// isSQLiteUnique tells whether err is a violated unique or primary key.
+func isSQLiteUnique(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+}

@@ -1,0 +1,254 @@
+// Package store keeps everything the control plane knows, in SQLite by
+// default and in PostgreSQL where several servers share one database. It is
+// the only package that speaks SQL: a [DB] hands out transactions ([Tx]), and
+// the methods of a transaction, one file a domain, read and write rows.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Sentinels that callers compare with [errors.Is].
+var (
+	// ErrNotFound says that no row matches.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict says that a row with the same unique key exists already, or
+	// that a guarded change found the row in another state than it expected.
+	ErrConflict = errors.New("conflict")
+	// ErrClosed says that the database was closed.
+	ErrClosed = errors.New("the database is closed")
+)
+
+// Options of [Open].
+type Options struct {
+	// Log receives the store's own messages. Required.
+	Log *logrus.Entry
+	// BlobDir is where SQLite databases keep their blobs. It is created with
+	// mode 0700 when it does not exist. PostgreSQL ignores it.
+	BlobDir string
+	// ReadConns bounds the connections that read (SQLite, default 8) or all
+	// connections (PostgreSQL, default 24).
+	ReadConns int
+}
+
+// DB is an open database. All its methods may be called concurrently.
+type DB struct {
+	engine engine
+	pool   *sql.DB // reads; with PostgreSQL writes too
+	writer *writer // SQLite only
+	blobs  Blobs
+	bus    *bus
+	log    *logrus.Entry
+}
+
+type engine string
+
+const (
+	sqliteEngine   engine = "sqlite"
+	postgresEngine engine = "postgres"
+)
+
+// Open connects to the database that dsn names, "sqlite:PATH" or
+// "postgres://…", and brings its schema up to date. The caller closes it.
+func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
+	switch {
+	case strings.HasPrefix(dsn, "sqlite:"):
+		return openSQLite(ctx, strings.TrimPrefix(dsn, "sqlite:"), opts)
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		return openPostgres(ctx, dsn, opts)
+	default:
+		// The value may hold a password, so it is not repeated.
+		return nil, errors.New(`the database must be given as "sqlite:PATH" or "postgres://USER@HOST/NAME"`)
+	}
+}
+
+// Close waits for the writes that were accepted and closes the database.
+func (db *DB) Close() error {
+	db.bus.close()
+	if db.writer != nil {
+		db.writer.close()
+	}
+	return db.pool.Close()
+}
+
+// Ping tells whether the database answers.
+func (db *DB) Ping(ctx context.Context) error {
+	if err := db.pool.PingContext(ctx); err != nil {
+		return fmt.Errorf("asking the database: %w", err)
+	}
+	return nil
+}
+
+// Blobs returns the store of large byte strings that belongs to this database.
+func (db *DB) Blobs() Blobs { return db.blobs }
+
+// Shared tells whether other server processes may use this database at the
+// same time.
+func (db *DB) Shared() bool { return db.engine == postgresEngine }
+
+// Read runs fn in a read-only transaction that sees one state of the database.
+func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
+	// modernc's driver knows no read-only transactions; its read pool is
+	// opened with query_only instead.
+	opts := &sql.TxOptions{}
+	if db.engine == postgresEngine {
+		opts = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	}
+	t, err := db.pool.BeginTx(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("beginning to read the database: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // nothing was written
+	return fn(&Tx{ctx: ctx, q: t, engine: db.engine})
+}
+
+// Write runs fn in a transaction; when it returns nil the change is on disk.
+// fn may be run more than once and so must change nothing but the database
+// and variables that it assigns anew on every run. An error of fn undoes all
+// that fn wrote and is returned as it is.
+//
+// When ctx ends before fn was started, fn is not run at all. A write that has
+// been started is never cut off by ctx: its real outcome is returned.
+func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
+	if db.writer != nil {
+		return db.writer.do(ctx, fn)
+	}
+	return db.writePostgres(ctx, fn)
+}
+
+// Tx is a transaction. It is valid only inside the function it was given to
+// and must not be used by two goroutines at once.
+type Tx struct {
+	ctx    context.Context
+	q      querier
+	engine engine
+	notes  []note
+}
+
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// exec runs a statement with $1 placeholders and returns how many rows it
+// changed. A violated unique key is reported as [ErrConflict].
+func (tx *Tx) exec(query string, args ...any) (int64, error) {
+	res, err := tx.q.ExecContext(tx.ctx, query, args...)
+	if err != nil {
+		return 0, translate(err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return 0, fmt.Errorf("counting changed rows: %w", err)
+	}
+	return n, nil
+}
+
+// execOne is exec for a statement that must change a row: [ErrNotFound] when
+// it changed none.
+func (tx *Tx) execOne(query string, args ...any) error {
+	n, err := tx.exec(query, args...)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// queryOne scans the first row of a query into dest, or returns [ErrNotFound].
+func (tx *Tx) queryOne(query string, args []any, dest ...any) error {
+	rows, err := tx.q.QueryContext(tx.ctx, query, args...)
+	if err != nil {
+		return translate(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return translate(err)
+		}
+		return ErrNotFound
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return fmt.Errorf("reading a row: %w", err)
+	}
+	return translate(rows.Err())
+}
+
+// scanFunc reads the columns of the current row.
+type scanFunc func(dest ...any) error
+
+// queryEach calls each for every row of a query.
+func (tx *Tx) queryEach(query string, args []any, each func(scan scanFunc) error) error {
+	rows, err := tx.q.QueryContext(tx.ctx, query, args...)
+	if err != nil {
+		return translate(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return translate(rows.Err())
+}
+
+// collect runs a query and gathers what read makes of each row.
+func collect[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) ([]T, error) {
+	var out []T
+	err := tx.queryEach(query, args, func(scan scanFunc) error {
+		v, err := read(scan)
+		if err != nil {
+			return err
+		}
+		out = append(out, v)
+		return nil
+	})
+	return out, err
+}
+
+// one runs a query and returns what read makes of its first row, or
+// [ErrNotFound].
+func one[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) (T, error) {
+	all, err := collect(tx, read, query, args...)
+	if err != nil || len(all) == 0 {
+		var zero T
+		if err == nil {
+			err = ErrNotFound
+		}
+		return zero, err
+	}
+	return all[0], nil
+}
+
+// micros is how times are stored: microseconds since 1970, 0 for no time.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// fromMicros is the inverse of micros.
+func fromMicros(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+// flag is how booleans are stored.
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"fmt"
+	"time"
+)
+
+// Update is one run of pulumi against a stack, previews and imports included.
+type Update struct {
+	ID, StackID     string
+	Kind            string // update, preview, refresh, destroy, import, rename
+	Preview         bool   // changes nothing: kind preview, or options.dryRun
+	Status          string // see package stacks
+	Version         int64  // stack version it made; for previews the version it looked at
+	RequestedBy     string // user id
+	DeploymentID    string // deployment that runs it, "" for none
+	Program         string // JSON of the request that created it
+	CreatedAt       time.Time
+	StartedAt       time.Time
+	FinishedAt      time.Time
+	LeaseHash       []byte    // SHA-256 of the update token
+	LeaseExpiresAt  time.Time // the client renews it while it lives
+	Reason          string    // why it ended as it did, for people; "" if nothing is to say
+	StateBlob       string    // newest checkpoint, "" for none
+	StateSchema     int64
+	ResourceCount   int64
+	ResourceChanges string // JSON object operation -> count, "" until known
+	// NextSequence is the first engine event that has not arrived: all events
+	// below it are there.
+	NextSequence int64
+}
+
+const updateColumns = `id, stack_id, kind, preview, status, version, requested_by, deployment_id, program,
+	created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
+	state_blob, state_schema, resource_count, resource_changes, next_sequence`
+
+func readUpdate(scan scanFunc) (Update, error) {
+	var u Update
+	var preview, created, started, finished, expires int64
+	err := scan(&u.ID, &u.StackID, &u.Kind, &preview, &u.Status, &u.Version, &u.RequestedBy, &u.DeploymentID, &u.Program,
+		&created, &started, &finished, &u.LeaseHash, &expires, &u.Reason,
+		&u.StateBlob, &u.StateSchema, &u.ResourceCount, &u.ResourceChanges, &u.NextSequence)
+	u.Preview = preview != 0
+	u.CreatedAt, u.StartedAt, u.FinishedAt = fromMicros(created), fromMicros(started), fromMicros(finished)
+	u.LeaseExpiresAt = fromMicros(expires)
+	return u, err
+}
+
+// InsertUpdate adds an update.
+func (tx *Tx) InsertUpdate(u Update) error {
+	if u.LeaseHash == nil {
+		u.LeaseHash = []byte{}
+	}
+	_, err := tx.exec("INSERT INTO updates ("+updateColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`,
+		u.ID, u.StackID, u.Kind, flag(u.Preview), u.Status, u.Version, u.RequestedBy, u.DeploymentID, u.Program,
+		micros(u.CreatedAt), micros(u.StartedAt), micros(u.FinishedAt), u.LeaseHash, micros(u.LeaseExpiresAt), u.Reason,
+		u.StateBlob, u.StateSchema, u.ResourceCount, u.ResourceChanges, u.NextSequence)
+	return err
+}
+
+// Update returns an update by id.
+func (tx *Tx) Update(id string) (Update, error) {
+	return one(tx, readUpdate, "SELECT "+updateColumns+" FROM updates WHERE id = $1", id)
+}
+
+// SaveUpdate writes the changeable fields of an update, which are all but its
+// identity, request and event sequence.
+func (tx *Tx) SaveUpdate(u Update) error {
+	if u.LeaseHash == nil {
+		u.LeaseHash = []byte{}
+	}
+	return tx.execOne(`UPDATE updates SET status = $2, version = $3, deployment_id = $4, started_at = $5, finished_at = $6,
+		lease_hash = $7, lease_expires_at = $8, reason = $9, state_blob = $10, state_schema = $11,
+		resource_count = $12, resource_changes = $13 WHERE id = $1`,
+		u.ID, u.Status, u.Version, u.DeploymentID, micros(u.StartedAt), micros(u.FinishedAt),
+		u.LeaseHash, micros(u.LeaseExpiresAt), u.Reason, u.StateBlob, u.StateSchema,
+		u.ResourceCount, u.ResourceChanges)
+}
+
+// UpdatesOfStack returns the updates of a stack that were started, newest
+// first: previews only or all others. A limit of 0 is no limit.
+func (tx *Tx) UpdatesOfStack(stackID string, previews bool, limit, offset int) ([]Update, error) {
+	query := "SELECT " + updateColumns + ` FROM updates
+		WHERE stack_id = $1 AND preview = $2 AND started_at > 0 ORDER BY version DESC, created_at DESC, id`
+	if limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d OFFSET %d", limit, offset)
+	}
+	return collect(tx, readUpdate, query, stackID, flag(previews))
+}
+
+// CountUpdates counts what UpdatesOfStack lists.
+func (tx *Tx) CountUpdates(stackID string, previews bool) (int64, error) {
+	var n int64
+	err := tx.queryOne("SELECT COUNT(*) FROM updates WHERE stack_id = $1 AND preview = $2 AND started_at > 0",
+		[]any{stackID, flag(previews)}, &n)
+	return n, err
+}
+
+// UpdateByVersion returns the update that made a version of a stack.
+func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
+	return one(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
+		WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
+}
+
+// UpdatesOfDeployment returns the updates that a deployment ran, oldest first.
+func (tx *Tx) UpdatesOfDeployment(deploymentID string) ([]Update, error) {
+	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
+		WHERE deployment_id = $1 ORDER BY created_at, id`, deploymentID)
+}
+
+// ExpiredUpdates returns running updates whose lease ended before a time.
+func (tx *Tx) ExpiredUpdates(now time.Time) ([]Update, error) {
+	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
+		WHERE status = 'running' AND lease_expires_at < $1 ORDER BY lease_expires_at`, micros(now))
+}
+
+// EngineEvent is one event of an update's engine, as the client sent it.
+type EngineEvent struct {
+	Sequence int64
+	Body     string // JSON object
+}
+
+// InsertEvents adds events; those that are there already are left as they are.
+// It returns the update's first missing sequence number.
+func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error) {
+	for _, e := range events {
+		_, err := tx.exec(`INSERT INTO engine_events (update_id, sequence, body) VALUES ($1, $2, $3)
+			ON CONFLICT (update_id, sequence) DO NOTHING`, updateID, e.Sequence, e.Body)
+		if err != nil {
+			return 0, err
+		}
+	}
+	var next int64
+	if err := tx.queryOne("SELECT next_sequence FROM updates WHERE id = $1", []any{updateID}, &next); err != nil {
+		return 0, err
+	}
+	from := next
+	err := tx.queryEach("SELECT sequence FROM engine_events WHERE update_id = $1 AND sequence >= $2 ORDER BY sequence",
+		[]any{updateID, next}, func(scan scanFunc) error {
+			var seq int64
+			if err := scan(&seq); err != nil {
+				return err
+			}
+			if seq == next {
+				next++
+			}
+			return nil
+		})
+	if err != nil || next == from {
+		return next, err
+	}
+	_, err = tx.exec("UPDATE updates SET next_sequence = $2 WHERE id = $1 AND next_sequence < $2", updateID, next)
+	return next, err
+}
+
+// Events returns the events of an update with from <= sequence < to, in order.
+// A limit of 0 is no limit.
+func (tx *Tx) Events(updateID string, from, to int64, limit int) ([]EngineEvent, error) {
+	query := `SELECT sequence, body FROM engine_events
+		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`
+	if limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d", limit)
+	}
+	return collect(tx, func(scan scanFunc) (EngineEvent, error) {
+		var e EngineEvent
+		err := scan(&e.Sequence, &e.Body)
+		return e, err
+	}, query, updateID, from, to)
+}
+
+// LastSequence returns the highest sequence number of an update's events, -1
+// when it has none.
+func (tx *Tx) LastSequence(updateID string) (int64, error) {
+	var n int64
+	err := tx.queryOne("SELECT COALESCE(MAX(sequence), -1) FROM engine_events WHERE update_id = $1", []any{updateID}, &n)
+	return n, err
+}

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// maxGroup bounds how many writes share one commit, and so how long the first
+// of them waits for the last.
+const maxGroup = 128
+
+// writer owns the one connection that writes to a SQLite database. A goroutine
+// takes all writes that wait, runs each inside a savepoint of one transaction,
+// commits, and only then answers: the cost of reaching the disk is shared.
+type writer struct {
+	conn *sql.DB
+	bus  *bus
+
+	// mu orders sends on requests against its closing.
+	mu       sync.RWMutex
+	closed   bool
+	requests chan *writeRequest
+	done     chan struct{}
+}
+
+type writeRequest struct {
+	fn     func(*Tx) error
+	claim  atomic.Bool // won by the writer that runs it or the caller that gives up
+	result chan error  // capacity 1
+	notes  []note
+	err    error
+}
+
+func newWriter(conn *sql.DB, b *bus) (*writer, error) {
+	w := &writer{conn: conn, bus: b, requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
+	go w.loop()
+	return w, nil
+}
+
+// do hands fn to the writer and waits for the commit.
+func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
+	req := &writeRequest{fn: fn, result: make(chan error, 1)}
+	if err := w.enqueue(ctx, req); err != nil {
+		return err
+	}
+	select {
+	case err := <-req.result:
+		return err
+	case <-ctx.Done():
+		if req.claim.CompareAndSwap(false, true) {
+			return fmt.Errorf("waiting to write to the database: %w", ctx.Err())
+		}
+		return <-req.result
+	}
+}
+
+func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return ErrClosed
+	}
+	select {
+	case w.requests <- req:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting to write to the database: %w", ctx.Err())
+	}
+}
+
+// close lets the writes that were accepted finish.
+func (w *writer) close() {
+	w.mu.Lock()
+	already := w.closed
+	w.closed = true
+	if !already {
+		close(w.requests)
+	}
+	w.mu.Unlock()
+	<-w.done
+	if !already {
+		w.conn.Close()
+	}
+}
+
+func (w *writer) loop() {
+	defer close(w.done)
+	for first := range w.requests {
+		group := []*writeRequest{first}
+	gather:
+		for len(group) < maxGroup {
+			select {
+			case next, ok := <-w.requests:
+				if !ok {
+					break gather
+				}
+				group = append(group, next)
+			default:
+				break gather
+			}
+		}
+		w.run(group)
+	}
+}
+
+// run executes a group in one transaction and answers every member.
+func (w *writer) run(group []*writeRequest) {
+	live := group[:0]
+	for _, req := range group {
+		if req.claim.CompareAndSwap(false, true) {
+			live = append(live, req)
+		}
+	}
+	if len(live) == 0 {
+		return
+	}
+	groupErr := w.transaction(live)
+	for _, req := range live {
+		err := req.err
+		if groupErr != nil && err == nil {
+			err = groupErr
+		}
+		if err == nil {
+			w.bus.publish(req.notes)
+		}
+		req.result <- err
+	}
+}
+
+// transaction runs the closures; its own error means that nothing was kept.
+func (w *writer) transaction(group []*writeRequest) error {
+	// The writer belongs to nobody's request, so neither does its context.
+	ctx := context.Background()
+	t, err := w.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("beginning to write to the database: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	wrote := false
+	for _, req := range group {
+		if _, err := t.ExecContext(ctx, "SAVEPOINT one"); err != nil {
+			return fmt.Errorf("setting a savepoint: %w", err)
+		}
+		tx := &Tx{ctx: ctx, q: t, engine: sqliteEngine}
+		req.err = protect(tx, req.fn)
+		req.notes = tx.notes
+		end := "RELEASE one"
+		if req.err != nil {
+			end = "ROLLBACK TO one"
+		} else {
+			wrote = true
+		}
+		if _, err := t.ExecContext(ctx, end); err != nil {
+			return fmt.Errorf("ending a savepoint: %w", err)
+		}
+	}
+	if !wrote {
+		return nil
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("committing to the database: %w", err)
+	}
+	return nil
+}
+
+// protect turns a panic of fn into an error: one bad closure must not take
+// the writer, and with it the whole server, down.
+func protect(tx *Tx, fn func(*Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a database write panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return fn(tx)
+}
+
+// translate maps a driver's error to the sentinels of this package.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return ErrNotFound
+	case isSQLiteUnique(err), isPostgresUnique(err):
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	default:
+		return err
+	}
+}
