@@ -1,0 +1,222 @@
+package protocol
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// The raw log of a step is a sequence of frames, one a line of text:
+//
+//	2006-01-02T15:04:05.000000Z text of the line\n
+//
+// a timestamp in UTC of fixed width, one marker byte, the text, a newline. The
+// marker is a space for text that ends its line and a plus sign for a fragment
+// whose line goes on in the next frame. The text may hold any byte but the
+// newline. Offsets into a log count these bytes: masked, framed, uncompressed.
+const (
+	// MaxFrameText is the most text that one frame carries, in bytes. Longer
+	// lines are carried as several fragments.
+	MaxFrameText = 64 << 10
+
+	// FrameOverhead is what a frame adds to its text: timestamp, marker and newline.
+	FrameOverhead = frameHeader + 1
+
+	frameTime   = len("2006-01-02T15:04:05.000000Z")
+	frameHeader = frameTime + 1
+
+	markerLine     = ' '
+	markerFragment = '+'
+)
+
+// ErrBadFrame is returned for bytes that can never become a frame, whatever follows them.
+var ErrBadFrame = errors.New("not a log frame")
+
+// Frame is one decoded frame of a raw log.
+type Frame struct {
+	// Time is when the text was read from the job, in UTC, to the microsecond.
+	Time time.Time
+	// Fragment says that the line goes on in the next frame.
+	Fragment bool
+	// Text is the text without its newline. It aliases the bytes that were parsed.
+	Text []byte
+}
+
+// AppendFrame appends text to dst as one frame and returns the longer slice.
+// With fragment set, the line goes on in the next frame.
+//
+// Text that does not fit one frame becomes several: a newline in it ends a line,
+// and what is longer than [MaxFrameText] is cut into fragments. So whatever the
+// text is, dst stays a valid log. Times outside the years 0 to 9999 are stored
+// as the nearest time within.
+func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
+	start := len(dst)
+	dst = appendFrameTime(dst, t)
+	var stamp [frameTime]byte
+	copy(stamp[:], dst[start:])
+	for first := true; ; first = false {
+		if !first {
+			dst = append(dst, stamp[:]...)
+		}
+		part, marker, last := text, byte(markerLine), true
+		if fragment {
+			marker = markerFragment
+		}
+		limit := min(len(text), MaxFrameText+1)
+		if i := bytes.IndexByte(text[:limit], '\n'); i >= 0 {
+			part, marker, last = text[:i], markerLine, false
+			text = text[i+1:]
+		} else if len(text) > MaxFrameText {
+			part, marker, last = text[:MaxFrameText], markerFragment, false
+			text = text[MaxFrameText:]
+		}
+		dst = append(dst, marker)
+		dst = append(dst, part...)
+		dst = append(dst, '\n')
+		if last {
+			return dst
+		}
+	}
+}
+
+// appendFrameTime is time.AppendFormat for the one layout of frames, several times faster.
+func appendFrameTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	if year < 0 {
+		return append(dst, "0000-01-01T00:00:00.000000Z"...)
+	}
+	if year > 9999 {
+		return append(dst, "9999-12-31T23:59:59.999999Z"...)
+	}
+	hour, minute, second := t.Clock()
+	micros := t.Nanosecond() / 1000
+	two := func(n int) (byte, byte) { return byte('0' + n/10), byte('0' + n%10) }
+	var b [frameTime]byte
+	b[0], b[1] = two(year / 100)
+	b[2], b[3] = two(year % 100)
+	b[4] = '-'
+	b[5], b[6] = two(int(month))
+	b[7] = '-'
+	b[8], b[9] = two(day)
+	b[10] = 'T'
+	b[11], b[12] = two(hour)
+	b[13] = ':'
+	b[14], b[15] = two(minute)
+	b[16] = ':'
+	b[17], b[18] = two(second)
+	b[19] = '.'
+	b[20], b[21] = two(micros / 10000)
+	b[22], b[23] = two(micros / 100 % 100)
+	b[24], b[25] = two(micros % 100)
+	b[26] = 'Z'
+	return append(dst, b[:]...)
+}
+
+// ParseFrame decodes the frame at the start of b and returns it with its length
+// in bytes. The frame's text aliases b.
+//
+// It returns [io.ErrUnexpectedEOF] if b is the beginning of a frame that is not
+// complete yet, which is what a torn write leaves behind, and an error that wraps
+// [ErrBadFrame] if b does not start with a frame. It never looks further than the
+// longest frame there can be.
+func ParseFrame(b []byte) (Frame, int, error) {
+	const shape = "0000-00-00T00:00:00.000000Z"
+	for i := range min(len(b), frameTime) {
+		if c := b[i]; c != shape[i] && (shape[i] != '0' || c < '0' || c > '9') {
+			return Frame{}, 0, fmt.Errorf("%w: byte %d is not part of a timestamp", ErrBadFrame, i)
+		}
+	}
+	if len(b) < frameTime {
+		return Frame{}, 0, io.ErrUnexpectedEOF
+	}
+	t, ok := parseFrameTime(b)
+	if !ok {
+		return Frame{}, 0, fmt.Errorf("%w: there is no such time", ErrBadFrame)
+	}
+	if len(b) == frameTime {
+		return Frame{}, 0, io.ErrUnexpectedEOF
+	}
+	if b[frameTime] != markerLine && b[frameTime] != markerFragment {
+		return Frame{}, 0, fmt.Errorf("%w: unknown marker after the timestamp", ErrBadFrame)
+	}
+	text := b[frameHeader:min(len(b), frameHeader+MaxFrameText+1)]
+	n := bytes.IndexByte(text, '\n')
+	if n < 0 {
+		if len(text) > MaxFrameText {
+			return Frame{}, 0, fmt.Errorf("%w: more than %d bytes of text", ErrBadFrame, MaxFrameText)
+		}
+		return Frame{}, 0, io.ErrUnexpectedEOF
+	}
+	return Frame{Time: t, Fragment: b[frameTime] == markerFragment, Text: text[:n:n]}, frameHeader + n + 1, nil
+}
+
+// parseFrameTime reads a timestamp whose shape was checked already.
+func parseFrameTime(b []byte) (time.Time, bool) {
+	number := func(from, to int) int {
+		n := 0
+		for _, c := range b[from:to] {
+			n = n*10 + int(c-'0')
+		}
+		return n
+	}
+	year, month, day := number(0, 4), time.Month(number(5, 7)), number(8, 10)
+	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
+	if hour > 23 || minute > 59 || second > 59 {
+		return time.Time{}, false
+	}
+	t := time.Date(year, month, day, hour, minute, second, number(20, 26)*1000, time.UTC)
+	// A 31st of February is normalised to March, which is how it is found out.
+	if t.Month() != month || t.Day() != day {
+		return time.Time{}, false
+	}
+	return t, true
+}
+
+// FrameReader decodes the frames of a stream in constant memory.
+type FrameReader struct {
+	r   *bufio.Reader
+	off int64
+}
+
+// NewFrameReader returns a reader of the frames of r.
+func NewFrameReader(r io.Reader) *FrameReader {
+	return &FrameReader{r: bufio.NewReaderSize(r, frameHeader+MaxFrameText+1)}
+}
+
+// Offset is the number of bytes that the frames returned or skipped so far took.
+func (fr *FrameReader) Offset() int64 { return fr.off }
+
+// Next returns the next frame; its text is valid until the following call.
+//
+// It returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream
+// ends within a frame, and an error that wraps [ErrBadFrame] for a line that is no
+// frame. Such a line is skipped: the following call goes on after its newline.
+func (fr *FrameReader) Next() (Frame, error) {
+	line, err := fr.r.ReadSlice('\n')
+	fr.off += int64(len(line))
+	if err == nil || errors.Is(err, bufio.ErrBufferFull) {
+		f, _, perr := ParseFrame(line)
+		if perr == nil {
+			return f, nil
+		}
+		if errors.Is(perr, io.ErrUnexpectedEOF) {
+			// The line is complete, so nothing can follow that would make it a frame.
+			perr = fmt.Errorf("%w: the line is too short", ErrBadFrame)
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = fr.r.ReadSlice('\n')
+			fr.off += int64(len(line))
+		}
+		return Frame{}, perr
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		if _, _, perr := ParseFrame(line); perr != nil {
+			return Frame{}, perr
+		}
+	}
+	return Frame{}, err
+}
