@@ -1,0 +1,183 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sony/gobreaker/v2"
+)
+
+// Breaker says when the calls that look for work stop for a while:
+// circuit_breaker_* in the agent's configuration.
+type Breaker struct {
+	Failures int           // failed calls in a row that open it; 0 = never
+	Timeout  time.Duration // how long it stays open unless a probe succeeds
+}
+
+// Pauses between the probes of an open breaker: seconds apart, growing.
+const (
+	firstProbe = 2 * time.Second
+	maxProbe   = 60 * time.Second
+)
+
+// circuit is the breaker of one client. A probe that succeeds closes it early,
+// which gobreaker itself cannot do; the circuit then takes a fresh one.
+type circuit struct {
+	settings Breaker
+	log      *logrus.Entry
+
+	mu       sync.Mutex
+	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: never opens
+	openedAt time.Time
+	probes   int // sent since the last guarded call that succeeded; the pauses grow with it
+}
+
+func newCircuit(b Breaker, log *logrus.Entry) *circuit {
+	c := &circuit{settings: b, log: log}
+	c.breaker = c.fresh()
+	return c
+}
+
+func (c *circuit) fresh() *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	if c.settings.Failures <= 0 {
+		return nil
+	}
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:    "server",
+		Timeout: c.settings.Timeout,
+		ReadyToTrip: func(n gobreaker.Counts) bool {
+			return int(n.ConsecutiveFailures) >= c.settings.Failures
+		},
+		IsSuccessful: reached,
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled)
+		},
+	})
+}
+
+// reached reports whether the outcome of a call shows a server that works, if
+// only to refuse it: a wrong token is no reason to stop asking.
+func reached(err error) bool {
+	if err == nil {
+		return true
+	}
+	code := StatusCode(err)
+	return code != 0 && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+}
+
+// allow asks for leave to call; done must be told the outcome.
+func (c *circuit) allow() (done func(error), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.breaker == nil {
+		return func(error) {}, nil
+	}
+	breaker := c.breaker
+	report, err := breaker.Allow()
+	if err != nil {
+		return nil, ErrCircuitOpen
+	}
+	return func(err error) { c.settle(breaker, report, err) }, nil
+}
+
+// settle records the outcome of one guarded call.
+func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], report func(error), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := breaker.State()
+	report(err)
+	if breaker != c.breaker {
+		return // outlived by a probe that succeeded
+	}
+	if reached(err) {
+		c.probes = 0
+	}
+	if after := breaker.State(); after != before && after == gobreaker.StateOpen {
+		c.openedAt = time.Now()
+		c.log.WithError(err).Warnf("The server failed %d times in a row: no work is asked for until a probe reaches it, or for %s",
+			c.settings.Failures, c.settings.Timeout)
+	}
+}
+
+// nextProbe returns how long to wait before the next probe, and whether one is
+// needed: false means the breaker lets calls through already. The pause never
+// reaches beyond the breaker's own timeout.
+func (c *circuit) nextProbe() (pause time.Duration, open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.breaker == nil || c.breaker.State() != gobreaker.StateOpen {
+		return 0, false
+	}
+	pause = backoff(firstProbe, maxProbe, c.probes, 0)
+	c.probes++
+	return max(min(pause, time.Until(c.openedAt.Add(c.settings.Timeout))), time.Millisecond), true
+}
+
+// close ends the open state after a probe that succeeded.
+func (c *circuit) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.breaker != nil && c.breaker.State() == gobreaker.StateOpen {
+		c.log.Info("The server answers again")
+		c.breaker = c.fresh()
+	}
+}
+
+// AwaitRecovery blocks while the circuit breaker is open: it probes the server,
+// seconds apart and growing, and returns nil as soon as a probe succeeds or the
+// breaker's timeout has passed, whichever is first. It returns ctx's error if ctx
+// ends before. One goroutine at a time calls it.
+func (c *Client) AwaitRecovery(ctx context.Context) error {
+	for {
+		pause, open := c.circuit.nextProbe()
+		if !open {
+			return nil
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+		if !c.circuit.open() {
+			return nil
+		}
+		if err := c.probe(ctx); err != nil {
+			c.log.WithError(err).Debug("The server does not answer yet")
+			continue
+		}
+		c.circuit.close()
+		return nil
+	}
+}
+
+// open reports whether guarded calls are refused at the moment.
+func (c *circuit) open() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.breaker != nil && c.breaker.State() == gobreaker.StateOpen
+}
+
+// probe asks for something public and cheap that every server of this API has.
+// It carries no token: it can claim nothing and leak nothing.
+func (c *Client) probe(ctx context.Context) error {
+	_, err := c.send(ctx, call{method: http.MethodGet, path: "/api/capabilities", limit: maxSmallBody})
+	if reached(err) {
+		return nil
+	}
+	return fmt.Errorf("probing the server: %w", err)
+}
+
+// sleep waits for d or until ctx ends, and then returns its error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

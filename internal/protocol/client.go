@@ -1,0 +1,306 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/sirupsen/logrus"
+)
+
+// Bounds of what is read from a server, in bytes.
+const (
+	maxSmallBody      = 1 << 20
+	maxDefinitionBody = 16 << 20
+)
+
+// accept is the media type of the public API.
+const accept = "application/vnd.pulumi+8"
+
+// defaultRequestTimeout bounds calls of a client that was told nothing.
+const defaultRequestTimeout = 30 * time.Second
+
+// Options configure a [Client]. Only BaseURL is needed.
+type Options struct {
+	BaseURL   string // scheme, host and perhaps a path
+	UserAgent string
+
+	// HTTPClient replaces the client that is built otherwise; its timeout and
+	// redirect policy are overridden. CACertPEM then has no effect.
+	HTTPClient *http.Client
+	// CACertPEM holds certificate authorities that are trusted besides the
+	// system's.
+	CACertPEM []byte
+
+	RequestTimeout time.Duration // of one call; of each pause in a transfer. 0 = 30 s
+	Retry          Retry         // of status and definition calls
+	Breaker        Breaker       // of poll, definition and status calls
+	Log            *logrus.Entry // nil: nothing is logged
+}
+
+// Client speaks to one server. It is safe for use by several goroutines and
+// keeps no tokens: each call is given the one it needs.
+type Client struct {
+	base      *url.URL
+	userAgent string
+	timeout   time.Duration
+	once      *http.Client          // one try; bounded by the context of the call
+	retrying  *retryablehttp.Client // several tries, each with a timeout
+	circuit   *circuit
+	zstd      *zstd.Encoder
+	log       *logrus.Entry
+}
+
+// errRedirect refuses a redirect that would carry a token to another host.
+var errRedirect = errors.New("the server redirects to another host or without TLS, which is refused because the token would go along; set service_url to the final address")
+
+// NewClient returns a client for opts. Its errors name the option that is wrong.
+func NewClient(opts Options) (*Client, error) {
+	base, err := url.Parse(strings.TrimRight(opts.BaseURL, "/"))
+	if err != nil {
+		return nil, errors.New("the server's URL cannot be parsed: use a form like https://api.example.com")
+	}
+	if (base.Scheme != "https" && base.Scheme != "http") || base.Host == "" || base.User != nil {
+		return nil, fmt.Errorf("the server's URL %q: use http:// or https://, a host, and no user name in it", base.Redacted())
+	}
+	base.RawQuery, base.Fragment = "", ""
+	log := opts.Log
+	if log == nil {
+		quiet := logrus.New()
+		quiet.SetOutput(io.Discard)
+		log = logrus.NewEntry(quiet)
+	}
+	hc := opts.HTTPClient
+	if hc == nil {
+		transport, err := newTransport(opts.CACertPEM)
+		if err != nil {
+			return nil, err
+		}
+		hc = &http.Client{Transport: transport}
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(256<<10))
+	if err != nil {
+		return nil, fmt.Errorf("preparing log compression: %w", err)
+	}
+	timeout := opts.RequestTimeout
+	if timeout <= 0 {
+		timeout = defaultRequestTimeout
+	}
+	once, timed := *hc, *hc
+	once.Timeout, timed.Timeout = 0, timeout
+	once.CheckRedirect, timed.CheckRedirect = checkRedirect, checkRedirect
+	return &Client{
+		base:      base,
+		userAgent: opts.UserAgent,
+		timeout:   timeout,
+		once:      &once,
+		retrying:  newRetrying(&timed, opts.Retry, log),
+		circuit:   newCircuit(opts.Breaker, log),
+		zstd:      encoder,
+		log:       log,
+	}, nil
+}
+
+// newTransport is the HTTP transport of every client: proxies come from the
+// environment, certificates from the system and caPEM.
+func newTransport(caPEM []byte) (*http.Transport, error) {
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(caPEM) > 0 {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool() // no system roots at all: the given ones must do
+		}
+		if !pool.AppendCertsFromPEM(caPEM) {
+			return nil, errors.New("the CA certificates hold no PEM block of type CERTIFICATE: check ca_certificate_file")
+		}
+		tlsConfig.RootCAs = pool
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          16,
+		MaxIdleConnsPerHost:   8,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}, nil
+}
+
+// checkRedirect follows only redirects within one host that do not give up TLS.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if req.URL.Host != first.Host || (first.Scheme == "https" && req.URL.Scheme != "https") {
+		return errRedirect
+	}
+	if len(via) >= 3 {
+		return errors.New("the server redirects in circles")
+	}
+	return nil
+}
+
+// Close releases idle connections.
+func (c *Client) Close() {
+	c.once.CloseIdleConnections()
+	c.retrying.HTTPClient.CloseIdleConnections()
+	_ = c.zstd.Close() // an encoder without a writer has nothing to flush
+}
+
+// call is one request.
+type call struct {
+	method string
+	path   string // below the base URL, escaped
+	query  url.Values
+	token  string
+	header http.Header
+	body   []byte // nil: none
+	limit  int64  // of the answer, in bytes
+
+	timeout time.Duration // 0: the client's
+	retry   bool          // through the retry layer
+	guarded bool          // through the circuit breaker
+	stream  bool          // the body is a transfer: the timeout counts from its last progress
+}
+
+// answer is a successful response, read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send makes one call. The error of an answer that is not 2xx is an [*APIError];
+// its body is in the answer then, too.
+func (c *Client) send(ctx context.Context, r call) (answer, error) {
+	if !r.guarded {
+		return c.deliver(ctx, r)
+	}
+	done, err := c.circuit.allow()
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := c.deliver(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		done(context.Canceled) // our own doing, whatever it looks like
+	} else {
+		done(err)
+	}
+	return a, err
+}
+
+func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
+	var (
+		resp *http.Response
+		err  error
+	)
+	if r.retry {
+		var req *retryablehttp.Request
+		if req, err = retryablehttp.NewRequestWithContext(ctx, r.method, c.url(r), r.body); err != nil {
+			return answer{}, transportError(r.method, r.path, c.base.Host, err)
+		}
+		c.dress(req.Request, r)
+		resp, err = c.retrying.Do(req)
+	} else {
+		timeout := r.timeout
+		if timeout <= 0 {
+			timeout = c.timeout
+		}
+		limited, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		timer := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer within %s", timeout)) })
+		defer timer.Stop()
+		var body io.Reader
+		if r.body != nil {
+			body = bytes.NewReader(r.body)
+		}
+		var req *http.Request
+		if req, err = http.NewRequestWithContext(limited, r.method, c.url(r), body); err != nil {
+			return answer{}, transportError(r.method, r.path, c.base.Host, err)
+		}
+		if r.stream && req.Body != nil {
+			req.Body = progressBody{req.Body, func() { timer.Reset(timeout) }}
+		}
+		c.dress(req, r)
+		if resp, err = c.once.Do(req); err != nil && ctx.Err() == nil && limited.Err() != nil {
+			err = context.Cause(limited)
+		}
+	}
+	if err != nil {
+		return answer{}, transportError(r.method, r.path, c.base.Host, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, r.limit+1))
+	if err != nil {
+		return answer{}, transportError(r.method, r.path, c.base.Host, fmt.Errorf("reading the answer: %w", err))
+	}
+	if int64(len(body)) > r.limit {
+		return answer{}, fmt.Errorf("%s %s at %s: the answer is longer than %d bytes", r.method, r.path, c.base.Host, r.limit)
+	}
+	a := answer{status: resp.StatusCode, header: resp.Header, body: body}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return a, apiError(r.method, r.path, r.token, resp.StatusCode, resp.Header, body)
+	}
+	return a, nil
+}
+
+// url joins the base URL and the path of r, which is escaped already.
+func (c *Client) url(r call) string {
+	u := c.base.String() + r.path
+	if len(r.query) > 0 {
+		u += "?" + r.query.Encode()
+	}
+	return u
+}
+
+// dress adds the headers that all calls have and those of r.
+func (c *Client) dress(req *http.Request, r call) {
+	req.Header.Set("Accept", accept)
+	if c.userAgent != "" {
+		req.Header.Set("User-Agent", c.userAgent)
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "token "+r.token)
+	}
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for key, values := range r.header {
+		req.Header[key] = values
+	}
+}
+
+// decode reads the JSON body of an answer.
+func (a answer) decode(r call, into any) error {
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return fmt.Errorf("%s %s: the answer is not the expected JSON: %w", r.method, r.path, err)
+	}
+	return nil
+}
+
+// progressBody tells of every read, so that a slow transfer is not mistaken for
+// a dead one.
+type progressBody struct {
+	io.ReadCloser
+	progress func()
+}
+
+// Read reads from the body and reports progress.
+func (b progressBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.progress()
+	return n, err
+}

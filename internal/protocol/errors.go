@@ -1,0 +1,176 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrCircuitOpen is returned at once, without a request, while the circuit
+// breaker is open. [Client.AwaitRecovery] waits for its end.
+var ErrCircuitOpen = errors.New("the server failed several times in a row, so it is only probed for now")
+
+// APIError is an answer of the server that is not a success.
+type APIError struct {
+	Method  string
+	Path    string // without the query
+	Code    int    // HTTP status
+	Message string // the server's own words, made safe to print; may be empty
+	Wait    time.Duration
+}
+
+// Error returns one line that names the call, the status and the server's words.
+func (e *APIError) Error() string {
+	text := fmt.Sprintf("%s %s: the server answered %d %s", e.Method, e.Path, e.Code, http.StatusText(e.Code))
+	text = strings.TrimRight(text, " ")
+	if e.Message != "" && !strings.EqualFold(e.Message, http.StatusText(e.Code)) {
+		text += ": " + e.Message
+	}
+	if hint := hints[e.Code]; hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
+}
+
+// hints say what a person can do about a status.
+var hints = map[int]string{
+	http.StatusUnauthorized:      "the token is wrong, expired or revoked",
+	http.StatusProxyAuthRequired: "the proxy wants credentials: set them in HTTPS_PROXY",
+}
+
+// StatusCode returns the HTTP status.
+func (e *APIError) StatusCode() int { return e.Code }
+
+// Permanent reports whether the same call will get the same answer again.
+func (e *APIError) Permanent() bool {
+	switch e.Code {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+		return true
+	}
+	return false
+}
+
+// RetryAfter returns the pause the server asked for, already capped; 0 if it
+// asked for none.
+func (e *APIError) RetryAfter() time.Duration { return e.Wait }
+
+// StatusCode returns the HTTP status of the [APIError] in err's chain, or 0.
+func StatusCode(err error) int {
+	var e interface{ StatusCode() int }
+	if errors.As(err, &e) {
+		return e.StatusCode()
+	}
+	return 0
+}
+
+// Permanent reports whether err says that repeating the call is pointless.
+// Transport errors are not permanent: the network may come back.
+func Permanent(err error) bool {
+	var e interface{ Permanent() bool }
+	return errors.As(err, &e) && e.Permanent()
+}
+
+// RetryAfter returns the pause that the server asked for in the error, or 0.
+func RetryAfter(err error) time.Duration {
+	var e interface{ RetryAfter() time.Duration }
+	if errors.As(err, &e) {
+		return e.RetryAfter()
+	}
+	return 0
+}
+
+// LogGapError is the 409 to a log chunk that does not continue the stream: the
+// sender goes on at Ack.Received.
+type LogGapError struct {
+	*APIError
+	Ack LogAck
+}
+
+// Error names the offset from which the server wants the stream.
+func (e *LogGapError) Error() string {
+	return fmt.Sprintf("%s: the server has the stream up to byte %d", e.APIError.Error(), e.Ack.Received)
+}
+
+// Unwrap returns the [APIError].
+func (e *LogGapError) Unwrap() error { return e.APIError }
+
+// ResultConflictError is the 409 to a result that came before the last bytes of
+// the log.
+type ResultConflictError struct {
+	*APIError
+	Missing []MissingLog
+}
+
+// Error says how many streams are incomplete.
+func (e *ResultConflictError) Error() string {
+	return fmt.Sprintf("%s: %d log streams are not complete yet", e.APIError.Error(), len(e.Missing))
+}
+
+// Unwrap returns the [APIError].
+func (e *ResultConflictError) Unwrap() error { return e.APIError }
+
+// transportError says which call did not get through. The URL that net/http puts
+// into its errors is dropped: base URLs may carry what does not belong in a log.
+func transportError(method, path, host string, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
+}
+
+// apiError makes the error of an answer. secret is removed from the server's
+// words, whatever the server thought of them.
+func apiError(method, path, secret string, status int, header http.Header, body []byte) *APIError {
+	var parsed struct {
+		Message string `json:"message"`
+	}
+	message := ""
+	if err := json.Unmarshal(body, &parsed); err == nil {
+		message = parsed.Message
+	} else if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
+		message = string(body) // a proxy's page of HTML tells nobody anything
+	}
+	if secret != "" {
+		message = strings.ReplaceAll(message, secret, "[REDACTED]")
+	}
+	return &APIError{
+		Method:  method,
+		Path:    path,
+		Code:    status,
+		Message: oneLine(message, maxMessage),
+		Wait:    parseRetryAfter(header.Get("Retry-After"), time.Now()),
+	}
+}
+
+// maxMessage bounds the server's words in an error, in bytes.
+const maxMessage = 500
+
+// oneLine makes untrusted text printable: one line, no control characters, at
+// most limit bytes.
+func oneLine(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, text)
+	text = strings.TrimSpace(text)
+	if len(text) > limit {
+		cut := limit
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "…"
+	}
+	return text
+}

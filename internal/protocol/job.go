@@ -1,0 +1,167 @@
+package protocol
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"workflowagent/internal/workflow"
+)
+
+// JobClient makes the calls of one job with the job's own token. Except for
+// Definition they are sent once and never touch the circuit breaker: a job that
+// runs has its own patience, in its callers.
+type JobClient struct {
+	client *Client
+	path   string
+	token  string
+}
+
+// Job returns the client of one job.
+func (c *Client) Job(jobID, token string) *JobClient {
+	return &JobClient{client: c, path: "/api/workflow/jobs/" + url.PathEscape(jobID), token: token}
+}
+
+// call makes a call of the job with body as JSON; nil sends none.
+func (j *JobClient) call(method, suffix string, body any) (call, error) {
+	r := call{method: method, path: j.path + suffix, token: j.token, limit: maxSmallBody}
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return call{}, fmt.Errorf("encoding %s %s: %w", method, r.path, err)
+		}
+		r.body = encoded
+	}
+	return r, nil
+}
+
+// Definition returns what the job is to do. A definition that cannot be used is
+// an error in which [errors.As] finds a [*DefinitionError].
+func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, error) {
+	r := call{
+		method:  http.MethodGet,
+		path:    j.path,
+		token:   j.token,
+		limit:   maxDefinitionBody,
+		retry:   true,
+		guarded: true,
+	}
+	a, err := j.client.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	definition, err := workflow.ParseJobDefinition(a.body)
+	if err != nil {
+		return nil, &DefinitionError{Err: err}
+	}
+	return definition, nil
+}
+
+// DefinitionError says that the server answered and the job still cannot be
+// understood.
+type DefinitionError struct{ Err error }
+
+// Error returns what is wrong with the definition.
+func (e *DefinitionError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DefinitionError) Unwrap() error { return e.Err }
+
+// Permanent reports true: the definition of a job never changes.
+func (e *DefinitionError) Permanent() bool { return true }
+
+// Heartbeat extends the lease of the job. 410 means the job is somebody else's
+// or has its final result.
+func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatResponse, error) {
+	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase})
+	if err != nil {
+		return HeartbeatResponse{}, err
+	}
+	a, err := j.client.send(ctx, r)
+	if err != nil || len(a.body) == 0 {
+		return HeartbeatResponse{}, err
+	}
+	var response HeartbeatResponse
+	return response, a.decode(r, &response)
+}
+
+// StepStatus reports the state of a step.
+func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequest) error {
+	r, err := j.call(http.MethodPatch, "/"+strconv.Itoa(step)+"/status", req)
+	if err != nil {
+		return err
+	}
+	_, err = j.client.send(ctx, r)
+	return err
+}
+
+// PutLog sends the framed bytes of a step's stream that begin at offset. A 409
+// returns a [*LogGapError] with the offset to go on from. compress sends them as
+// zstd if that is shorter; offsets always count the uncompressed bytes.
+func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (LogAck, error) {
+	r := call{
+		method: http.MethodPut,
+		path:   j.path + "/" + strconv.Itoa(step) + "/log",
+		query:  url.Values{"offset": {strconv.FormatInt(offset, 10)}},
+		token:  j.token,
+		header: http.Header{"Content-Type": {"application/octet-stream"}},
+		body:   framed,
+		limit:  maxSmallBody,
+		stream: true,
+	}
+	if compress {
+		if packed := j.client.zstd.EncodeAll(framed, make([]byte, 0, len(framed)/4)); len(packed) < len(framed) {
+			r.body = packed
+			r.header.Set("Content-Encoding", "zstd")
+		}
+	}
+	if r.body == nil {
+		r.body = []byte{} // an empty chunk asks for the offsets
+	}
+	var ack LogAck
+	a, err := j.client.send(ctx, r)
+	var refused *APIError
+	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
+		if a.decode(r, &ack) == nil {
+			return ack, &LogGapError{APIError: refused, Ack: ack}
+		}
+	}
+	if err != nil {
+		return LogAck{}, err
+	}
+	return ack, a.decode(r, &ack)
+}
+
+// PostLogLines sends log in the JSON form that every server takes.
+func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) error {
+	r, err := j.call(http.MethodPost, "/"+strconv.Itoa(step)+"/logs", lines)
+	if err != nil {
+		return err
+	}
+	r.stream = true
+	_, err = j.client.send(ctx, r)
+	return err
+}
+
+// Result ends the job. A 409 that names missing log returns a
+// [*ResultConflictError]; the caller sends what is missing and the same result
+// again.
+func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
+	r, err := j.call(http.MethodPost, "/result", req)
+	if err != nil {
+		return err
+	}
+	a, err := j.client.send(ctx, r)
+	var refused *APIError
+	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
+		var conflict ResultConflict
+		if a.decode(r, &conflict) == nil && len(conflict.Missing) > 0 {
+			return &ResultConflictError{APIError: refused, Missing: conflict.Missing}
+		}
+	}
+	return err
+}
