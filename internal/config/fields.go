@@ -1,0 +1,224 @@
+package config
+
+import "time"
+
+// group is a heading of the sample file and the reference page.
+type group string
+
+const (
+	groupRequired   group = "Required settings"
+	groupOptional   group = "Optional settings"
+	groupOIDC       group = "OpenID Connect (OIDC) settings"
+	groupPolling    group = "Polling and retry settings"
+	groupHealth     group = "Health and observability"
+	groupHost       group = "Host, concurrency and trust"
+	groupDocker     group = "Docker target"
+	groupUpdate     group = "Updates"
+	groupEnvOnly    group = "Environment only"
+	envPrefix             = "PULUMI_AGENT_"
+	typeDeployment        = "deployment"
+	typeInsights          = "insights_scan"
+	typePolicy            = "policy_evaluation"
+	dayLong               = int64(24 * time.Hour)
+	defaultPids           = "4096"
+	minDockerMemory       = 6 << 20 // the engine refuses less
+)
+
+// fields returns the field table, in the order of the sample file and the reference page.
+func fields() []field {
+	rows := [][]field{
+		requiredFields(), optionalFields(), oidcFields(), pollingFields(), healthFields(),
+		hostFields(), dockerFields(), updateFields(), environmentFields(),
+	}
+	var all []field
+	for _, row := range rows {
+		all = append(all, row...)
+	}
+	return all
+}
+
+func requiredFields() []field {
+	return []field{{
+		name: "token", env: envPrefix + "TOKEN", kind: kindSecret, group: groupRequired,
+		example:     "pul-xxx",
+		requirement: "required unless oidc_token_file is set",
+		doc: `The access token of the agent pool, shown once when the pool is created.
+Keep the file that holds it readable for the agent's user only (chmod 600).`,
+		ptr: func(c *Config) any { return &c.Token },
+	}}
+}
+
+func optionalFields() []field {
+	return []field{{
+		name: "service_url", env: envPrefix + "SERVICE_URL", kind: kindURL, group: groupOptional,
+		def: "https://api.pulumi.com",
+		doc: `The control plane to take work from. Trailing slashes are stripped, and a host without a
+scheme means https.`,
+		ptr: func(c *Config) any { return &c.ServiceURL },
+	}, {
+		name: "working_directory", env: envPrefix + "WORKING_DIRECTORY", kind: kindPath, group: groupOptional,
+		defText: "the directory of the agent's binary, symbolic links followed",
+		example: "<location of customer-managed-workflow-agent binary>",
+		doc: `The directory to load the runner binaries from: workflow-runner and, for jobs in
+containers, the workflow-runner-embeddable of their architecture. A value that names the agent's
+binary means the directory it is in.`,
+		ptr: func(c *Config) any { return &c.WorkingDirectory },
+	}, {
+		name: "shared_volume_directory", env: envPrefix + "SHARED_VOLUME_DIRECTORY", kind: kindPath, group: groupOptional,
+		defText: "the system's directory for temporary files",
+		example: "/var/lib/workflow-agent/shared",
+		doc: `The host directory for the per-job directories that are shared with job containers. It
+must have the same path for the agent and for the engine.`,
+		ptr: func(c *Config) any { return &c.SharedVolumeDirectory },
+	}, {
+		name: "deploy_target", env: envPrefix + "DEPLOY_TARGET", kind: kindString, group: groupOptional,
+		def:     string(TargetDocker),
+		choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
+		doc: `Where jobs run. docker starts a container for each job. kubernetes starts a pod for each
+job. process starts a plain process as the agent's own user, without any isolation: it is meant
+for hosts that are themselves disposable, and for trying the agent without Docker.`,
+		ptr: func(c *Config) any { return (*string)(&c.DeployTarget) },
+	}, {
+		name: "single_run", env: envPrefix + "SINGLE_RUN", kind: kindBool, group: groupOptional,
+		def: "false",
+		doc: `If true, the agent ends once the result of one job is delivered, whatever the result was.`,
+		ptr: func(c *Config) any { return &c.SingleRun },
+	}, {
+		name: "pull_image", env: envPrefix + "PULL_IMAGE", kind: kindBool, group: groupOptional,
+		def: "true",
+		doc: `If true, the job's image is pulled before each job, and the job fails if the registry
+cannot be reached. If false, it is never pulled, and a job whose image is absent fails. (Docker
+target only.)`,
+		ptr: func(c *Config) any { return &c.PullImage },
+	}, {
+		name: "enabled_workflow_types", env: envPrefix + "ENABLED_WORKFLOW_TYPES", kind: kindList, group: groupOptional,
+		def: typeDeployment + "," + typeInsights + "," + typePolicy, sep: ",", notEmpty: true,
+		choices: []string{typeDeployment, typeInsights, typePolicy},
+		doc:     `The types of work this agent claims. The variable is comma-separated.`,
+		ptr:     func(c *Config) any { return &c.EnabledWorkflowTypes },
+	}, {
+		name: "env_forward_allowlist", env: envPrefix + "ENV_FORWARD_ALLOWLIST", kind: kindList, group: groupOptional,
+		def: "", sep: " ",
+		doc: `The names of host environment variables that are given to jobs, such as the credentials
+of a cloud provider. Names are case-sensitive. The values win over variables of the same name from
+the server, are never sent to the server, and are masked in every log; values shorter than six
+characters cannot be masked. DOCKER_HOST is always given. The variable is space-separated.`,
+		ptr: func(c *Config) any { return &c.EnvForwardAllowlist },
+	}}
+}
+
+func oidcFields() []field {
+	return []field{{
+		name: "oidc_token_file", env: envPrefix + "OIDC_TOKEN_FILE", kind: kindPath, group: groupOIDC,
+		example: "/var/run/secrets/oidc/token",
+		doc: `The file with the OIDC token that is exchanged for a pool token. It is read again
+whenever the pool token expires. If it is set, token is not used.`,
+		ptr: func(c *Config) any { return &c.OIDCTokenFile },
+	}, {
+		name: "organization_name", env: envPrefix + "ORGANIZATION_NAME", kind: kindString, group: groupOIDC,
+		example: "acme", requirement: "required if oidc_token_file is set",
+		doc: `The organization the pool belongs to.`,
+		ptr: func(c *Config) any { return &c.OrganizationName },
+	}, {
+		name: "runner_pool_id", env: envPrefix + "RUNNER_POOL_ID", kind: kindString, group: groupOIDC,
+		example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", requirement: "required if oidc_token_file is set",
+		doc: `The ID of the pool to join. With a token, the pool follows from the token.`,
+		ptr: func(c *Config) any { return &c.RunnerPoolID },
+	}, {
+		name: "token_expiration", env: envPrefix + "TOKEN_EXPIRATION", kind: kindSeconds, group: groupOIDC,
+		defText: "the server's choice", example: "2h", min: int64(time.Second), max: 366 * dayLong,
+		doc: `The lifetime to ask for when the OIDC token is exchanged: a duration, or a bare number
+of seconds.`,
+		ptr: func(c *Config) any { return &c.TokenExpiration },
+	}}
+}
+
+func pollingFields() []field {
+	return []field{{
+		name: "polling_interval", env: envPrefix + "POLLING_INTERVAL", kind: kindDuration, group: groupPolling,
+		def: "1m", min: int64(100 * time.Millisecond), max: dayLong,
+		doc: `The pause between two looks for new work. A Retry-After of the server supersedes it, and
+a server that holds the poll open needs no pause at all.`,
+		ptr: func(c *Config) any { return &c.PollingInterval },
+	}, {
+		name: "polling_interval_override", env: envPrefix + "POLLING_INTERVAL_OVERRIDE", kind: kindBool, group: groupPolling,
+		def: "false",
+		doc: `If true, polling_interval is kept to the letter: Retry-After is ignored and the server is
+not asked to hold the poll open.`,
+		ptr: func(c *Config) any { return &c.PollingIntervalOverride },
+	}, {
+		name: "job_status_loop_interval", env: envPrefix + "JOB_STATUS_LOOP_INTERVAL", kind: kindDuration, group: groupPolling,
+		def: "30s", min: int64(100 * time.Millisecond), max: dayLong,
+		doc: `The pause between two looks at the status of a running job, which is how a cancelled job
+is noticed.`,
+		ptr: func(c *Config) any { return &c.JobStatusLoopInterval },
+	}, {
+		name: "request_timeout", env: envPrefix + "REQUEST_TIMEOUT", kind: kindDuration, group: groupPolling,
+		def: "30s", min: int64(time.Second), max: int64(time.Hour),
+		doc: `The time limit of one API call. Transfers of logs and files are limited by progress
+instead.`,
+		ptr: func(c *Config) any { return &c.RequestTimeout },
+	}, {
+		name: "request_retry_count", env: envPrefix + "REQUEST_RETRY_COUNT", kind: kindInt, group: groupPolling,
+		def: "2", min: 0, max: 100,
+		doc: `How often an API call is repeated after a transient failure or a rate limit.`,
+		ptr: func(c *Config) any { return &c.RequestRetryCount },
+	}, {
+		name: "request_retry_wait", env: envPrefix + "REQUEST_RETRY_WAIT", kind: kindDuration, group: groupPolling,
+		def: "20s", min: int64(time.Millisecond), max: dayLong,
+		doc: `The pause before the first repetition; it grows with each further one.`,
+		ptr: func(c *Config) any { return &c.RequestRetryWait },
+	}, {
+		name: "request_retry_max_wait", env: envPrefix + "REQUEST_RETRY_MAX_WAIT", kind: kindDuration, group: groupPolling,
+		def: "2m", min: int64(time.Millisecond), max: dayLong,
+		doc: `The longest pause between repetitions; not below request_retry_wait.`,
+		ptr: func(c *Config) any { return &c.RequestRetryMaxWait },
+	}, {
+		name: "circuit_breaker_failures", env: envPrefix + "CIRCUIT_BREAKER_FAILURES", kind: kindInt, group: groupPolling,
+		def: "2", min: 1, max: 1000,
+		doc: `How many API calls in a row must fail, repetitions included, before the agent stops
+polling and only probes now and then.`,
+		ptr: func(c *Config) any { return &c.CircuitBreakerFailures },
+	}, {
+		name: "circuit_breaker_timeout", env: envPrefix + "CIRCUIT_BREAKER_TIMEOUT", kind: kindDuration, group: groupPolling,
+		def: "10m", min: int64(time.Millisecond), max: dayLong,
+		doc: `The time after which polling starts again; a probe that succeeds ends it earlier.`,
+		ptr: func(c *Config) any { return &c.CircuitBreakerTimeout },
+	}}
+}
+
+func healthFields() []field {
+	return []field{{
+		name: "http_server_port", env: envPrefix + "HTTP_SERVER_PORT", kind: kindInt, group: groupHealth,
+		def: "8080", min: 0, max: 65535,
+		doc: `The port of the local HTTP server with /healthz and /metrics; 0 turns it off. If the port
+is taken, the agent warns and works without the server.`,
+		ptr: func(c *Config) any { return &c.HTTPServerPort },
+	}, {
+		name: "http_server_address", env: envPrefix + "HTTP_SERVER_ADDRESS", kind: kindString, group: groupHealth,
+		defText: "127.0.0.1; in Kubernetes 0.0.0.0", example: "127.0.0.1",
+		doc: `The address the HTTP server listens on. The server asks for no credentials.`,
+		ptr: func(c *Config) any { return &c.HTTPServerAddress },
+	}, {
+		name: "health_threshold", env: envPrefix + "HEALTH_THRESHOLD", kind: kindDuration, group: groupHealth,
+		defText: "twice the longer of polling_interval and job_status_loop_interval", example: "2m",
+		min: int64(100 * time.Millisecond), max: 7 * dayLong,
+		doc: `How long the agent may go without progress before /healthz says that it is unhealthy.`,
+		ptr: func(c *Config) any { return &c.HealthThreshold },
+	}, {
+		name: "syslog", env: envPrefix + "SYSLOG", kind: kindBool, group: groupHealth,
+		def: "false",
+		doc: `If true, the agent's log goes to syslog instead of stderr.`,
+		ptr: func(c *Config) any { return &c.Syslog },
+	}, {
+		name: "log_format", env: envPrefix + "LOG_FORMAT", kind: kindString, group: groupHealth,
+		def: string(LogText), choices: []string{string(LogText), string(LogJSON)},
+		doc: `The form of the agent's own log.`,
+		ptr: func(c *Config) any { return (*string)(&c.LogFormat) },
+	}, {
+		name: "log_job_output", env: envPrefix + "LOG_JOB_OUTPUT", kind: kindBool, group: groupHealth,
+		def: "true",
+		doc: `If true, the log of jobs, secrets masked, also goes to the agent's own output.`,
+		ptr: func(c *Config) any { return &c.LogJobOutput },
+	}}
+}

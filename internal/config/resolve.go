@@ -1,0 +1,150 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// resolve fills in the defaults that depend on the machine, the user or other keys, and brings
+// values with a special meaning into their plain form.
+func (c *Config) resolve(o LoadOptions, env map[string]string) error {
+	c.meta.tempDir = o.TempDir
+	c.meta.uid = o.UID
+	c.resolveWorkingDirectory(o)
+	if c.HealthThreshold == 0 {
+		c.HealthThreshold = 2 * max(c.PollingInterval, c.JobStatusLoopInterval)
+	}
+	if c.HTTPServerAddress == "" {
+		c.HTTPServerAddress = "127.0.0.1"
+		if c.DeployTarget == TargetKubernetes || env["KUBERNETES_SERVICE_HOST"] != "" {
+			// Probes and scrapers come from outside of the pod.
+			c.HTTPServerAddress = "0.0.0.0"
+		}
+	}
+	if c.SingleRun && c.MaxConcurrentJobs != 1 {
+		if c.Source("max_concurrent_jobs").Kind != FromDefault {
+			c.warn("max_concurrent_jobs is taken as 1, because single_run is true")
+		}
+		c.MaxConcurrentJobs = 1
+	}
+	c.resolveForwarded(env)
+	if c.StateDirectory == "" {
+		c.resolveStateDirectory(o, env)
+	}
+	return nil
+}
+
+// resolveWorkingDirectory handles the default, a value that names the binary, and the
+// placeholder of the published sample files, which people leave in.
+func (c *Config) resolveWorkingDirectory(o LoadOptions) {
+	binaryDir := ""
+	if o.Binary != "" {
+		binaryDir = filepath.Dir(o.Binary)
+	}
+	dir := c.WorkingDirectory
+	switch {
+	case dir == "":
+		c.WorkingDirectory = binaryDir
+	case strings.HasPrefix(filepath.Base(dir), "<location of "):
+		c.WorkingDirectory = binaryDir
+		c.meta.sources["working_directory"] = Source{Kind: FromDefault}
+	default:
+		info, err := os.Stat(dir)
+		if err != nil || !info.Mode().IsRegular() {
+			return
+		}
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			c.WorkingDirectory = filepath.Dir(resolved)
+		}
+	}
+}
+
+// resolveForwarded collects the host variables that jobs are given.
+func (c *Config) resolveForwarded(env map[string]string) {
+	const dockerHost = "DOCKER_HOST"
+	for _, name := range c.EnvForwardAllowlist {
+		value, ok := env[name]
+		switch {
+		case name == dockerHost:
+			continue // comes last, always
+		case !ok:
+			c.warn("%s is in env_forward_allowlist but not set on this host, so jobs do not get it", name)
+			continue
+		case value != "" && len(value) < 6:
+			c.warn("the value of %s is shorter than 6 characters and cannot be masked in logs", name)
+		}
+		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: name, Value: NewSecret(value)})
+	}
+	if value := env[dockerHost]; value != "" {
+		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: dockerHost, Value: NewSecret(value)})
+	}
+}
+
+// resolveStateDirectory picks the directory the service manager made, else the usual one of the
+// user, else one in the directory for temporary files that is the user's alone.
+func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
+	const name = "workflow-agent"
+	// systemd lists several directories with colons between them.
+	given, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":")
+	xdg := env["XDG_STATE_HOME"]
+	switch {
+	case filepath.IsAbs(given):
+		c.StateDirectory = filepath.Clean(given)
+	case o.UID == 0:
+		c.StateDirectory = filepath.Join("/var/lib", name)
+	case filepath.IsAbs(xdg):
+		c.StateDirectory = filepath.Join(xdg, name)
+	case filepath.IsAbs(o.Home):
+		c.StateDirectory = filepath.Join(o.Home, ".local", "state", name)
+	default:
+		c.StateDirectory = filepath.Join(o.TempDir, name+"-"+strconv.Itoa(o.UID))
+	}
+}
+
+// PrepareStateDirectory creates state_directory, with mode 0700 and its parents as usual, and
+// refuses one that other users could write to: it holds job tokens and the spool of logs.
+func (c *Config) PrepareStateDirectory() error {
+	dir := c.StateDirectory
+	if dir == "" {
+		return errors.New("state_directory: is not known: set it to a directory of the agent's user")
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("state_directory: create the directory above %s: %w", dir, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("state_directory: create %s: %w", dir, err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("state_directory: %w", err)
+	}
+	if info.Mode()&os.ModeSymlink != 0 && !c.stateIsShared() {
+		// An administrator may link the directory to a larger disk. In a directory where anybody
+		// can create names, a link is an attack.
+		if info, err = os.Stat(dir); err != nil {
+			return fmt.Errorf("state_directory: %w", err)
+		}
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("state_directory: %s is not a directory: remove it or set another state_directory", dir)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != c.meta.uid {
+		return fmt.Errorf("state_directory: %s belongs to user %d, not to the agent's user %d: set a state_directory of its own", dir, stat.Uid, c.meta.uid)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("state_directory: %s can be written by other users (mode %04o): run chmod 700 on it", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// stateIsShared reports whether the directory above the state directory is one where every user
+// can create names, such as /tmp.
+func (c *Config) stateIsShared() bool {
+	info, err := os.Stat(filepath.Dir(c.StateDirectory))
+	return err != nil || info.Mode().Perm()&0o002 != 0
+}

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"io"
+)
+
+// redacted is what every printed form of a [Secret] shows.
+const redacted = "[REDACTED]"
+
+// Secret is a string that does not show itself: every verb of fmt, JSON, text and YAML print
+// [REDACTED] for it. The zero value is the empty secret, which prints as nothing.
+//
+// The value sits behind a pointer because fmt does not call methods on unexported struct
+// fields: a Secret inside somebody's private struct would otherwise be printed in plain.
+type Secret struct {
+	value *string
+}
+
+// NewSecret wraps value.
+func NewSecret(value string) Secret {
+	if value == "" {
+		return Secret{}
+	}
+	return Secret{value: &value}
+}
+
+// Reveal returns the value itself. Call it only where the value goes over the wire or into a
+// process, never to build a message.
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
+
+// IsZero reports whether the secret is empty.
+func (s Secret) IsZero() bool { return s.value == nil }
+
+// Equal compares two secrets in constant time.
+func (s Secret) Equal(other Secret) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
+}
+
+// String returns [REDACTED], or nothing for the empty secret.
+func (s Secret) String() string {
+	if s.IsZero() {
+		return ""
+	}
+	return redacted
+}
+
+// GoString returns what String returns.
+func (s Secret) GoString() string { return s.String() }
+
+// Format prints what String returns, whatever the verb: %x and %q of a secret are secrets too.
+func (s Secret) Format(state fmt.State, _ rune) {
+	//nolint:errcheck // fmt.State reports no write errors that could be handled here.
+	io.WriteString(state, s.String())
+}
+
+// MarshalText returns what String returns; it serves YAML and text encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalJSON returns what String returns, quoted.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }

@@ -1,0 +1,121 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// Validate says whether an agent can run with the configuration. The error holds everything that
+// is wrong, one line each, with the file and line or the variable the value came from.
+func (c *Config) Validate() error {
+	var errs []error
+	fail := func(key, what string) {
+		where := ""
+		if source := c.Source(key); source.Kind == FromFile || source.Kind == FromEnv {
+			where = source.String()
+		}
+		errs = append(errs, &problem{where: where, key: key, what: what})
+	}
+	c.validateIdentity(fail)
+	c.validatePlaces(fail)
+	c.validateLists(fail)
+	if c.RequestRetryMaxWait < c.RequestRetryWait {
+		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", formatDuration(c.RequestRetryWait)))
+	}
+	if c.HTTPServerPort != 0 && !isHost(c.HTTPServerAddress) {
+		fail("http_server_address", "is neither an IP address nor a host name: write one without a port, such as 127.0.0.1")
+	}
+	if err := errors.Join(errs...); err != nil {
+		return scrub(err, c.Token)
+	}
+	return nil
+}
+
+// validateIdentity checks the token, or what stands in for it.
+func (c *Config) validateIdentity(fail func(key, what string)) {
+	if c.UsesOIDC() {
+		fail("oidc_token_file", "needs the OIDC exchange, which is not in this build: remove it and set token")
+		if c.OrganizationName == "" {
+			fail("organization_name", "is required because oidc_token_file is set: set it to the name of the pool's organization")
+		}
+		if c.RunnerPoolID == "" {
+			fail("runner_pool_id", "is required because oidc_token_file is set: set it to the ID of the pool")
+		}
+		return
+	}
+	token := c.Token.Reveal()
+	switch {
+	case token == "":
+		fail("token", "is required: set it to the token of an agent pool, in the file or with "+envPrefix+"TOKEN")
+	case token == "pul-xxx" || strings.Trim(token, "<>") == "token":
+		fail("token", "is still the sample's placeholder: replace it with the token of an agent pool")
+	case strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		fail("token", "has white space or control characters in it: paste the token again, as one word")
+	case len(token) > 8192:
+		fail("token", "is longer than 8192 characters, which no token is: paste the token again")
+	}
+}
+
+// validatePlaces checks where the agent gets work from and where it runs it.
+func (c *Config) validatePlaces(fail func(key, what string)) {
+	if c.ServiceURL == "" {
+		fail("service_url", "is required: set it to the URL of the control plane")
+	}
+	switch c.DeployTarget {
+	case TargetDocker, TargetProcess:
+	case TargetKubernetes:
+		fail("deploy_target", "is kubernetes, which is not in this build: set it to docker or process")
+	default:
+		fail("deploy_target", "is not one of the allowed values: choose docker or process")
+	}
+	if !filepath.IsAbs(c.WorkingDirectory) {
+		fail("working_directory", "is not known: set it to the directory of the runner binaries")
+	}
+	if !filepath.IsAbs(c.StateDirectory) {
+		fail("state_directory", "is not known: set it to a directory of the agent's user")
+	}
+	if c.DockerNetwork != "" && !networkName().MatchString(c.DockerNetwork) {
+		fail("docker_network", "is not the name of a network: use letters, digits, dots, dashes and underscores")
+	}
+}
+
+// validateLists checks the entries of the lists.
+func (c *Config) validateLists(fail func(key, what string)) {
+	if len(c.EnabledWorkflowTypes) == 0 {
+		fail("enabled_workflow_types", errEmptyList.Error())
+	}
+	for i, name := range c.EnvForwardAllowlist {
+		switch {
+		case !variableName().MatchString(name):
+			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not the name of a variable, number %d: use letters, digits and underscores", i+1))
+		case name == envPrefix+"TOKEN":
+			fail("env_forward_allowlist", "names "+name+": jobs must not get the agent's own token, remove the entry")
+		}
+	}
+	validatePatterns("allowed_images", c.AllowedImages, fail)
+	validatePatterns("allowed_repositories", c.AllowedRepositories, fail)
+}
+
+func validatePatterns(key string, patterns []string, fail func(key, what string)) {
+	for i, pattern := range patterns {
+		if strings.Contains(pattern, "://") || strings.ContainsFunc(pattern, unicode.IsSpace) {
+			fail(key, fmt.Sprintf("has an entry with a scheme or white space, number %d: write it like host/path/*", i+1))
+		}
+	}
+}
+
+func networkName() *regexp.Regexp  { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
+func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
+
+// isHost reports whether s can be listened on: an IP address or a host name.
+func isHost(s string) bool {
+	if net.ParseIP(s) != nil {
+		return true
+	}
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`).MatchString(s)
+}

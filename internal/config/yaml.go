@@ -1,0 +1,305 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxFileSize bounds a configuration file in bytes. Ours are a few kilobytes.
+const maxFileSize = 1 << 20
+
+// problem is one thing that is wrong with the configuration. It never holds a value.
+type problem struct {
+	where string // "FILE:LINE", "env NAME" or "" for the configuration as a whole
+	key   string // "" if no key is to blame
+	what  string
+}
+
+func (p *problem) Error() string {
+	var parts []string
+	for _, part := range []string{p.where, p.key, p.what} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// entry is the value of one key in a file.
+type entry struct {
+	key    string
+	line   int
+	text   string   // of a scalar
+	list   []string // of a sequence
+	isList bool
+	isNull bool
+}
+
+// parseYAML reads the entries of a configuration file in their order. It works on the tree of
+// nodes instead of decoding into a struct, for two reasons: every error can name its line and
+// key, and no message of the YAML library, which may quote the text around a mistake and with it
+// a token, ever reaches a user.
+func parseYAML(file string, data []byte) ([]entry, error) {
+	at := func(line int, key, what string) error {
+		return &problem{where: fmt.Sprintf("%s:%d", file, line), key: key, what: what}
+	}
+	if bytes.HasPrefix(data, []byte{0xFE, 0xFF}) || bytes.HasPrefix(data, []byte{0xFF, 0xFE}) {
+		return nil, at(1, "", "is UTF-16 text: save the file as UTF-8")
+	}
+	data = bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF"))
+	if !utf8.Valid(data) {
+		return nil, at(invalidLine(data), "", "is not UTF-8 text: save the file as UTF-8")
+	}
+
+	var documents []yaml.Node
+	if err := yaml.Load(data, &documents, yaml.WithAllDocuments()); err != nil {
+		return nil, at(errorLine(err), "", "is not valid YAML: check indentation, quotes and colons in this line and the one before")
+	}
+	if len(documents) == 0 {
+		return nil, nil
+	}
+	if len(documents) > 1 {
+		return nil, at(max(documents[1].Line, 1), "", "begins a second YAML document: keep one and remove the --- line")
+	}
+	root := &documents[0]
+	if root.Kind == yaml.DocumentNode {
+		if len(root.Content) == 0 {
+			return nil, nil
+		}
+		root = root.Content[0]
+	}
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, nil
+	}
+	if root.Kind != yaml.MappingNode {
+		return nil, at(max(root.Line, 1), "", "is not a list of settings: write lines of the form key: value")
+	}
+	return parseMapping(root, at)
+}
+
+// parseMapping reads the entries of the top-level mapping and collects what is wrong with them.
+func parseMapping(root *yaml.Node, at func(int, string, string) error) ([]entry, error) {
+	var entries []entry
+	var errs []error
+	seen := map[string]int{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		keyNode, valueNode := root.Content[i], root.Content[i+1]
+		if keyNode.Kind != yaml.ScalarNode {
+			errs = append(errs, at(keyNode.Line, "", "is not a key: write lines of the form key: value"))
+			continue
+		}
+		key := keyNode.Value
+		if first, ok := seen[key]; ok {
+			errs = append(errs, at(keyNode.Line, printableKey(key), fmt.Sprintf("is set a second time, first in line %d: remove one of them", first)))
+			continue
+		}
+		seen[key] = keyNode.Line
+		e, what := parseValue(key, valueNode)
+		if what != "" {
+			errs = append(errs, at(valueNode.Line, printableKey(key), what))
+			continue
+		}
+		e.line = keyNode.Line
+		entries = append(entries, e)
+	}
+	return entries, errors.Join(errs...)
+}
+
+// parseValue reads a scalar or a sequence of scalars; what is not empty if it is neither.
+// Scalars keep their text as it is written, so that a token 0123 stays 0123.
+func parseValue(key string, n *yaml.Node) (e entry, what string) {
+	e.key = key
+	switch n.Kind {
+	case yaml.ScalarNode:
+		e.text, e.isNull = n.Value, n.ShortTag() == "!!null"
+		if e.isNull {
+			e.text = ""
+		}
+		return e, ""
+	case yaml.SequenceNode:
+		e.isList = true
+		for _, item := range n.Content {
+			if item.Kind != yaml.ScalarNode {
+				return e, fmt.Sprintf("has an entry that is not a plain value, in line %d: write one value per entry", item.Line)
+			}
+			e.list = append(e.list, item.Value)
+		}
+		return e, ""
+	case yaml.MappingNode:
+		e.isNull = true // only ecs takes a mapping, and that is refused by its name
+		if refusal(key) != "" {
+			return e, ""
+		}
+		return e, "has settings below it, but takes a value: check the indentation of the lines that follow"
+	default:
+		return e, "is an alias (*name): write the value itself"
+	}
+}
+
+// refusal returns why a key of other agents cannot be used here, or "" for every other key.
+func refusal(key string) string {
+	if key == "ecs" || strings.HasPrefix(key, "ecs.") || strings.HasPrefix(key, "ecs_") {
+		return "belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process"
+	}
+	return ""
+}
+
+// legacy returns whether a key of older agents is still accepted, and a warning about it if one
+// is due.
+func legacy(key string) (ok bool, warning string) {
+	switch key {
+	case "version":
+		return true, ""
+	case "workflow_runners_directory", "workflow_runners_embeddable":
+		return true, "is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not beside the agent's"
+	default:
+		return false, ""
+	}
+}
+
+// apply stores the entries of a file in c and collects what is wrong with them.
+func (c *Config) apply(file string, entries []entry, p paths) error {
+	table := map[string]field{}
+	for _, f := range fields() {
+		table[f.name] = f
+	}
+	var errs []error
+	for _, e := range entries {
+		source := Source{Kind: FromFile, File: file, Line: e.line}
+		fail := func(what string) {
+			errs = append(errs, &problem{where: source.String(), key: printableKey(e.key), what: what})
+		}
+		f, known := table[e.key]
+		if !known {
+			if why := refusal(e.key); why != "" {
+				fail(why)
+			} else if ok, warning := legacy(e.key); !ok {
+				fail("is not a known key: " + suggestion(e.key))
+			} else if warning != "" {
+				c.warn("%s: %s: %s", source, e.key, warning)
+			}
+			continue
+		}
+		if f.envOnly {
+			fail("cannot be set in the file: set the variable " + f.env + " instead")
+			continue
+		}
+		was, err := f.setEntry(c, e, p)
+		if err != nil {
+			fail(err.Error())
+			continue
+		}
+		if was {
+			c.meta.sources[f.name] = source
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setEntry stores a value from a file and reports whether it was set: no value and the empty
+// text leave the default alone.
+func (f *field) setEntry(c *Config, e entry, p paths) (bool, error) {
+	switch {
+	case e.isList:
+		return true, f.setList(c, e.list)
+	case f.kind == kindList && e.isNull && f.notEmpty:
+		return false, errEmptyList
+	case f.kind == kindList && !e.isNull:
+		return false, errors.New("is a single value, but takes a list: write it as [value, value]")
+	default:
+		return f.set(c, e.text, p)
+	}
+}
+
+// suggestion names the known key that looks most like key.
+func suggestion(key string) string {
+	best, bestDistance := "", 4
+	for _, f := range fields() {
+		if f.envOnly {
+			continue
+		}
+		if d := distance(strings.ReplaceAll(strings.ToLower(key), "-", "_"), f.name); d < bestDistance {
+			best, bestDistance = f.name, d
+		}
+	}
+	if best == "" {
+		return "correct its spelling or remove it"
+	}
+	return "did you mean " + best + "?"
+}
+
+// distance is the number of edits between two short words.
+func distance(a, b string) int {
+	if len(a) > 40 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// printableKey returns a key for a message. A key that does not look like one may be a value in
+// the wrong place, even a token, and is not shown.
+func printableKey(key string) string {
+	plain := func(r rune) bool {
+		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
+	}
+	if key == "" || len(key) > 40 || strings.HasPrefix(key, "pul-") ||
+		strings.ContainsFunc(key, func(r rune) bool { return !plain(r) }) {
+		return "this key"
+	}
+	return key
+}
+
+// invalidLine returns the line of the first byte that is not UTF-8.
+func invalidLine(data []byte) int {
+	line := 1
+	for len(data) > 0 {
+		r, size := utf8.DecodeRune(data)
+		if r == utf8.RuneError && size <= 1 {
+			break
+		}
+		if r == '\n' {
+			line++
+		}
+		data = data[size:]
+	}
+	return line
+}
+
+// errorLine returns the line a YAML error points at, 1 if it points nowhere.
+func errorLine(err error) int {
+	var one *yaml.LoadError
+	if errors.As(err, &one) {
+		return max(one.Mark.Line, one.ContextMark.Line, 1)
+	}
+	var many *yaml.LoadErrors
+	if errors.As(err, &many) && len(many.Errors) > 0 {
+		lines := make([]int, 0, len(many.Errors))
+		for _, e := range many.Errors {
+			lines = append(lines, e.Mark.Line)
+		}
+		return max(slices.Min(lines), 1)
+	}
+	return 1
+}
