@@ -1,0 +1,77 @@
+# Every target works in a clean clone with Go and git; `make help` lists them.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0)
+HOSTOS   := $(shell go env GOOS)
+HOSTARCH := $(shell go env GOARCH)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+GOBUILD  := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+PROGRAMS := customer-managed-workflow-agent workflow-runner workflow-server
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+# The linters are built from their own pinned module into a cache outside the
+# repository, once per version.
+CACHE    := $(if $(WORKFLOW_LAB_CACHE),$(WORKFLOW_LAB_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/workflowagent/lab)
+LINTKEY  := $(shell cat internal/tools/lint/go.mod internal/tools/lint/go.sum | cksum | cut -d' ' -f1)
+LINT     := $(CACHE)/lint-$(LINTKEY)-$(HOSTOS)-$(HOSTARCH)
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: quickstart
+quickstart: ## Run a real deployment end to end on this machine (KEEP=1 leaves everything running).
+	@KEEP=$(KEEP) go run ./internal/lab/quickstart
+
+.PHONY: test
+test: ## Run every test tier this machine can run, and name the ones it cannot.
+	@go run ./internal/lab/tiers
+
+.PHONY: build
+build: ## Build the host's binaries into bin/.
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	GOOS=linux GOARCH=amd64 $(GOBUILD) -o bin/workflow-runner-embeddable ./cmd/workflow-runner
+	GOOS=linux GOARCH=arm64 $(GOBUILD) -o bin/workflow-runner-embeddable-arm64 ./cmd/workflow-runner
+
+.PHONY: build-all
+build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
+	@set -e; for platform in $(PLATFORMS); do \
+		os=$${platform%/*}; arch=$${platform#*/}; dir=dist/$${os}_$${arch}; mkdir -p $$dir; \
+		echo "building $$dir"; \
+		GOOS=$$os GOARCH=$$arch $(GOBUILD) -o $$dir/ $(addprefix ./cmd/,$(PROGRAMS)); \
+		GOOS=linux GOARCH=amd64 $(GOBUILD) -o $$dir/workflow-runner-embeddable ./cmd/workflow-runner; \
+		GOOS=linux GOARCH=arm64 $(GOBUILD) -o $$dir/workflow-runner-embeddable-arm64 ./cmd/workflow-runner; \
+	done
+
+$(LINT)/golangci-lint:
+	@echo "building golangci-lint and gofumpt (first time only, about 2 to 5 min)"
+	@mkdir -p $(LINT)
+	@cd internal/tools/lint && go build -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: $(LINT)/golangci-lint ## Check format, vet and the house rules.
+	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
+		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	cd internal/tools/provider && go vet ./...
+	$(LINT)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: $(LINT)/golangci-lint ## Format the code.
+	$(LINT)/gofumpt -extra -w cmd internal
+
+.PHONY: generate
+generate: ## Write the generated files anew (sample configuration, its reference).
+	go generate ./...
+
+.PHONY: bench
+bench: ## Measure the product beside its yardsticks (about 10 min).
+	@go run ./internal/bench
+
+.PHONY: e2e
+e2e: ## Run the end-to-end tests with real timers and at full scale.
+	@WORKFLOW_E2E_FULL=1 go run ./internal/lab/tiers
+
+.PHONY: clean
+clean: ## Delete what the targets built in the repository.
+	rm -rf bin dist

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/lab"
+)
+
+// bench of one test binary: what is built once and used by every test.
+var built struct {
+	once  sync.Once
+	dir   string
+	tools lab.Tools
+	err   error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" && os.Getenv(binVariable) == "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// binVariable names a directory with the product's binaries, so that a caller
+// that has built them already need not do it again.
+const binVariable = "WORKFLOW_BIN"
+
+// programs builds the product's binaries and finds the CLI, once.
+func programs(t testing.TB) (bin string, tools lab.Tools) {
+	t.Helper()
+	built.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
+		defer cancel()
+		if built.tools, built.err = lab.PulumiTools(ctx, os.Stderr); built.err != nil {
+			return
+		}
+		if built.dir = os.Getenv(binVariable); built.dir != "" {
+			return
+		}
+		if built.dir, built.err = os.MkdirTemp("", "workflow-bin-"); built.err != nil {
+			return
+		}
+		built.err = build(ctx, built.dir)
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir, built.tools
+}
+
+// build makes the three programs and both embeddable runners.
+func build(ctx context.Context, dir string) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	make := func(out, goos, arch, pkg string) error {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, out), pkg)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", pkg, err, output)
+		}
+		return nil
+	}
+	for _, name := range []string{"workflow-server", "customer-managed-workflow-agent", "workflow-runner"} {
+		if err := make(name, runtime.GOOS, runtime.GOARCH, "./cmd/"+name); err != nil {
+			return err
+		}
+	}
+	return make("workflow-runner-embeddable", "linux", runtime.GOARCH, "./cmd/workflow-runner")
+}
+
+// world is one server with everything around it, in a directory of its own.
+type world struct {
+	dir    string
+	bin    string
+	tools  lab.Tools
+	home   string // PULUMI_HOME of clients and, with the process executor, of jobs
+	server *lab.Server
+	git    *lab.GitServer
+	pool   struct{ id, token string }
+	agents []*lab.Agent
+}
+
+// newWorld starts a server and a git server. Everything ends with the test, and
+// on failure the logs are shown.
+func newWorld(ctx context.Context, bin string, tools lab.Tools, dir, host string, serverArgs ...string) (*world, error) {
+	w := &world{dir: dir, bin: bin, tools: tools, home: filepath.Join(dir, "home")}
+	if err := tools.Home(w.home); err != nil {
+		return nil, err
+	}
+	var err error
+	w.server, err = lab.StartServer(ctx, lab.ServerOptions{
+		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host,
+		Env: os.Environ(), Args: serverArgs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if w.git, err = lab.StartGitServer(ctx, lab.GitOptions{Dir: filepath.Join(dir, "git"), Host: host}); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// close ends agents and server. It is safe to call twice.
+func (w *world) close() {
+	for _, a := range w.agents {
+		_ = a.Process.Stop(syscall.SIGTERM, 15*time.Second)
+	}
+	if w.server != nil {
+		_ = w.server.Process.Stop(syscall.SIGTERM, 15*time.Second)
+	}
+	if w.git != nil {
+		_ = w.git.Close()
+	}
+}
+
+// makePool makes the organization's default pool, once.
+func (w *world) makePool(ctx context.Context) error {
+	if w.pool.id != "" {
+		return nil
+	}
+	var err error
+	if w.pool.id, w.pool.token, err = w.server.Pool(ctx, "default"); err != nil {
+		return err
+	}
+	return w.server.Call(ctx, "PATCH", "/api/orgs/"+w.server.Organization,
+		map[string]string{"setDefaultAgentPoolID": w.pool.id}, nil)
+}
+
+// startAgent starts one more agent of the default pool and waits until the
+// server lists it as online.
+func (w *world) startAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
+	if err := w.makePool(ctx); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(w.dir, fmt.Sprintf("agent%d", len(w.agents)))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	a, err := lab.StartAgent(ctx, lab.AgentOptions{
+		Binary: filepath.Join(w.bin, "customer-managed-workflow-agent"), Dir: dir,
+		ServiceURL: w.server.URL, Token: w.pool.token, Target: target, Settings: settings,
+		Env: append([]string{
+			"PATH=" + w.tools.Dir + string(os.PathListSeparator) + os.Getenv("PATH"),
+			"HOME=" + dir,
+		}, env...),
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.agents = append(w.agents, a)
+	return a, w.waitOnline(ctx, len(w.agents), a)
+}
+
+func (w *world) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return until(ctx, func() (bool, error) {
+		select {
+		case <-a.Process.Done():
+			return false, fmt.Errorf("the agent ended (%w): %s", a.Process.Err(), lab.Tail(a.LogFile, 20))
+		default:
+		}
+		var pool struct {
+			Agents []struct {
+				Status string `json:"status"`
+			} `json:"agents"`
+		}
+		err := w.server.Call(ctx, "GET", "/api/orgs/"+w.server.Organization+"/agent-pools/"+w.pool.id, nil, &pool)
+		online := 0
+		for _, agent := range pool.Agents {
+			if agent.Status == "online" {
+				online++
+			}
+		}
+		return online >= n, err
+	})
+}
+
+// until asks every 50 ms until the answer is yes, an error, or ctx ends.
+func until(ctx context.Context, ask func() (bool, error)) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		ok, err := ask()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// jobEnv are the deployment's environment variables that let the process
+// executor's jobs find the provider and keep the CLI from looking for updates.
+func (w *world) jobEnv() map[string]string {
+	return map[string]string{
+		"PULUMI_HOME":                                 w.home,
+		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
+		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+		"PULUMI_DISABLE_REGISTRY_RESOLVE":             "true",
+	}
+}
+
+// logs writes the ends of all log files, for a test that failed.
+func (w *world) logs(out io.Writer) {
+	fmt.Fprintf(out, "--- server log\n%s\n", lab.Tail(w.server.LogFile, 40))
+	for i, a := range w.agents {
+		fmt.Fprintf(out, "--- agent %d log\n%s\n", i, lab.Tail(a.LogFile, 60))
+	}
+}
+
+// testWorld is newWorld for a Go test.
+func testWorld(t *testing.T, host string, serverArgs ...string) *world {
+	t.Helper()
+	bin, tools := programs(t)
+	w, err := newWorld(context.Background(), bin, tools, t.TempDir(), host, serverArgs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.close()
+		if t.Failed() {
+			var buf bytes.Buffer
+			w.logs(&buf)
+			t.Log(buf.String())
+		}
+	})
+	return w
+}
