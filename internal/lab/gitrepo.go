@@ -1,0 +1,127 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MainBranch is the branch that every [Repo] begins with.
+const MainBranch = "main"
+
+// Repo is a bare repository behind a [GitServer].
+type Repo struct {
+	// URL is what to clone.
+	URL string
+
+	dir string
+}
+
+// Commit adds a commit to a branch that writes the files, by slash-separated
+// path, over what the branch holds, and returns its hash. A branch that does not
+// exist begins where main is. A file that starts with "#!" is executable.
+func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
+	var script bytes.Buffer
+	data := func(s string) { fmt.Fprintf(&script, "data %d\n%s\n", len(s), s) }
+
+	fmt.Fprintf(&script, "commit refs/heads/%s\n", branch)
+	fmt.Fprintf(&script, "committer Lab <lab@example.invalid> %d +0000\n", time.Now().Unix())
+	data(message)
+	for _, parent := range []string{branch, MainBranch} {
+		if hash, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+parent); err == nil {
+			fmt.Fprintf(&script, "from %s\n", hash)
+			break
+		}
+	}
+	for _, path := range sortedKeys(files) {
+		mode := "100644"
+		if strings.HasPrefix(files[path], "#!") {
+			mode = "100755"
+		}
+		fmt.Fprintf(&script, "M %s inline %s\n", mode, strconv.Quote(path))
+		data(files[path])
+	}
+	if _, err := r.git(ctx, &script, "fast-import", "--quiet", "--date-format=raw"); err != nil {
+		return "", fmt.Errorf("committing to %s: %w", branch, err)
+	}
+	hash, err := r.git(ctx, nil, "rev-parse", "--verify", "refs/heads/"+branch)
+	if err != nil {
+		return "", fmt.Errorf("reading the new commit of %s: %w", branch, err)
+	}
+	return hash, nil
+}
+
+func (r *Repo) init(ctx context.Context) error {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return fmt.Errorf("making a repository: %w", err)
+	}
+	steps := [][]string{
+		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch},
+		// By-commit and partial fetches, as the hosted services allow them.
+		{"config", "uploadpack.allowAnySHA1InWant", "true"},
+		{"config", "uploadpack.allowFilter", "true"},
+		{"config", "http.receivepack", "false"},
+	}
+	for _, step := range steps {
+		if _, err := r.git(ctx, nil, step...); err != nil {
+			return fmt.Errorf("making a repository: %w", err)
+		}
+	}
+	return nil
+}
+
+// git runs a command on the repository and returns what it printed.
+func (r *Repo) git(ctx context.Context, stdin *bytes.Buffer, args ...string) (string, error) {
+	cmd := command(ctx, "git", args...)
+	cmd.Dir, cmd.Env = r.dir, gitEnv()
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+// ReadFiles returns the regular files under dir, by slash-separated path, in the
+// form that [GitServer.NewRepo] and [Repo.Commit] take.
+func ReadFiles(dir string) (map[string]string, error) {
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		files[filepath.ToSlash(name)] = string(content)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the files of a repository: %w", err)
+	}
+	return files, nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,139 @@
+package lab
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// GitServer serves bare repositories over HTTP, for reading only, through git's
+// own HTTP back end. Shallow fetches and fetches of any commit by its hash work.
+type GitServer struct {
+	// URL is the base of the repositories' URLs, without a slash at its end.
+	URL string
+
+	dir    string
+	server *http.Server
+	served chan error
+}
+
+// GitOptions changes how a [GitServer] is reached. The zero value serves on a
+// free loopback port to everyone.
+type GitOptions struct {
+	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. An address
+	// of a docker bridge lets containers in.
+	Listen string
+	// Password, if it is not empty, must come with every request by basic
+	// authentication, and is where hosted services expect a token.
+	Password string
+	// Username, if it is not empty, must come with the password.
+	Username string
+}
+
+// StartGitServer serves the repositories that will be made under dir. The caller
+// closes the server.
+func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitServer, error) {
+	backend, err := gitBackend(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if options.Listen == "" {
+		options.Listen = "127.0.0.1:0"
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", options.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("starting a git server: %w", err)
+	}
+	var handler http.Handler = &cgi.Handler{
+		Path: backend,
+		Root: "/",
+		Dir:  dir,
+		Env:  append(gitEnv(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"),
+	}
+	if options.Password != "" {
+		handler = requirePassword(options, handler)
+	}
+	s := &GitServer{
+		URL:    "http://" + listener.Addr().String(),
+		dir:    dir,
+		server: &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second},
+		served: make(chan error, 1),
+	}
+	go func() { s.served <- s.server.Serve(listener) }()
+	return s, nil
+}
+
+// Close stops the server and waits until it has stopped. Requests in progress
+// get a moment to end.
+func (s *GitServer) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := s.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.server.Close()
+	}
+	<-s.served
+	return err
+}
+
+// NewRepo makes a repository with one commit on its branch main.
+func (s *GitServer) NewRepo(ctx context.Context, name string, files map[string]string) (repo *Repo, commit string, err error) {
+	repo = &Repo{URL: s.URL + "/" + name + ".git", dir: filepath.Join(s.dir, name+".git")}
+	if err := repo.init(ctx); err != nil {
+		return nil, "", err
+	}
+	commit, err = repo.Commit(ctx, MainBranch, "Begin", files)
+	if err != nil {
+		return nil, "", err
+	}
+	return repo, commit, nil
+}
+
+// requirePassword answers 401 to requests without the right credentials.
+func requirePassword(options GitOptions, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		username, password, _ := r.BasicAuth()
+		right := subtle.ConstantTimeCompare([]byte(password), []byte(options.Password))
+		if options.Username != "" {
+			right &= subtle.ConstantTimeCompare([]byte(username), []byte(options.Username))
+		}
+		if right != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			http.Error(w, "authentication required", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// gitBackend finds the CGI program that comes with git.
+func gitBackend(ctx context.Context) (string, error) {
+	out, err := command(ctx, "git", "--exec-path").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking git where its programs are (is git installed?): %w", err)
+	}
+	backend := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
+	if _, err := os.Stat(backend); err != nil {
+		return "", fmt.Errorf("looking for git's HTTP back end: %w", err)
+	}
+	return backend, nil
+}
+
+// gitEnv is an environment in which git reads no one's configuration.
+func gitEnv() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=/nonexistent",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"LANG=C.UTF-8",
+	}
+}
