@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"workflowagent/internal/lab"
 )
 
 // TestScripts runs the scripts of testdata with the stock CLI against a real
@@ -80,10 +82,12 @@ func repo(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: repo NAME DIR")
 	}
-	r, err := of(ts).git.NewRepo(context.Background(), strings.ToLower(args[0]), os.DirFS(ts.MkAbs(args[1])))
+	files, err := lab.ReadFiles(ts.MkAbs(args[1]))
+	ts.Check(err)
+	r, commit, err := of(ts).git.NewRepo(context.Background(), strings.ToLower(args[0]), files)
 	ts.Check(err)
 	ts.Setenv(args[0]+"_URL", r.URL)
-	ts.Setenv(args[0]+"_COMMIT", r.Commit)
+	ts.Setenv(args[0]+"_COMMIT", commit)
 }
 
 func settings(ts *testscript.TestScript, neg bool, args []string) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,7 +111,11 @@ func newWorld(ctx context.Context, bin string, tools lab.Tools, dir, host string
 	if err != nil {
 		return nil, err
 	}
-	if w.git, err = lab.StartGitServer(ctx, lab.GitOptions{Dir: filepath.Join(dir, "git"), Host: host}); err != nil {
+	var listen string
+	if host != "" {
+		listen = net.JoinHostPort(host, "0")
+	}
+	if w.git, err = lab.StartGitServer(ctx, filepath.Join(dir, "git"), lab.GitOptions{Listen: listen}); err != nil {
 		w.close()
 		return nil, err
 	}

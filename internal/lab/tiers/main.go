@@ -1,0 +1,210 @@
+// Command tiers runs the test tiers that this machine can run, one after the
+// other, and names those that it cannot and why. With WORKFLOW_REQUIRE_TIERS=all
+// a tier that was left out is a failure.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"workflowagent/internal/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "make test:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// tier is one set of tests with what they need.
+type tier struct {
+	name    string
+	what    string
+	missing func(context.Context) string // why this machine cannot run it; "" if it can
+	test    func(*suite, context.Context) error
+}
+
+// suite is what the tiers share.
+type suite struct {
+	root string
+	dir  string   // for servers of the run
+	env  []string // of the tests
+	race []string // -race where the machine can
+}
+
+// Test functions of internal/e2e by tier; everything else there is an error.
+const (
+	engineTests = "^TestEngine"
+	faultTests  = "^TestFault"
+	clientTests = "^Test(Scripts|Clients)"
+)
+
+func tiers() []tier {
+	always := func(context.Context) string { return "" }
+	return []tier{
+		{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
+		{"postgres", "the server's components with PostgreSQL", postgresMissing, (*suite).postgres},
+		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
+		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
+		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+	}
+}
+
+func run(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	// Sockets under it must stay shorter than 104 characters.
+	dir, err := os.MkdirTemp("", "tiers-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	s := &suite{root: root, dir: dir, env: os.Environ()}
+	if _, err := exec.LookPath("gcc"); err == nil {
+		s.race = []string{"-race"}
+	} else {
+		fmt.Println("no C compiler: the race detector is off")
+	}
+
+	var failed, skipped []string
+	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	for _, t := range tiers() {
+		if reason := t.missing(ctx); reason != "" {
+			skipped = append(skipped, t.name)
+			fmt.Fprintf(report, "%s\tskipped\t%s\n", t.name, reason)
+			continue
+		}
+		fmt.Printf("\n--- tier %s: %s\n", t.name, t.what)
+		start := time.Now()
+		err := t.test(s, ctx)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		verdict := "passed"
+		if err != nil {
+			verdict = "FAILED"
+			failed = append(failed, t.name)
+			fmt.Println(err)
+		}
+		fmt.Fprintf(report, "%s\t%s\t%s\n", t.name, verdict, time.Since(start).Round(time.Second))
+	}
+	fmt.Println("\ntest tiers:")
+	if err := report.Flush(); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	if len(skipped) > 0 && os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all" {
+		return fmt.Errorf("every tier was required, and these were skipped: %s", strings.Join(skipped, ", "))
+	}
+	return nil
+}
+
+// enginePackages need a Docker Engine, and serverPackages are worth a second run
+// with PostgreSQL.
+var (
+	enginePackages = []string{"workflowagent/internal/executor/docker", "workflowagent/internal/lab"}
+	serverPackages = []string{"./internal/server/..."}
+)
+
+func (s *suite) unit(ctx context.Context) error {
+	list := exec.CommandContext(ctx, "go", "list", "./...")
+	list.Dir = s.root
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("listing the packages: %w", err)
+	}
+	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool {
+		return p == "workflowagent/internal/e2e" || slices.Contains(enginePackages, p)
+	})
+	return s.goTest(ctx, s.env, append(slices.Clone(s.race), packages...)...)
+}
+
+func (s *suite) postgres(ctx context.Context) error {
+	dsn, stop, err := lab.StartPostgres(ctx, filepath.Join(s.dir, "pg"))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
+	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages...)...)
+}
+
+// e2e returns the test of a tier whose functions in internal/e2e match pattern.
+func e2e(pattern string) func(*suite, context.Context) error {
+	return func(s *suite, ctx context.Context) error {
+		return s.goTest(ctx, s.env, "-run", pattern, "-timeout", "30m", "./internal/e2e")
+	}
+}
+
+func (s *suite) engine(ctx context.Context) error {
+	engine, err := lab.StartEngine(ctx, filepath.Join(s.dir, "e"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = engine.Stop() }()
+	env := append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host)
+	if err := s.goTest(ctx, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
+		return err
+	}
+	return s.goTest(ctx, env, "-run", engineTests, "-timeout", "30m", "./internal/e2e")
+}
+
+func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1"}, args...)...)
+	cmd.Dir, cmd.Env = s.root, env
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}
+
+func postgresMissing(context.Context) string {
+	reason, ok := lab.PostgresAvailable()
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+func clientsMissing(ctx context.Context) string {
+	if _, err := exec.LookPath("git"); err != nil {
+		return "git is not installed"
+	}
+	if _, err := lab.PulumiTools(ctx, os.Stderr); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func engineMissing(context.Context) string {
+	if runtime.GOOS != "linux" {
+		return "containers of the test lab need Linux"
+	}
+	reason, ok := lab.EngineAvailable()
+	if ok {
+		return ""
+	}
+	return reason
+}
