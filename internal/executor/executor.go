@@ -30,10 +30,13 @@ import (
 // leaves nothing behind. Start runs the runner once and writes launch to its
 // standard input, then closes it; a second Start of one handle is an error that
 // starts nothing. Wait blocks until the runner has ended and says how, also when
-// it ended before the call, any number of times until Remove. Output follows the
+// it ended before the call, any number of times until Remove; a job whose objects
+// are gone is answered with Exit.Lost, not with an error. Wait, Stop and Output of
+// a job that was never started fail with [ErrNotStarted]. Output follows the
 // runner's standard output and error from their beginning to their end; the
 // caller closes it. CopySpool copies the log spool of the job's directory to
-// dst, for an agent that goes on with a dead runner's streams. Remove deletes every
+// dst, which it creates (and leaves empty if there is no spool), for an agent that
+// goes on with a dead runner's streams. Remove deletes every
 // object of the job, running or not, and succeeds if they are already gone.
 type Executor interface {
 	// Name is the deploy_target value: docker, process, …
@@ -104,20 +107,27 @@ type Spec struct {
 
 // Handle names a prepared job.
 type Handle struct {
-	Executor string          `json:"executor"` // Executor.Name of its maker
-	JobID    string          `json:"jobID"`
-	Epoch    int64           `json:"epoch"`
-	Data     json.RawMessage `json:"data"` // the executor's own
+	Executor string `json:"executor"` // Executor.Name of its maker
+	JobID    string `json:"jobID"`
+	Epoch    int64  `json:"epoch"`
+	// CreatedAt is when the job's objects were made, by the clock of the place
+	// they are in.
+	CreatedAt time.Time       `json:"createdAt"`
+	Data      json.RawMessage `json:"data"` // the executor's own
 }
 
 // Exit says how a runner ended.
 type Exit struct {
-	Code       int    // exit code; -1 if there is none
-	Signal     string // name of the signal that ended it, else ""
-	OOMKilled  bool
+	Code       int       // exit code; -1 if there is none
+	Signal     string    // name of the signal that ended it (SIGKILL …), else ""; then Code is -1
+	OOMKilled  bool      // it ended badly and the engine saw the kernel kill for memory
 	Lost       bool      // it is gone and nobody knows how it ended (engine restarted, reboot)
 	Detail     string    // one line for people, e.g. the engine's own error
 	FinishedAt time.Time // zero if unknown
+	// Result is what the runner left in FileResult, nil if it left nothing (it was
+	// killed) or nothing that can be read. Code is the operating system's word,
+	// Result the runner's own.
+	Result *Result
 }
 
 // Success reports whether the runner ended with exit code 0.
@@ -127,6 +137,10 @@ func (e Exit) Success() bool {
 
 // ErrStarted is returned by Start for a job that was started before.
 var ErrStarted = errors.New("the job was already started")
+
+// ErrNotStarted is returned by Wait, Stop and Output for a job that was prepared
+// but never started.
+var ErrNotStarted = errors.New("the job was not started")
 
 // Error is a failure with the reason that the deployment shows. Its message is
 // for the deployment's log: one line, no secrets.

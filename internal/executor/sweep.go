@@ -1,0 +1,33 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sweep removes what jobs of owner left behind: objects that ex lists, that were
+// made more than minAge before now, and that keep does not claim. minAge must be
+// longer than a Prepare and the writing of the agent's journal together, because
+// in between an object is there that nobody claims yet. It returns the handles it
+// removed; one that cannot be removed does not keep it from the others.
+func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge time.Duration, keep func(Handle) bool) ([]Handle, error) {
+	all, err := ex.List(ctx, owner)
+	if err != nil {
+		return nil, fmt.Errorf("looking for leftovers of earlier jobs: %w", err)
+	}
+	var removed []Handle
+	var errs []error
+	for _, h := range all {
+		if now.Sub(h.CreatedAt) < minAge || keep(h) {
+			continue
+		}
+		if err := ex.Remove(ctx, h); err != nil {
+			errs = append(errs, fmt.Errorf("removing what job %s (epoch %d) left behind: %w", h.JobID, h.Epoch, err))
+			continue
+		}
+		removed = append(removed, h)
+	}
+	return removed, errors.Join(errs...)
+}
