@@ -1,0 +1,283 @@
+package workflow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Settings are the deployment settings of a stack and, with other rules for
+// what is required, the settings part of a request to create a deployment.
+// Members that are not listed here are ignored and not kept.
+type Settings struct {
+	Tag              string            `json:"tag,omitempty"`
+	AgentPoolID      string            `json:"agentPoolID,omitempty"` // "" means the organization's default pool
+	SourceContext    *SourceContext    `json:"sourceContext,omitempty"`
+	OperationContext *OperationContext `json:"operationContext,omitempty"`
+	ExecutorContext  *ExecutorContext  `json:"executorContext,omitempty"`
+	CacheOptions     *CacheOptions     `json:"cacheOptions,omitempty"`
+	GitHub           *GitHubSettings   `json:"gitHub,omitempty"`
+	VCS              *VCSSettings      `json:"vcs,omitempty"`
+}
+
+// SourceContext says where the program comes from. At most one member is set;
+// none means that the program is in the image already.
+type SourceContext struct {
+	Git      *SourceContextGit      `json:"git,omitempty"`
+	Hg       *SourceContextHg       `json:"hg,omitempty"`
+	Template *SourceContextTemplate `json:"template,omitempty"`
+}
+
+// SourceContextGit is a program in a git repository.
+type SourceContextGit struct {
+	RepoURL string           `json:"repoUrl,omitempty"`
+	Branch  string           `json:"branch,omitempty"`
+	Commit  string           `json:"commit,omitempty"`
+	RepoDir string           `json:"repoDir,omitempty"`
+	Tag     string           `json:"tag,omitempty"`
+	GitAuth *GitAuthSettings `json:"gitAuth,omitempty"`
+}
+
+// SourceContextHg is a program in a Mercurial repository. It can be stored but
+// not deployed.
+type SourceContextHg struct {
+	RepoURL  string           `json:"repoUrl,omitempty"`
+	Branch   string           `json:"branch,omitempty"`
+	Revision string           `json:"revision,omitempty"`
+	RepoDir  string           `json:"repoDir,omitempty"`
+	HgAuth   *GitAuthSettings `json:"hgAuth,omitempty"`
+}
+
+// SourceContextTemplate is a program made from a template. It can be stored but
+// not deployed.
+type SourceContextTemplate struct {
+	SourceURL string           `json:"sourceUrl,omitempty"`
+	GitAuth   *GitAuthSettings `json:"gitAuth,omitempty"`
+}
+
+// GitAuthSettings are the credentials of a repository, one mode at a time.
+type GitAuthSettings struct {
+	AccessToken *Secret        `json:"accessToken,omitempty"`
+	SSHAuth     *SSHAuthConfig `json:"sshAuth,omitempty"`
+	BasicAuth   *BasicAuth     `json:"basicAuth,omitempty"`
+}
+
+// SSHAuthConfig logs in with a key.
+type SSHAuthConfig struct {
+	SSHPrivateKey *Secret `json:"sshPrivateKey,omitempty"`
+	Password      *Secret `json:"password,omitempty"` // of the key
+}
+
+// BasicAuth logs in with a user name and a password.
+type BasicAuth struct {
+	UserName *Secret `json:"userName,omitempty"`
+	Password *Secret `json:"password,omitempty"`
+}
+
+// OperationContext says how the operation is run.
+type OperationContext struct {
+	PreRunCommands       []string          `json:"preRunCommands,omitempty"`
+	EnvironmentVariables map[string]Secret `json:"environmentVariables,omitempty"`
+	Options              *OptionsSettings  `json:"options,omitempty"`
+	OIDC                 *OIDCSettings     `json:"oidc,omitempty"`
+	Role                 *RoleSettings     `json:"role,omitempty"`
+}
+
+// OptionsSettings are the switches of an operation. A nil switch was not given.
+type OptionsSettings struct {
+	SkipInstallDependencies     *bool  `json:"skipInstallDependencies,omitempty"`
+	SkipIntermediateDeployments *bool  `json:"skipIntermediateDeployments,omitempty"`
+	Shell                       string `json:"shell,omitempty"`
+	DeleteAfterDestroy          *bool  `json:"deleteAfterDestroy,omitempty"`
+	RemediateIfDriftDetected    *bool  `json:"remediateIfDriftDetected,omitempty"`
+}
+
+// RoleSettings name the role that a deployment acts in.
+type RoleSettings struct {
+	ID                string `json:"id"`
+	Name              string `json:"name,omitempty"`
+	DefaultIdentifier string `json:"defaultIdentifier,omitempty"`
+}
+
+// OIDCSettings ask for cloud credentials by OpenID Connect.
+type OIDCSettings struct {
+	AWS   *OIDCAWS   `json:"aws,omitempty"`
+	Azure *OIDCAzure `json:"azure,omitempty"`
+	GCP   *OIDCGCP   `json:"gcp,omitempty"`
+}
+
+// OIDCAWS assumes a role of AWS.
+type OIDCAWS struct {
+	RoleARN     string   `json:"roleArn"`
+	SessionName string   `json:"sessionName"`
+	Duration    string   `json:"duration,omitempty"`
+	PolicyARNs  []string `json:"policyArns,omitempty"`
+}
+
+// OIDCAzure acts as an application of Azure.
+type OIDCAzure struct {
+	ClientID       string `json:"clientId"`
+	TenantID       string `json:"tenantId"`
+	SubscriptionID string `json:"subscriptionId"`
+}
+
+// OIDCGCP impersonates a service account of Google Cloud.
+type OIDCGCP struct {
+	ProjectID      string `json:"projectId"`
+	WorkloadPoolID string `json:"workloadPoolId"`
+	ProviderID     string `json:"providerId"`
+	ServiceAccount string `json:"serviceAccount"`
+	Region         string `json:"region,omitempty"`
+	TokenLifetime  string `json:"tokenLifetime,omitempty"`
+}
+
+// ExecutorContext says in which image a deployment runs.
+type ExecutorContext struct {
+	ExecutorImage    *ImageSettings `json:"executorImage,omitempty"`
+	ExecutorRootPath string         `json:"executorRootPath,omitempty"`
+	WorkingDirectory string         `json:"workingDirectory,omitempty"` // sent by older clients, without effect
+}
+
+// CacheOptions are kept for clients that set them; dependencies are not cached.
+type CacheOptions struct {
+	Enable bool `json:"enable"`
+}
+
+// GitHubSettings are the triggers of a repository on GitHub, in their older form.
+type GitHubSettings struct {
+	Repository          string   `json:"repository,omitempty"`
+	DeployCommits       bool     `json:"deployCommits"`
+	PreviewPullRequests bool     `json:"previewPullRequests"`
+	PullRequestTemplate bool     `json:"pullRequestTemplate"`
+	DeployPullRequest   *int64   `json:"deployPullRequest,omitempty"`
+	DeployTags          bool     `json:"deployTags,omitempty"`
+	Paths               []string `json:"paths,omitempty"`
+	TagFilters          []string `json:"tagFilters,omitempty"`
+	ReviewStackLabels   []string `json:"reviewStackLabels,omitempty"`
+	InstallationID      string   `json:"installationId,omitempty"`
+}
+
+// VCSSettings are the triggers of a repository at any provider.
+type VCSSettings struct {
+	Provider            string   `json:"provider"`
+	Repository          string   `json:"repository,omitempty"`
+	DeployCommits       bool     `json:"deployCommits"`
+	PreviewPullRequests bool     `json:"previewPullRequests"`
+	PullRequestTemplate bool     `json:"pullRequestTemplate"`
+	DeployPullRequest   *int64   `json:"deployPullRequest,omitempty"`
+	DeployTags          bool     `json:"deployTags,omitempty"`
+	Paths               []string `json:"paths,omitempty"`
+	TagFilters          []string `json:"tagFilters,omitempty"`
+	ReviewStackLabels   []string `json:"reviewStackLabels,omitempty"`
+	InstallationID      string   `json:"installationId,omitempty"`
+}
+
+// ParseSettings decodes a settings object whose secrets may still be plain.
+func ParseSettings(data []byte) (*Settings, error) {
+	tree, err := parseTree(data)
+	if err != nil {
+		return nil, err
+	}
+	return settingsFromTree(tree)
+}
+
+// settingsFromTree decodes a tree that was made by parseTree and merges.
+func settingsFromTree(tree map[string]any) (*Settings, error) {
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("reading the deployment settings: %w", err)
+	}
+	var s Settings
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, describeDecode(err)
+	}
+	s.protect()
+	return &s, nil
+}
+
+// describeDecode says which member has the wrong type in the words of JSON.
+func describeDecode(err error) error {
+	var te *json.UnmarshalTypeError
+	if errors.As(err, &te) {
+		return fmt.Errorf("the member %q cannot be a JSON %s", te.Field, te.Value)
+	}
+	var se *json.SyntaxError
+	if errors.As(err, &se) {
+		return fmt.Errorf("the deployment settings are not valid JSON: %w", se)
+	}
+	return fmt.Errorf("reading the deployment settings: %w", err)
+}
+
+// EachSecret calls fn for every secret-capable value of the settings, plain
+// ones too, and stores what fn changes. It stops at the first error.
+func (s *Settings) EachSecret(fn func(*Secret) error) error {
+	for _, p := range s.secretFields() {
+		if err := fn(p); err != nil {
+			return err
+		}
+	}
+	if s.OperationContext == nil {
+		return nil
+	}
+	vars := s.OperationContext.EnvironmentVariables
+	for name, v := range vars {
+		if err := fn(&v); err != nil {
+			return fmt.Errorf("environment variable %s: %w", name, err)
+		}
+		vars[name] = v
+	}
+	return nil
+}
+
+// protect marks the credentials that are secret however a client wrote them.
+func (s *Settings) protect() {
+	for _, p := range s.secretFields() {
+		p.MakeSecret()
+	}
+	for _, a := range s.repositoryAuths() {
+		if a.BasicAuth != nil && a.BasicAuth.UserName != nil && a.BasicAuth.UserName.wasPlain {
+			a.BasicAuth.UserName.makePlain()
+		}
+	}
+}
+
+// secretFields are the credentials of the settings, without the environment.
+func (s *Settings) secretFields() []*Secret {
+	var out []*Secret
+	add := func(ps ...*Secret) {
+		for _, p := range ps {
+			if p != nil {
+				out = append(out, p)
+			}
+		}
+	}
+	for _, a := range s.repositoryAuths() {
+		add(a.AccessToken)
+		if a.SSHAuth != nil {
+			add(a.SSHAuth.SSHPrivateKey, a.SSHAuth.Password)
+		}
+		if a.BasicAuth != nil {
+			add(a.BasicAuth.UserName, a.BasicAuth.Password)
+		}
+	}
+	if e := s.ExecutorContext; e != nil && e.ExecutorImage != nil && e.ExecutorImage.Credentials != nil {
+		add(e.ExecutorImage.Credentials.Password)
+	}
+	return out
+}
+
+func (s *Settings) repositoryAuths() []*GitAuthSettings {
+	var out []*GitAuthSettings
+	if c := s.SourceContext; c != nil {
+		if c.Git != nil && c.Git.GitAuth != nil {
+			out = append(out, c.Git.GitAuth)
+		}
+		if c.Hg != nil && c.Hg.HgAuth != nil {
+			out = append(out, c.Hg.HgAuth)
+		}
+		if c.Template != nil && c.Template.GitAuth != nil {
+			out = append(out, c.Template.GitAuth)
+		}
+	}
+	return out
+}

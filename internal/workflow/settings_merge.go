@@ -1,0 +1,279 @@
+package workflow
+
+import (
+	"encoding/json"
+	"net/url"
+	"reflect"
+	"strings"
+)
+
+// Settings are merged as JSON trees, because a merge has to tell a member that
+// is absent from one that is null or empty. A tree holds only members that
+// Settings knows, under their canonical names: clients written in Go send
+// untagged fields with capitals.
+
+// MergeSettings changes stored settings by a patch: null removes a member,
+// objects merge, everything else replaces. Three things differ from plain
+// merging, so that a patch means what its author sees: vcs is replaced as a
+// whole; setting one of several exclusive members (kinds of source, modes of
+// gitAuth, branch and commit) removes the others; and a secret is one value.
+// base may be nil.
+func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
+	p, err := parseTree(patch)
+	if err != nil {
+		return nil, err
+	}
+	b, err := settingsTree(base)
+	if err != nil {
+		return nil, err
+	}
+	mergeTree(b, p, "")
+	return settingsFromTree(b)
+}
+
+// InheritSettings returns the configuration of a deployment: the request over
+// the stored settings. Clients fill what their user did not set with null, "",
+// [] and {}, so in a request these mean "not given". Stored git credentials do
+// not go along to a repository on another host. base may be nil.
+func InheritSettings(base *Settings, request []byte) (*Settings, error) {
+	p, err := parseTree(request)
+	if err != nil {
+		return nil, err
+	}
+	dropEmpty(p)
+	b, err := settingsTree(base)
+	if err != nil {
+		return nil, err
+	}
+	keepCredentialsHome(b, p)
+	mergeTree(b, p, "")
+	return settingsFromTree(b)
+}
+
+// RequestSettings returns the configuration of a deployment that inherits
+// nothing.
+func RequestSettings(request []byte) (*Settings, error) { return InheritSettings(nil, request) }
+
+func settingsTree(s *Settings) (map[string]any, error) {
+	if s == nil {
+		return map[string]any{}, nil
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return parseTree(data)
+}
+
+// parseTree decodes JSON and keeps what Settings knows.
+func parseTree(data []byte) (map[string]any, error) {
+	var raw map[string]any
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, describeDecode(err)
+	}
+	known, _ := normalize(reflect.TypeFor[Settings](), raw).(map[string]any)
+	if known == nil {
+		known = map[string]any{}
+	}
+	return known, nil
+}
+
+var (
+	secretType = reflect.TypeFor[Secret]()
+	imageType  = reflect.TypeFor[ImageSettings]()
+)
+
+// normalize keeps the members of v that t has, under t's names. Values of the
+// wrong JSON type are left as they are for the decoder to complain about.
+func normalize(t reflect.Type, v any) any {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == secretType {
+		return v
+	}
+	if t == imageType {
+		t = reflect.TypeFor[imageObject]()
+	}
+	m, ok := v.(map[string]any)
+	if !ok || t.Kind() != reflect.Struct {
+		return v
+	}
+	out := make(map[string]any, len(m))
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if value, ok := lookupFold(m, name); ok {
+			out[name] = normalize(f.Type, value)
+		}
+	}
+	return out
+}
+
+// lookupFold prefers the exact name over one that differs in case.
+func lookupFold(m map[string]any, name string) (any, bool) {
+	if v, ok := m[name]; ok {
+		return v, true
+	}
+	for k, v := range m {
+		if strings.EqualFold(k, name) {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// exclusive lists, by the path of their parent, the members of which setting
+// one removes the others.
+var exclusive = map[string][]string{
+	"sourceContext":                  {"git", "hg", "template"},
+	"sourceContext.git":              {"branch", "commit"},
+	"sourceContext.hg":               {"branch", "revision"},
+	"sourceContext.git.gitAuth":      {"accessToken", "sshAuth", "basicAuth"},
+	"sourceContext.hg.hgAuth":        {"accessToken", "sshAuth", "basicAuth"},
+	"sourceContext.template.gitAuth": {"accessToken", "sshAuth", "basicAuth"},
+}
+
+func mergeTree(base, patch map[string]any, path string) {
+	dropRivals(base, patch, path)
+	for name, value := range patch {
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if value == nil {
+			delete(base, name)
+			continue
+		}
+		sub, isObject := value.(map[string]any)
+		if !isObject || isWhole(path, at) {
+			base[name] = value
+			continue
+		}
+		old, ok := base[name].(map[string]any)
+		if !ok {
+			old = map[string]any{}
+			if ref, isString := base[name].(string); isString && at == imagePath {
+				old["reference"] = ref
+			}
+		}
+		mergeTree(old, sub, at)
+		base[name] = old
+	}
+}
+
+const imagePath = "executorContext.executorImage"
+
+// isWhole tells which objects replace instead of merging.
+func isWhole(parent, at string) bool {
+	switch at {
+	case "vcs",
+		imagePath + ".credentials.password":
+		return true
+	}
+	if parent == "operationContext.environmentVariables" {
+		return true
+	}
+	last := at[strings.LastIndexByte(at, '.')+1:]
+	switch last {
+	case "accessToken", "sshPrivateKey", "userName", "password":
+		return strings.HasPrefix(at, "sourceContext.")
+	}
+	return false
+}
+
+func dropRivals(base, patch map[string]any, path string) {
+	var set []string
+	for _, name := range exclusive[path] {
+		if v, ok := patch[name]; ok && v != nil && v != "" {
+			set = append(set, name)
+		}
+	}
+	if len(set) != 1 {
+		return // none, or a contradiction that validation names
+	}
+	for _, name := range exclusive[path] {
+		if name != set[0] {
+			delete(base, name)
+		}
+	}
+}
+
+// dropEmpty removes null, "", [] and {} from a request. An empty environment
+// variable is a value and stays.
+func dropEmpty(m map[string]any) {
+	for name, value := range m {
+		switch v := value.(type) {
+		case nil:
+			delete(m, name)
+		case string:
+			if v == "" {
+				delete(m, name)
+			}
+		case []any:
+			if len(v) == 0 {
+				delete(m, name)
+			}
+		case map[string]any:
+			if name == "environmentVariables" {
+				for k, e := range v {
+					if e == nil {
+						delete(v, k)
+					}
+				}
+			} else {
+				dropEmpty(v)
+			}
+			if len(v) == 0 {
+				delete(m, name)
+			}
+		}
+	}
+}
+
+// keepCredentialsHome drops stored git credentials from base when the request
+// names a repository on another host: whoever may start a deployment could
+// otherwise send them anywhere.
+func keepCredentialsHome(base, request map[string]any) {
+	want, _ := treeString(request, "sourceContext", "git", "repoUrl")
+	have, _ := treeString(base, "sourceContext", "git", "repoUrl")
+	if want == "" || repoHost(want) == repoHost(have) {
+		return
+	}
+	if git, ok := treeObject(base, "sourceContext", "git"); ok {
+		delete(git, "gitAuth")
+	}
+}
+
+func treeObject(m map[string]any, path ...string) (map[string]any, bool) {
+	for _, name := range path {
+		next, ok := m[name].(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		m = next
+	}
+	return m, true
+}
+
+func treeString(m map[string]any, path ...string) (string, bool) {
+	parent, ok := treeObject(m, path[:len(path)-1]...)
+	if !ok {
+		return "", false
+	}
+	s, ok := parent[path[len(path)-1]].(string)
+	return s, ok
+}
+
+// repoHost returns the host, with its port, that a repository URL leads to.
+func repoHost(repo string) string {
+	if strings.Contains(repo, "://") {
+		u, err := url.Parse(repo)
+		if err != nil {
+			return repo
+		}
+		return strings.ToLower(u.Host)
+	}
+	host, _, ok := strings.Cut(repo, ":")
+	if !ok {
+		return repo
+	}
+	return strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
+}

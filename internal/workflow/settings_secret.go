@@ -1,0 +1,154 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// errPlainSecret guards against storing or showing what must be encrypted.
+var errPlainSecret = errors.New("a secret that is not encrypted cannot be written out")
+
+// Secret is a value of the settings that may be secret. On the wire it is a
+// string (not secret), {"secret": …}, {"ciphertext": …} with base64, or
+// {"isSecret": …, "value": …}. It is written as a string or a ciphertext; a
+// secret that was not encrypted cannot be written at all, so it cannot leak.
+type Secret struct {
+	value      string
+	ciphertext []byte
+	secret     bool
+	wasPlain   bool // it came as a bare string
+}
+
+// PlainValue returns a value that is no secret.
+func PlainValue(v string) Secret { return Secret{value: v} }
+
+// SecretValue returns a secret that still has to be encrypted.
+func SecretValue(v string) Secret { return Secret{value: v, secret: true} }
+
+// EncryptedValue returns a secret in its encrypted form.
+func EncryptedValue(ciphertext []byte) Secret { return Secret{ciphertext: ciphertext, secret: true} }
+
+// IsSecret reports whether the value must never be shown.
+func (s Secret) IsSecret() bool { return s.secret }
+
+// Ciphertext returns the encrypted form, or nil if there is none.
+func (s Secret) Ciphertext() []byte { return s.ciphertext }
+
+// Value returns the value in the clear and whether it is known.
+func (s Secret) Value() (string, bool) { return s.value, s.ciphertext == nil }
+
+// MakeSecret turns a plain value into a secret.
+func (s *Secret) MakeSecret() { s.secret = true }
+
+func (s *Secret) makePlain() { s.secret = false }
+
+// String hides secrets from logs and error messages.
+func (s Secret) String() string {
+	if s.secret {
+		return "[REDACTED]"
+	}
+	return s.value
+}
+
+// GoString hides secrets like String.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalJSON writes a string or {"ciphertext": …}.
+func (s Secret) MarshalJSON() ([]byte, error) {
+	switch {
+	case !s.secret:
+		return json.Marshal(s.value)
+	case s.ciphertext != nil:
+		return json.Marshal(map[string][]byte{"ciphertext": s.ciphertext})
+	default:
+		return nil, errPlainSecret
+	}
+}
+
+// UnmarshalJSON reads every wire form. An object is a secret unless it says
+// otherwise; null leaves the value unset.
+func (s *Secret) UnmarshalJSON(data []byte) error {
+	data = bytes.TrimSpace(data)
+	if bytes.Equal(data, []byte("null")) {
+		*s = Secret{}
+		return nil
+	}
+	if len(data) > 0 && data[0] == '"' {
+		var v string
+		if err := json.Unmarshal(data, &v); err != nil {
+			return err
+		}
+		*s = Secret{value: v, wasPlain: true}
+		return nil
+	}
+	var o struct {
+		Secret     *string `json:"secret"`
+		Ciphertext []byte  `json:"ciphertext"`
+		IsSecret   *bool   `json:"isSecret"`
+		Value      *string `json:"value"`
+	}
+	if len(data) == 0 || data[0] != '{' || json.Unmarshal(data, &o) != nil {
+		// The bytes may hold a secret, so the decoder's own words are not used.
+		return errors.New(`a value must be a string, {"secret": "…"} or {"ciphertext": "…base64…"}`)
+	}
+	switch {
+	case len(o.Ciphertext) > 0:
+		*s = EncryptedValue(o.Ciphertext)
+	case o.Secret != nil:
+		*s = SecretValue(*o.Secret)
+	case o.Value != nil && o.IsSecret != nil && !*o.IsSecret:
+		*s = PlainValue(*o.Value)
+	case o.Value != nil:
+		*s = SecretValue(*o.Value)
+	default:
+		return errors.New(`an object given as a value needs a "secret" or a "ciphertext"`)
+	}
+	return nil
+}
+
+// ImageSettings name a container image. On the wire they are a string unless
+// there are credentials; both forms are read.
+type ImageSettings struct {
+	Reference   string
+	Credentials *ImageCredentialSettings
+	// IsDefault asks for the server's default image whatever Reference says.
+	IsDefault bool
+}
+
+// ImageCredentialSettings log in to a registry.
+type ImageCredentialSettings struct {
+	Username string  `json:"username,omitempty"`
+	Password *Secret `json:"password,omitempty"`
+}
+
+type imageObject struct {
+	Reference   string                   `json:"reference"`
+	Credentials *ImageCredentialSettings `json:"credentials,omitempty"`
+	IsDefault   bool                     `json:"isDefault,omitempty"`
+}
+
+// MarshalJSON writes a bare string where there are no credentials, the only
+// form that all clients read back unchanged.
+func (i ImageSettings) MarshalJSON() ([]byte, error) {
+	if i.Credentials == nil && !i.IsDefault {
+		return json.Marshal(i.Reference)
+	}
+	return json.Marshal(imageObject{i.Reference, i.Credentials, i.IsDefault})
+}
+
+// UnmarshalJSON reads a string or an object.
+func (i *ImageSettings) UnmarshalJSON(data []byte) error {
+	data = bytes.TrimSpace(data)
+	if len(data) > 0 && data[0] == '"' {
+		*i = ImageSettings{}
+		return json.Unmarshal(data, &i.Reference)
+	}
+	var o imageObject
+	if err := json.Unmarshal(data, &o); err != nil {
+		return fmt.Errorf(`the member "executorContext.executorImage" must be a string or {"reference", "credentials"}: %w`, err)
+	}
+	*i = ImageSettings{o.Reference, o.Credentials, o.IsDefault}
+	return nil
+}

@@ -1,0 +1,363 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Validate returns an error that names the member a client has to change.
+func (s *Settings) Validate() error {
+	if err := checkText("tag", s.Tag, 256); err != nil {
+		return err
+	}
+	if err := s.SourceContext.validate(); err != nil {
+		return err
+	}
+	if err := s.OperationContext.validate(); err != nil {
+		return err
+	}
+	if err := s.ExecutorContext.validate(); err != nil {
+		return err
+	}
+	if g := s.GitHub; g != nil && g.Repository != "" {
+		if err := checkRepository("gitHub.repository", g.Repository); err != nil {
+			return err
+		}
+	}
+	if v := s.VCS; v != nil {
+		if !slices.Contains(vcsProviders, v.Provider) {
+			return fmt.Errorf("vcs.provider must be one of %s", strings.Join(vcsProviders, ", "))
+		}
+		if v.Repository != "" {
+			if err := checkRepository("vcs.repository", v.Repository); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var vcsProviders = []string{"azure_devops", "bitbucket", "custom", "github", "gitlab"}
+
+func (c *SourceContext) validate() error {
+	if c == nil {
+		return nil
+	}
+	kinds := 0
+	for _, set := range []bool{c.Git != nil, c.Hg != nil, c.Template != nil} {
+		if set {
+			kinds++
+		}
+	}
+	if kinds > 1 {
+		return errors.New("sourceContext takes one of git, hg and template, not several")
+	}
+	if g := c.Git; g != nil {
+		if err := g.validate(); err != nil {
+			return err
+		}
+	}
+	if h := c.Hg; h != nil {
+		if h.Branch != "" && h.Revision != "" {
+			return errors.New("sourceContext.hg takes branch or revision, not both")
+		}
+		if h.RepoURL != "" {
+			if err := CheckRepoURL(h.RepoURL); err != nil {
+				return fmt.Errorf("sourceContext.hg.repoUrl: %w", err)
+			}
+		}
+		if err := h.HgAuth.validate("sourceContext.hg.hgAuth"); err != nil {
+			return err
+		}
+	}
+	if t := c.Template; t != nil {
+		if t.SourceURL == "" {
+			return errors.New("sourceContext.template needs a sourceUrl")
+		}
+		if err := checkText("sourceContext.template.sourceUrl", t.SourceURL, 2048); err != nil {
+			return err
+		}
+		return t.GitAuth.validate("sourceContext.template.gitAuth")
+	}
+	return nil
+}
+
+func (g *SourceContextGit) validate() error {
+	if g.Branch != "" && g.Commit != "" {
+		return errors.New("sourceContext.git takes branch or commit, not both")
+	}
+	if g.RepoURL != "" {
+		if err := CheckRepoURL(g.RepoURL); err != nil {
+			return fmt.Errorf("sourceContext.git.repoUrl: %w", err)
+		}
+	}
+	if g.Branch != "" {
+		if err := CheckBranch(g.Branch); err != nil {
+			return fmt.Errorf("sourceContext.git.branch: %w", err)
+		}
+	}
+	if g.Commit != "" {
+		if err := CheckCommit(g.Commit); err != nil {
+			return fmt.Errorf("sourceContext.git.commit: %w", err)
+		}
+	}
+	if g.Tag != "" {
+		if err := CheckBranch(g.Tag); err != nil {
+			return fmt.Errorf("sourceContext.git.tag: %w", err)
+		}
+	}
+	if err := CheckRepoDir(g.RepoDir); err != nil {
+		return fmt.Errorf("sourceContext.git.repoDir: %w", err)
+	}
+	return g.GitAuth.validate("sourceContext.git.gitAuth")
+}
+
+func (a *GitAuthSettings) validate(at string) error {
+	if a == nil {
+		return nil
+	}
+	if a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey == nil {
+		return fmt.Errorf("%s.sshAuth needs sshPrivateKey", at)
+	}
+	if b := a.BasicAuth; b != nil && (b.UserName == nil || b.Password == nil) {
+		return fmt.Errorf("%s.basicAuth needs userName and password", at)
+	}
+	return nil
+}
+
+var (
+	envName   = regexp.MustCompile(`^[^=\x00-\x1f\x7f]{1,256}$`)
+	shellName = regexp.MustCompile(`^[A-Za-z0-9_/][A-Za-z0-9_./+-]{0,127}$`)
+	imageRef  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$`)
+)
+
+func (c *OperationContext) validate() error {
+	if c == nil {
+		return nil
+	}
+	for i, command := range c.PreRunCommands {
+		if strings.ContainsRune(command, 0) {
+			return fmt.Errorf("operationContext.preRunCommands[%d] holds a NUL byte", i)
+		}
+	}
+	for name, v := range c.EnvironmentVariables {
+		if !envName.MatchString(name) {
+			return fmt.Errorf("operationContext.environmentVariables: %q cannot be the name of a variable", name)
+		}
+		if plain, ok := v.Value(); ok && strings.ContainsRune(plain, 0) {
+			return fmt.Errorf("operationContext.environmentVariables: the value of %s holds a NUL byte", name)
+		}
+	}
+	if o := c.Options; o != nil && o.Shell != "" && !shellName.MatchString(o.Shell) {
+		return fmt.Errorf("operationContext.options.shell: %q is not the name or path of a shell", o.Shell)
+	}
+	if c.Role != nil && c.Role.ID != "" {
+		return fmt.Errorf("operationContext.role: there is no role %q on this server", c.Role.ID)
+	}
+	return c.OIDC.validate()
+}
+
+func (o *OIDCSettings) validate() error {
+	if o == nil {
+		return nil
+	}
+	if a := o.AWS; a != nil {
+		if a.RoleARN == "" || a.SessionName == "" {
+			return errors.New("operationContext.oidc.aws needs roleArn and sessionName")
+		}
+		if err := checkDuration("operationContext.oidc.aws.duration", a.Duration); err != nil {
+			return err
+		}
+	}
+	if a := o.Azure; a != nil && (a.ClientID == "" || a.TenantID == "" || a.SubscriptionID == "") {
+		return errors.New("operationContext.oidc.azure needs clientId, tenantId and subscriptionId")
+	}
+	if g := o.GCP; g != nil {
+		if g.ProjectID == "" || g.WorkloadPoolID == "" || g.ProviderID == "" || g.ServiceAccount == "" {
+			return errors.New("operationContext.oidc.gcp needs projectId, workloadPoolId, providerId and serviceAccount")
+		}
+		return checkDuration("operationContext.oidc.gcp.tokenLifetime", g.TokenLifetime)
+	}
+	return nil
+}
+
+// Any reports whether credentials of a cloud are asked for.
+func (o *OIDCSettings) Any() bool {
+	return o != nil && (o.AWS != nil || o.Azure != nil || o.GCP != nil)
+}
+
+func (c *ExecutorContext) validate() error {
+	if c == nil {
+		return nil
+	}
+	if i := c.ExecutorImage; i != nil {
+		if i.Reference != "" && !imageRef.MatchString(i.Reference) {
+			return fmt.Errorf("executorContext.executorImage: %q is not an image reference", i.Reference)
+		}
+		if i.Reference == "" && i.Credentials != nil {
+			return errors.New("executorContext.executorImage has credentials but no reference")
+		}
+		if cr := i.Credentials; cr != nil && (cr.Username == "" || cr.Password == nil) {
+			return errors.New("executorContext.executorImage.credentials needs username and password")
+		}
+	}
+	if p := c.ExecutorRootPath; p != "" {
+		if err := checkText("executorContext.executorRootPath", p, 1024); err != nil {
+			return err
+		}
+		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") {
+			return errors.New("executorContext.executorRootPath must be an absolute path without ..")
+		}
+	}
+	return nil
+}
+
+// CheckRepoURL accepts https, http and ssh URLs and the form user@host:path.
+// Everything else that git would take, local paths and transports that run
+// commands above all, is refused.
+func CheckRepoURL(repo string) error {
+	if err := checkWord(repo, 2048); err != nil {
+		return err
+	}
+	if scheme, _, ok := strings.Cut(repo, "://"); ok {
+		switch strings.ToLower(scheme) {
+		case "https", "http", "ssh", "git+ssh":
+		default:
+			return fmt.Errorf("the scheme %q is not supported: use https, http or ssh", scheme)
+		}
+		u, err := url.Parse(repo)
+		if err != nil {
+			// The parser's message repeats the URL, which may hold a password.
+			return errors.New("it cannot be read as a URL")
+		}
+		if u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") {
+			return errors.New("the URL names no usable host")
+		}
+		if strings.HasPrefix(u.User.Username(), "-") {
+			return errors.New("the user name in the URL starts with a dash")
+		}
+		if _, has := u.User.Password(); has {
+			return errors.New("the URL holds a password; put credentials into gitAuth, where they are encrypted")
+		}
+		return nil
+	}
+	host, rest, ok := strings.Cut(repo, ":")
+	if !ok || strings.HasPrefix(rest, ":") || rest == "" || strings.ContainsAny(host, "/\\") {
+		return errors.New("it is not the address of a repository: use https://host/path or user@host:path")
+	}
+	name := host[strings.LastIndexByte(host, '@')+1:]
+	if name == "" || strings.HasPrefix(name, "-") {
+		return errors.New("the address names no usable host")
+	}
+	return nil
+}
+
+// CheckBranch accepts what git accepts as a branch or full ref, and nothing
+// that could be taken for an option.
+func CheckBranch(branch string) error {
+	if err := checkWord(branch, 255); err != nil {
+		return err
+	}
+	bad := strings.ContainsAny(branch, "~^:?*[\\") || strings.Contains(branch, "..") || strings.Contains(branch, "@{") ||
+		strings.Contains(branch, "//") || strings.HasPrefix(branch, "/") || branch == "@" ||
+		strings.HasSuffix(branch, "/") || strings.HasSuffix(branch, ".")
+	for part := range strings.SplitSeq(branch, "/") {
+		bad = bad || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock")
+	}
+	if bad {
+		return fmt.Errorf("%q is not a valid name of a branch", branch)
+	}
+	return nil
+}
+
+var commitHash = regexp.MustCompile(`^[0-9a-fA-F]{7,64}$`)
+
+// CheckCommit accepts the hash of a commit, shortened or not.
+func CheckCommit(commit string) error {
+	if !commitHash.MatchString(commit) {
+		return fmt.Errorf("%q is not the hash of a commit (7 to 64 hexadecimal digits)", truncate(commit, 80))
+	}
+	return nil
+}
+
+// CheckRepoDir accepts a directory inside a repository; a leading slash means
+// the root of the repository.
+func CheckRepoDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := checkText("the directory", dir, 1024); err != nil {
+		return err
+	}
+	if strings.HasPrefix(dir, "-") {
+		return errors.New("it starts with a dash")
+	}
+	if strings.ContainsRune(dir, '\\') || slices.Contains(strings.Split(dir, "/"), "..") {
+		return errors.New("it must stay inside the repository: no .. and no backslashes")
+	}
+	return nil
+}
+
+// checkRepository accepts the "owner/name" forms of all providers.
+func checkRepository(at, repository string) error {
+	if err := checkWord(repository, 512); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	if strings.Contains(repository, "..") || !strings.Contains(repository, "/") {
+		return fmt.Errorf("%s: %q does not look like owner/name", at, repository)
+	}
+	return nil
+}
+
+// checkWord refuses what could be taken for an option or break a line.
+func checkWord(s string, limit int) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	if strings.HasPrefix(s, "-") {
+		return errors.New("it starts with a dash")
+	}
+	if len(s) > limit {
+		return fmt.Errorf("it is longer than %d bytes", limit)
+	}
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.IsSpace(r) || r == unicode.ReplacementChar
+	}) {
+		return errors.New("it holds a space or a control character")
+	}
+	return nil
+}
+
+func checkText(at, s string, limit int) error {
+	if len(s) > limit {
+		return fmt.Errorf("%s is longer than %d bytes", at, limit)
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return fmt.Errorf("%s holds a control character", at)
+	}
+	return nil
+}
+
+func checkDuration(at, s string) error {
+	if s == "" {
+		return nil
+	}
+	if d, err := time.ParseDuration(s); err != nil || d <= 0 {
+		return fmt.Errorf("%s: %q is not a duration like 30m or 1h", at, s)
+	}
+	return nil
+}
+
+func truncate(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
