@@ -152,9 +152,10 @@ func FuzzParseFrame(f *testing.F) {
 }
 
 func FuzzAppendFrame(f *testing.F) {
-	f.Add([]byte("line\nfragment"), true, int64(1e18))
-	f.Add(bytes.Repeat([]byte("long"), MaxFrameText/2), false, int64(-1))
-	f.Fuzz(func(t *testing.T, text []byte, fragment bool, nanos int64) {
+	f.Add([]byte("line\nfragment"), uint16(1), true, int64(1e18))
+	f.Add([]byte("a long line"), uint16(20000), false, int64(-1))
+	f.Fuzz(func(t *testing.T, text []byte, times uint16, fragment bool, nanos int64) {
+		text = bytes.Repeat(text, 1+min(int(times), 1<<18/(1+len(text))))
 		at := time.Unix(0, nanos)
 		log := AppendFrame(nil, at, fragment, text)
 		var back []byte

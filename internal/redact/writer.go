@@ -1,0 +1,142 @@
+package redact
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// maxPiece is the most that is masked at once, in bytes. It bounds the memory of a
+// writer, not the size of a write.
+const maxPiece = 256 << 10
+
+var errWriterClosed = errors.New("write to a masking writer that is closed")
+
+// Writer masks what is written to it and passes it on. It is safe for concurrent use.
+//
+// It passes on at once whatever cannot be part of a secret, and holds back the rest:
+// the longest end of the stream that is the beginning of a secret, so less than the
+// longest encoding of the longest secret. What is held back is decided by
+//
+//   - the next bytes, mostly;
+//   - [Writer.Flush], which the writer calls itself after [Options.FlushAfter], for
+//     complete lines: a secret of several lines may have begun in them, but its lines
+//     of [MinLength] and more are masked one by one anyway, and shorter ones are not
+//     secrets. Part of a line that may be the beginning of a secret is never passed
+//     on because time went by;
+//   - [Writer.Close], which masks it if it is at least [MinLength] long, for then a
+//     secret was probably cut off, and else passes it on.
+type Writer struct {
+	set *Set
+	dst io.Writer
+
+	mu      sync.Mutex
+	scanner scanner
+	held    []byte // what is held back
+	heldAt  int64  // its offset in what was written
+	timer   *time.Timer
+	armedAt int64 // heldAt for which the timer was started; -1 if it is not running
+	closed  bool
+	err     error // of dst; everything after it is lost, so it stays
+}
+
+// Writer returns a writer that masks the secrets of s, now and later added ones, and
+// passes the text on to dst in as few writes as possible. The caller must close it.
+func (s *Set) Writer(dst io.Writer) *Writer {
+	return &Writer{set: s, dst: dst, armedAt: -1}
+}
+
+// Write masks p and passes it on, except for what is held back. An error of the
+// destination is returned by this and all later calls.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0, errWriterClosed
+	}
+	n := 0
+	for n < len(p) && w.err == nil {
+		piece := p[n:min(len(p), n+maxPiece)]
+		w.pass(piece, moreToCome)
+		n += len(piece)
+	}
+	w.arm()
+	if w.err != nil {
+		return 0, w.err
+	}
+	return n, nil
+}
+
+// Flush passes on the complete lines that are held back, see [Writer].
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed && w.err == nil {
+		w.pass(nil, wholeLines)
+		w.arm()
+	}
+	return w.err
+}
+
+// Close decides about what is held back, see [Writer]. It does not close the
+// destination. Closing twice is allowed.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return w.err
+	}
+	w.closed = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if w.err == nil {
+		w.pass(nil, endOfStream)
+	}
+	return w.err
+}
+
+// pass masks what is held back and piece. The lock is held.
+func (w *Writer) pass(piece []byte, mode scanMode) {
+	text := piece
+	if len(w.held) > 0 {
+		w.held = append(w.held, piece...)
+		text = w.held
+	}
+	masked, hold := w.scanner.scan(w.set.matcher.Load(), text, mode)
+	if len(masked) > 0 {
+		_, w.err = w.dst.Write(masked)
+	}
+	w.held = append(w.held[:0], text[hold:]...)
+	w.heldAt += int64(hold)
+}
+
+// arm makes sure that lines that are held back are flushed in time. The time runs
+// from their first byte on, not from the last write, or a slow but steady stream
+// would hold them for ever. The lock is held.
+func (w *Writer) arm() {
+	switch {
+	case bytes.IndexByte(w.held, '\n') < 0:
+		if w.armedAt >= 0 {
+			w.timer.Stop()
+			w.armedAt = -1
+		}
+	case w.armedAt == w.heldAt:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(w.set.opts.FlushAfter, w.onTimer)
+		w.armedAt = w.heldAt
+	default:
+		w.timer.Reset(w.set.opts.FlushAfter)
+		w.armedAt = w.heldAt
+	}
+}
+
+func (w *Writer) onTimer() {
+	w.mu.Lock()
+	w.armedAt = -1
+	w.mu.Unlock()
+	// The error is kept for the next caller.
+	_ = w.Flush()
+}
