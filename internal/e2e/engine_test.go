@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/lab"
+)
+
+// yamlProgram is a program with one resource of our provider.
+const yamlProgram = `name: box
+runtime: yaml
+resources:
+  value:
+    type: lab:Random
+outputs:
+  hex: ${value.hex}
+`
+
+// engineWorld is a world with a Docker Engine and an executor image. listen
+// chooses the server's address from the engine.
+func engineWorld(t *testing.T, listen func(*lab.Engine) string) (w *world, engine *lab.Engine, image string) {
+	t.Helper()
+	if reason, ok := lab.EngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	// The engine's sockets must have short paths.
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	engine, err = lab.NeedEngine(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, tools := programs(t)
+	image, err = lab.ExecutorImage(t.Context(), engine.Host, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testWorld(t, listen(engine)), engine, image
+}
+
+func onLoopback(*lab.Engine) string { return "" }
+func onBridge(e *lab.Engine) string { return e.BridgeIP.String() }
+
+func TestEngineRunsDeployments(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		listen func(*lab.Engine) string
+	}{
+		{"host network", onLoopback},
+		{"bridge", onBridge},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := t.Context()
+			w, engine, image := engineWorld(t, tc.listen)
+			if _, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
+				t.Fatal(err)
+			}
+			repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.newStack(ctx, t, "box", "dev", image, nil)
+			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
+				d := s.finish(ctx, t, s.deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)"))
+				log := s.log(ctx, t, d)
+				if d.Status != "succeeded" {
+					t.Fatalf("%s ended as %+v; its log:\n%s", operation, d, log)
+				}
+				for _, want := range []string{"== Setup", "from a container: ", "== pulumi " + operation} {
+					if !strings.Contains(log, want) {
+						t.Errorf("the log of %s lacks %q:\n%s", operation, want, log)
+					}
+				}
+			}
+			leftovers(ctx, t, engine)
+		})
+	}
+}
+
+func TestEngineSaysWhyAJobEnded(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	settings := map[string]string{"pull_image": "false", "docker_memory": "256m"}
+	if _, err := w.startAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, image, preRun, reason, log string
+	}{
+		{"missing image", "nobody/has-this:ever", "true", "image", "nobody/has-this:ever"},
+		{"exit code", image, "echo working; exit 42", "exit-code", "42"},
+		{"out of memory", image, "x=0123456789abcdef; while :; do x=$x$x; done", "out-of-memory", "memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := w.newStack(ctx, t, "box", strings.ReplaceAll(tc.name, " ", "-"), tc.image, nil)
+			d := s.finish(ctx, t, s.deploy(ctx, t, "update", repo.URL, tc.preRun))
+			log := s.log(ctx, t, d)
+			if d.Status != "failed" || d.Reason != tc.reason {
+				t.Errorf("got %+v, want it failed with reason %q", d, tc.reason)
+			}
+			if !strings.Contains(log, tc.log) {
+				t.Errorf("the log does not say %q:\n%s", tc.log, log)
+			}
+		})
+	}
+	leftovers(ctx, t, engine)
+}
+
+func TestEngineDownClaimsNothing(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	socket := strings.TrimPrefix(engine.Host, "unix://")
+	moved := socket + ".away"
+	if err := os.Rename(socket, moved); err != nil {
+		t.Skipf("the engine is not reached by a socket that can be moved: %v", err)
+	}
+	agent, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.newStack(ctx, t, "box", "dev", image, nil)
+	d := s.deploy(ctx, t, "update", repo.URL)
+	// Two polls later it is still in the queue, and the agent says why.
+	err = until(ctx, func() (bool, error) {
+		return strings.Contains(lab.Tail(agent.LogFile, 1000), "Docker"), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := s.get(ctx, d); err != nil || now.Status != "not-started" {
+		t.Errorf("with the engine down the deployment is %+v, %v", now, err)
+	}
+	if err := os.Rename(moved, socket); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.wait(ctx, t, d, 2*time.Minute, "succeeded", "failed"); d.Status != "succeeded" {
+		t.Errorf("after the engine came back: %+v\n%s", d, s.log(ctx, t, d))
+	}
+}
