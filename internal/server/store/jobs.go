@@ -1,0 +1,212 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"workflowagent/internal/workflow"
+)
+
+// Job is the execution of a deployment and its place in the queue. Steps,
+// Result and Notes are JSON that package deployments owns.
+type Job struct {
+	ID, DeploymentID string
+	OrgID, StackID   string
+	PoolID           string // "" while no pool is known for it
+	PoolPinned       bool   // asked for by name: a new default pool does not move it
+	Operation        workflow.Operation
+	Version          int64
+	SkipIntermediate bool
+
+	Status  workflow.Status
+	Reason  workflow.Reason
+	Message string
+	Epoch   int64 // of the current or next claim, from 1
+
+	AgentID, AgentHostname, AgentVersion string
+	PollID                               string
+	Stock                                bool // claimed by an agent that knows only the stock calls
+
+	CancelRequested, ForceRequested bool
+
+	Steps, Result, Notes string
+
+	QueuedAt   time.Time
+	ClaimedAt  time.Time
+	StartedAt  time.Time // when leave was given
+	LastSeenAt time.Time // last sign of life, moved on by the time the server was down
+	EndedAt    time.Time
+	ModifiedAt time.Time
+}
+
+var jobColumnNames = []string{
+	"id", "deployment_id", "org_id", "stack_id", "pool_id", "pool_pinned", "operation", "version", "skip_intermediate",
+	"status", "reason", "message", "epoch", "agent_id", "agent_hostname", "agent_version", "poll_id", "stock",
+	"cancel_requested", "force_requested", "steps", "result", "notes",
+	"queued_at", "claimed_at", "started_at", "last_seen_at", "ended_at", "modified_at",
+}
+
+// jobColumns lists the columns of a job in the order of jobTimes.fields.
+func jobColumns(prefix string) string { return prefix + strings.Join(jobColumnNames, ", "+prefix) }
+
+// jobTimes holds the columns of a job whose form differs from its fields.
+type jobTimes struct {
+	pinned, skip, stock, cancel, force                     int64
+	queued, claimed, started, lastSeen, ended, modifiedRaw int64
+}
+
+func (t *jobTimes) fields(j *Job) []any {
+	return []any{
+		&j.ID, &j.DeploymentID, &j.OrgID, &j.StackID, &j.PoolID, &t.pinned, &j.Operation, &j.Version, &t.skip,
+		&j.Status, &j.Reason, &j.Message, &j.Epoch, &j.AgentID, &j.AgentHostname, &j.AgentVersion, &j.PollID, &t.stock,
+		&t.cancel, &t.force, &j.Steps, &j.Result, &j.Notes,
+		&t.queued, &t.claimed, &t.started, &t.lastSeen, &t.ended, &t.modifiedRaw,
+	}
+}
+
+func (t *jobTimes) apply(j *Job) {
+	j.PoolPinned, j.SkipIntermediate, j.Stock = t.pinned != 0, t.skip != 0, t.stock != 0
+	j.CancelRequested, j.ForceRequested = t.cancel != 0, t.force != 0
+	j.QueuedAt, j.ClaimedAt, j.StartedAt = fromMicros(t.queued), fromMicros(t.claimed), fromMicros(t.started)
+	j.LastSeenAt, j.EndedAt, j.ModifiedAt = fromMicros(t.lastSeen), fromMicros(t.ended), fromMicros(t.modifiedRaw)
+}
+
+func readJob(scan scanFunc) (Job, error) {
+	var j Job
+	var t jobTimes
+	err := scan(t.fields(&j)...)
+	t.apply(&j)
+	return j, err
+}
+
+func (j Job) values() []any {
+	return []any{
+		j.ID, j.DeploymentID, j.OrgID, j.StackID, j.PoolID, flag(j.PoolPinned), string(j.Operation), j.Version, flag(j.SkipIntermediate),
+		string(j.Status), string(j.Reason), j.Message, j.Epoch, j.AgentID, j.AgentHostname, j.AgentVersion, j.PollID, flag(j.Stock),
+		flag(j.CancelRequested), flag(j.ForceRequested), j.Steps, j.Result, j.Notes,
+		micros(j.QueuedAt), micros(j.ClaimedAt), micros(j.StartedAt), micros(j.LastSeenAt), micros(j.EndedAt), micros(j.ModifiedAt),
+	}
+}
+
+// InsertJob adds a job.
+func (tx *Tx) InsertJob(j Job) error {
+	marks := make([]string, len(jobColumnNames))
+	for i := range marks {
+		marks[i] = fmt.Sprintf("$%d", i+1)
+	}
+	_, err := tx.exec("INSERT INTO jobs ("+jobColumns("")+") VALUES ("+strings.Join(marks, ", ")+")", j.values()...)
+	return err
+}
+
+var saveJobSQL = func() string {
+	sets := make([]string, 0, len(jobColumnNames)-1)
+	for i, name := range jobColumnNames[1:] {
+		sets = append(sets, fmt.Sprintf("%s = $%d", name, i+2))
+	}
+	return "UPDATE jobs SET " + strings.Join(sets, ", ") + " WHERE id = $1"
+}()
+
+// SaveJob stores a job that was read in the same transaction.
+func (tx *Tx) SaveJob(j Job) error { return tx.execOne(saveJobSQL, j.values()...) }
+
+// Job returns a job by id.
+func (tx *Tx) Job(id string) (Job, error) {
+	return one(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE id = $1", id)
+}
+
+// JobOfDeployment returns the job of a deployment.
+func (tx *Tx) JobOfDeployment(id string) (Job, error) {
+	return one(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE deployment_id = $1", id)
+}
+
+// NextJob returns the job that a pool may claim next, or [ErrNotFound]: the
+// first one in the queue whose stack exists, is not paused or blocked, runs no
+// other job and has none that waits longer. Cap and pause of the organization
+// are the caller's.
+func (tx *Tx) NextJob(poolID string) (Job, error) {
+	return one(tx, readJob, "SELECT "+jobColumns("j.")+` FROM jobs j
+		WHERE j.status = 'not-started' AND j.pool_id = $1
+		AND NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))
+		AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
+		AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
+		AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
+		ORDER BY j.queued_at, j.id LIMIT 1`, poolID)
+}
+
+// JobByPoll returns the job that was claimed by a poll of a pool and is still
+// held under that claim.
+func (tx *Tx) JobByPoll(poolID, pollID string) (Job, error) {
+	return one(tx, readJob, "SELECT "+jobColumns("")+` FROM jobs
+		WHERE poll_id = $1 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'`, pollID, poolID)
+}
+
+// CountActiveJobs counts the claimed and running jobs of an organization.
+func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
+	var n int64
+	err := tx.queryOne("SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')", []any{orgID}, &n)
+	return n, err
+}
+
+// QueuedJobsOfStack returns the waiting jobs of a stack, oldest first.
+func (tx *Tx) QueuedJobsOfStack(stackID string) ([]Job, error) {
+	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
+}
+
+// ActiveJobsOfStack returns the claimed and running jobs of a stack.
+func (tx *Tx) ActiveJobsOfStack(stackID string) ([]Job, error) {
+	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE stack_id = $1 AND status IN ('accepted', 'running')", stackID)
+}
+
+// SilentJobs returns the jobs in a status that gave no sign of life since
+// before.
+func (tx *Tx) SilentJobs(status workflow.Status, before time.Time) ([]Job, error) {
+	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE status = $1 AND last_seen_at < $2 ORDER BY last_seen_at LIMIT 200", string(status), micros(before))
+}
+
+// StaleQueuedJobs returns jobs that wait since before a time, or whose stack
+// is gone.
+func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
+	return collect(tx, readJob, "SELECT "+jobColumns("j.")+` FROM jobs j WHERE j.status = 'not-started'
+		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, micros(before))
+}
+
+// MoveQueuedJobs gives a new pool to an organization's waiting jobs that did
+// not ask for a pool by name.
+func (tx *Tx) MoveQueuedJobs(orgID, poolID string) (int64, error) {
+	return tx.exec("UPDATE jobs SET pool_id = $2 WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0", orgID, poolID)
+}
+
+// UnpinQueuedJobs makes the waiting jobs of a pool follow the organization's
+// default.
+func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string) (int64, error) {
+	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 0 WHERE pool_id = $1 AND status = 'not-started'", poolID, defaultPool)
+}
+
+// ExpireJobTokens bounds the life of a job's tokens of a kind.
+func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
+	_, err := tx.exec("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
+		jobID, string(kind), micros(at))
+	return err
+}
+
+// Beat notes that the control plane is up and returns when it last was, zero
+// for never.
+func (tx *Tx) Beat(now time.Time) (last time.Time, err error) {
+	at, err := optional(tx, 0, func(scan scanFunc) (int64, error) {
+		var v int64
+		return v, scan(&v)
+	}, "SELECT beat_at FROM server_beat WHERE id = 1")
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = tx.exec(`INSERT INTO server_beat (id, beat_at) VALUES (1, $1)
+		ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, micros(now))
+	return fromMicros(at), err
+}
+
+// ForgiveSilence moves the last sign of life of all active jobs on by the time
+// in which they could not have been heard.
+func (tx *Tx) ForgiveSilence(gap time.Duration) (int64, error) {
+	return tx.exec("UPDATE jobs SET last_seen_at = last_seen_at + $1 WHERE status IN ('accepted', 'running')", gap.Microseconds())
+}
