@@ -4,9 +4,11 @@
 //
 // [Load] finds the file, reads it strictly, lets the environment win over it and fills in what
 // depends on the machine. [Config.Validate] then says whether an agent can run with the result;
-// the two are apart because `configure`, `config show` and `doctor` also work on a configuration
-// that is not complete yet. Nothing else in the agent reads the environment.
+// the two are apart for the commands that complete, show or examine a configuration that no agent
+// can run with yet. Nothing else in the agent reads the environment.
 package config
+
+//go:generate go run ./gen ../..
 
 import (
 	"net"
@@ -159,6 +161,10 @@ const (
 	UpdateOff  AutoUpdate = "false"
 )
 
+// anyAddress is the http_server_address that stands for all addresses of the host, of IPv4 and
+// IPv6 alike.
+const anyAddress = "*"
+
 // meta is what a Config knows about itself beside its values.
 type meta struct {
 	file      string
@@ -183,7 +189,12 @@ func (c *Config) File() string { return c.meta.file }
 func (c *Config) Warnings() []string { return c.meta.warnings }
 
 // Source returns where the value of the key comes from.
-func (c *Config) Source(key string) Source { return c.meta.sources[key] }
+func (c *Config) Source(key string) Source {
+	if source, ok := c.meta.sources[key]; ok {
+		return source
+	}
+	return Source{Kind: FromDefault}
+}
 
 // ForwardedEnv returns the host variables that jobs are given: the set ones of
 // env_forward_allowlist in its order, and DOCKER_HOST if the host has one.
@@ -206,7 +217,11 @@ func (c *Config) HTTPServerListen() string {
 	if c.HTTPServerPort == 0 {
 		return ""
 	}
-	return net.JoinHostPort(c.HTTPServerAddress, strconv.Itoa(c.HTTPServerPort))
+	host := c.HTTPServerAddress
+	if host == anyAddress {
+		host = ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(c.HTTPServerPort))
 }
 
 // SourceKind is the kind of place a value comes from.

@@ -161,6 +161,9 @@ func (f *field) parseString(text string, p paths) (string, error) {
 	if hasControl(text) {
 		return "", errors.New("has a control character in it: write the value again, on one line")
 	}
+	if f.name == "deploy_target" && text == "ecs" {
+		return "", errors.New("is ecs, the ECS target, which this agent does not have: set it to docker or process")
+	}
 	if f.choices != nil && !slices.Contains(f.choices, text) {
 		return "", fmt.Errorf("is not one of the allowed values: choose %s", orList(f.choices))
 	}
@@ -276,8 +279,11 @@ func (f *field) parseDuration(text string) (time.Duration, error) {
 }
 
 func (f *field) durationRange() error {
-	return fmt.Errorf("is out of range: write a duration from %s to %s",
-		formatDuration(time.Duration(f.min)), formatDuration(time.Duration(f.max)))
+	return errors.New("is out of range: write a duration from " + f.durationBounds())
+}
+
+func (f *field) durationBounds() string {
+	return formatDuration(time.Duration(f.min)) + " to " + formatDuration(time.Duration(f.max))
 }
 
 func (f *field) bounded() bool { return f.min != 0 || f.max != 0 }

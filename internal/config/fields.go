@@ -74,8 +74,8 @@ must have the same path for the agent and for the engine.`,
 		name: "deploy_target", env: envPrefix + "DEPLOY_TARGET", kind: kindString, group: groupOptional,
 		def:     string(TargetDocker),
 		choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
-		doc: `Where jobs run. docker starts a container for each job. kubernetes starts a pod for each
-job. process starts a plain process as the agent's own user, without any isolation: it is meant
+		doc: `Where jobs run. docker starts a container for each job. kubernetes, a pod for each job, is
+not in this build and refused. process starts a plain process as the agent's own user, without any isolation: it is meant
 for hosts that are themselves disposable, and for trying the agent without Docker.`,
 		ptr: func(c *Config) any { return (*string)(&c.DeployTarget) },
 	}, {
@@ -112,7 +112,8 @@ func oidcFields() []field {
 		name: "oidc_token_file", env: envPrefix + "OIDC_TOKEN_FILE", kind: kindPath, group: groupOIDC,
 		example: "/var/run/secrets/oidc/token",
 		doc: `The file with the OIDC token that is exchanged for a pool token. It is read again
-whenever the pool token expires. If it is set, token is not used.`,
+whenever the pool token expires. If it is set, token is not used. The exchange is not in this
+build, so the key is refused.`,
 		ptr: func(c *Config) any { return &c.OIDCTokenFile },
 	}, {
 		name: "organization_name", env: envPrefix + "ORGANIZATION_NAME", kind: kindString, group: groupOIDC,
@@ -196,8 +197,9 @@ is taken, the agent warns and works without the server.`,
 		ptr: func(c *Config) any { return &c.HTTPServerPort },
 	}, {
 		name: "http_server_address", env: envPrefix + "HTTP_SERVER_ADDRESS", kind: kindString, group: groupHealth,
-		defText: "127.0.0.1; in Kubernetes 0.0.0.0", example: "127.0.0.1",
-		doc: `The address the HTTP server listens on. The server asks for no credentials.`,
+		defText: "127.0.0.1; in Kubernetes all addresses", example: "127.0.0.1",
+		doc: `The address the HTTP server listens on; "*" is all addresses. The server asks for no
+credentials.`,
 		ptr: func(c *Config) any { return &c.HTTPServerAddress },
 	}, {
 		name: "health_threshold", env: envPrefix + "HEALTH_THRESHOLD", kind: kindDuration, group: groupHealth,

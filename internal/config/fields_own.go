@@ -19,9 +19,9 @@ delivered yet. Several agents may share it.`,
 		name: "allowed_images", env: envPrefix + "ALLOWED_IMAGES", kind: kindList, group: groupHost,
 		sep: ",", notEmpty: true,
 		defText: "every image", example: "[pulumi/*, registry.example.com/team/**]",
-		doc: `Patterns of the job images this agent runs; a job with another image is refused. * matches
-within one path element, ** across elements; a pattern without a tag matches every tag and digest.
-The variable is comma-separated.`,
+		doc: `Patterns of the job images this agent runs; a job with another image is refused. A name
+without a host means Docker Hub. * matches within one path element, ** across elements; a pattern
+without a tag matches every tag and digest, one with a tag matches no digest. The variable is comma-separated.`,
 		ptr: func(c *Config) any { return &c.AllowedImages },
 	}, {
 		name: "allowed_repositories", env: envPrefix + "ALLOWED_REPOSITORIES", kind: kindList, group: groupHost,
@@ -29,7 +29,7 @@ The variable is comma-separated.`,
 		defText: "every repository", example: "[github.com/acme/*]",
 		doc: `Patterns of the git repositories this agent deploys from, written host/path without
 scheme, user and .git; a job from another repository is refused. * matches within one path
-element, ** across elements. This binds the source of the deployment only: its pre-run commands
+element, ** across elements; a pattern that begins with * is written in quotes. This binds the source of the deployment only: its pre-run commands
 are free shell and can fetch what they like. The variable is comma-separated.`,
 		ptr: func(c *Config) any { return &c.AllowedRepositories },
 	}, {
@@ -74,7 +74,8 @@ func updateFields() []field {
 		def:     string(UpdateAuto),
 		choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
 		doc: `Whether the agent installs new signed releases of itself. auto does so unless a package
-manager owns the installed files; then it only says how to update.`,
+manager owns the installed files; then it only says how to update. Updates are not in this build: the
+keys of this group are checked and have no effect yet.`,
 		ptr: func(c *Config) any { return (*string)(&c.AutoUpdate) },
 	}, {
 		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate,

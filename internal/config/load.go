@@ -1,11 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -79,39 +77,41 @@ func Load(o LoadOptions) (*Config, error) {
 		c.warn("%s is not used, because %s comes first", path, found.Path)
 	}
 
-	var errs []error
+	var wrong problems
 	if found.Path != "" {
 		data, mode, err := readFile(found.Path, o.UID)
 		if err != nil {
 			return nil, err
 		}
-		entries, err := parseYAML(found.Path, data)
-		errs = append(errs, err, c.apply(found.Path, entries, p))
+		entries, unread := parseYAML(found.Path, data)
+		wrong = append(unread, c.apply(found.Path, entries, p)...)
 		if !c.Token.IsZero() && mode.Perm()&0o044 != 0 {
 			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod 600 on it", found.Path, mode.Perm())
 		}
 	}
 	fileToken := c.Token
-	errs = append(errs, c.applyEnvironment(env, p))
-	if err := errors.Join(errs...); err != nil {
-		return nil, scrub(err, fileToken, c.Token)
+	wrong = append(wrong, c.applyEnvironment(env, p)...)
+	if err := wrong.err(fileToken, c.Token); err != nil {
+		return nil, err
 	}
-	if err := c.resolve(o, env); err != nil {
-		return nil, scrub(err, fileToken, c.Token)
+	c.resolve(o, env)
+	c.adviseOnIdentity()
+	for i, warning := range c.meta.warnings {
+		c.meta.warnings[i] = scrub(warning, fileToken, c.Token)
 	}
 	return c, nil
 }
 
 // applyEnvironment stores the values of variables and collects what is wrong with them.
-func (c *Config) applyEnvironment(env map[string]string, p paths) error {
-	var errs []error
+func (c *Config) applyEnvironment(env map[string]string, p paths) problems {
+	var wrong problems
 	known := map[string]bool{}
 	for _, f := range fields() {
 		known[f.env] = true
 		was, err := f.set(c, env[f.env], p)
 		source := Source{Kind: FromEnv, Env: f.env}
 		if err != nil {
-			errs = append(errs, &problem{where: source.String(), key: f.name, what: err.Error()})
+			wrong.add(source, f.name, err.Error())
 			continue
 		}
 		if was {
@@ -128,13 +128,13 @@ func (c *Config) applyEnvironment(env map[string]string, p paths) error {
 	for _, name := range unknown {
 		key, isECS := strings.CutPrefix(name, envPrefix+"ECS_")
 		if isECS && slices.Contains(ecsKeys(), key) {
-			errs = append(errs, &problem{where: "env " + name, key: "ecs." + strings.ToLower(key), what: refusal("ecs")})
+			wrong.add(Source{Kind: FromEnv, Env: name}, "ecs."+strings.ToLower(key), refusal("ecs"))
 			continue
 		}
 		// Kubernetes makes such variables out of the names of services, so this is no error.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
-	return errors.Join(errs...)
+	return wrong
 }
 
 // ecsKeys are the settings of the ECS target of other agents, as they appear in variables.
@@ -156,18 +156,3 @@ func environment(environ []string) map[string]string {
 func (c *Config) warn(format string, args ...any) {
 	c.meta.warnings = append(c.meta.warnings, fmt.Sprintf(format, args...))
 }
-
-// scrub removes tokens from an error's text. No message is built with a value in it; this is
-// the second lock, for a token that somebody pasted into a file name or a key.
-func scrub(err error, tokens ...Secret) error {
-	text := err.Error()
-	for _, token := range tokens {
-		if value := token.Reveal(); len(value) >= 6 {
-			text = strings.ReplaceAll(text, value, redacted)
-		}
-	}
-	text = tokenPattern().ReplaceAllString(text, redacted)
-	return errors.New(text)
-}
-
-func tokenPattern() *regexp.Regexp { return regexp.MustCompile(`\bpul-[0-9A-Za-z]{8,}`) }

@@ -3,16 +3,19 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // resolve fills in the defaults that depend on the machine, the user or other keys, and brings
 // values with a special meaning into their plain form.
-func (c *Config) resolve(o LoadOptions, env map[string]string) error {
+func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	c.meta.tempDir = o.TempDir
 	c.meta.uid = o.UID
 	c.resolveWorkingDirectory(o)
@@ -23,7 +26,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) error {
 		c.HTTPServerAddress = "127.0.0.1"
 		if c.DeployTarget == TargetKubernetes || env["KUBERNETES_SERVICE_HOST"] != "" {
 			// Probes and scrapers come from outside of the pod.
-			c.HTTPServerAddress = "0.0.0.0"
+			c.HTTPServerAddress = anyAddress
 		}
 	}
 	if c.SingleRun && c.MaxConcurrentJobs != 1 {
@@ -36,7 +39,6 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) error {
 	if c.StateDirectory == "" {
 		c.resolveStateDirectory(o, env)
 	}
-	return nil
 }
 
 // resolveWorkingDirectory handles the default, a value that names the binary, and the
@@ -62,6 +64,20 @@ func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 			c.WorkingDirectory = filepath.Dir(resolved)
 		}
 	}
+}
+
+// adviseOnIdentity warns about a token that will not work, or that others can read on its way.
+func (c *Config) adviseOnIdentity() {
+	if strings.ContainsFunc(c.Token.Reveal(), func(r rune) bool { return r > unicode.MaxASCII }) {
+		c.warn("token has characters outside of ASCII in it, as a token that was shortened for display has: check that it is complete")
+	}
+	if u, err := url.Parse(c.ServiceURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		c.warn("service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it")
+	}
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // resolveForwarded collects the host variables that jobs are given.

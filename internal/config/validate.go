@@ -1,26 +1,24 @@
 package config
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode"
 )
 
 // Validate says whether an agent can run with the configuration. The error holds everything that
 // is wrong, one line each, with the file and line or the variable the value came from.
 func (c *Config) Validate() error {
-	var errs []error
-	fail := func(key, what string) {
-		where := ""
-		if source := c.Source(key); source.Kind == FromFile || source.Kind == FromEnv {
-			where = source.String()
-		}
-		errs = append(errs, &problem{where: where, key: key, what: what})
-	}
+	var wrong problems
+	fail := func(key, what string) { wrong.add(c.Source(key), key, what) }
 	c.validateIdentity(fail)
 	c.validatePlaces(fail)
 	c.validateLists(fail)
@@ -28,12 +26,9 @@ func (c *Config) Validate() error {
 		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", formatDuration(c.RequestRetryWait)))
 	}
 	if c.HTTPServerPort != 0 && !isHost(c.HTTPServerAddress) {
-		fail("http_server_address", "is neither an IP address nor a host name: write one without a port, such as 127.0.0.1")
+		fail("http_server_address", "is neither an IP address nor a host name: write one without a port, such as 127.0.0.1, or * for all addresses")
 	}
-	if err := errors.Join(errs...); err != nil {
-		return scrub(err, c.Token)
-	}
-	return nil
+	return wrong.err(c.Token)
 }
 
 // validateIdentity checks the token, or what stands in for it.
@@ -79,10 +74,40 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	if !filepath.IsAbs(c.StateDirectory) {
 		fail("state_directory", "is not known: set it to a directory of the agent's user")
 	}
+	if _, err := c.CACertificates(); err != nil {
+		fail("ca_certificate_file", err.Error())
+	}
 	if c.DockerNetwork != "" && !networkName().MatchString(c.DockerNetwork) {
 		fail("docker_network", "is not the name of a network: use letters, digits, dots, dashes and underscores")
 	}
 }
+
+// CACertificates returns the PEM text of ca_certificate_file, which holds at least one
+// certificate, or nil if the key is not set. The error says what is wrong and what to do.
+func (c *Config) CACertificates() ([]byte, error) {
+	if c.CACertificateFile == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(c.CACertificateFile, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBundleSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
+	}
+	if len(data) > maxBundleSize {
+		return nil, errors.New("is larger than 16 MiB, which no bundle of certificates is: check that it is the right file")
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(data) {
+		return nil, errors.New("has no certificate in it: name a file with PEM blocks that say BEGIN CERTIFICATE")
+	}
+	return data, nil
+}
+
+// maxBundleSize bounds ca_certificate_file in bytes.
+const maxBundleSize = 16 << 20
 
 // validateLists checks the entries of the lists.
 func (c *Config) validateLists(fail func(key, what string)) {
@@ -97,14 +122,23 @@ func (c *Config) validateLists(fail func(key, what string)) {
 			fail("env_forward_allowlist", "names "+name+": jobs must not get the agent's own token, remove the entry")
 		}
 	}
-	validatePatterns("allowed_images", c.AllowedImages, fail)
-	validatePatterns("allowed_repositories", c.AllowedRepositories, fail)
+	validatePatterns("allowed_images", c.AllowedImages, fail, "image", "host/path/* or host/path/*:tag", func(pattern string) bool {
+		_, ok := parseImage(pattern)
+		return ok
+	})
+	validatePatterns("allowed_repositories", c.AllowedRepositories, fail, "repository", "host/path/*", func(pattern string) bool {
+		_, ok := cleanRepository(pattern)
+		return ok
+	})
 }
 
-func validatePatterns(key string, patterns []string, fail func(key, what string)) {
+// validatePatterns checks the patterns of a list of what is allowed.
+func validatePatterns(key string, patterns []string, fail func(key, what string), what, example string, valid func(string) bool) {
 	for i, pattern := range patterns {
 		if strings.Contains(pattern, "://") || strings.ContainsFunc(pattern, unicode.IsSpace) {
 			fail(key, fmt.Sprintf("has an entry with a scheme or white space, number %d: write it like host/path/*", i+1))
+		} else if !valid(pattern) {
+			fail(key, fmt.Sprintf("has an entry that can match no %s, number %d: write it like %s", what, i+1, example))
 		}
 	}
 }
@@ -112,9 +146,9 @@ func validatePatterns(key string, patterns []string, fail func(key, what string)
 func networkName() *regexp.Regexp  { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
 
-// isHost reports whether s can be listened on: an IP address or a host name.
+// isHost reports whether s can be listened on: an IP address, a host name, or all addresses.
 func isHost(s string) bool {
-	if net.ParseIP(s) != nil {
+	if s == anyAddress || net.ParseIP(s) != nil {
 		return true
 	}
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`).MatchString(s)

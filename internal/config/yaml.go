@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -13,23 +14,6 @@ import (
 
 // maxFileSize bounds a configuration file in bytes. Ours are a few kilobytes.
 const maxFileSize = 1 << 20
-
-// problem is one thing that is wrong with the configuration. It never holds a value.
-type problem struct {
-	where string // "FILE:LINE", "env NAME" or "" for the configuration as a whole
-	key   string // "" if no key is to blame
-	what  string
-}
-
-func (p *problem) Error() string {
-	var parts []string
-	for _, part := range []string{p.where, p.key, p.what} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	return strings.Join(parts, ": ")
-}
 
 // entry is the value of one key in a file.
 type entry struct {
@@ -45,27 +29,30 @@ type entry struct {
 // nodes instead of decoding into a struct, for two reasons: every error can name its line and
 // key, and no message of the YAML library, which may quote the text around a mistake and with it
 // a token, ever reaches a user.
-func parseYAML(file string, data []byte) ([]entry, error) {
-	at := func(line int, key, what string) error {
-		return &problem{where: fmt.Sprintf("%s:%d", file, line), key: key, what: what}
+func parseYAML(file string, data []byte) ([]entry, problems) {
+	at := func(line int, what string) ([]entry, problems) {
+		return nil, problems{{source: fileSource(file, line), what: what}}
 	}
 	if bytes.HasPrefix(data, []byte{0xFE, 0xFF}) || bytes.HasPrefix(data, []byte{0xFF, 0xFE}) {
-		return nil, at(1, "", "is UTF-16 text: save the file as UTF-8")
+		return at(1, "is UTF-16 text: save the file as UTF-8")
 	}
 	data = bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF"))
 	if !utf8.Valid(data) {
-		return nil, at(invalidLine(data), "", "is not UTF-8 text: save the file as UTF-8")
+		return at(lineOf(data, func(r rune, size int) bool { return r == utf8.RuneError && size <= 1 }), "is not UTF-8 text: save the file as UTF-8")
+	}
+	if line := lineOf(data, func(r rune, _ int) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' }); line > 0 {
+		return at(line, "has a control character in it: remove it")
 	}
 
 	var documents []yaml.Node
 	if err := yaml.Load(data, &documents, yaml.WithAllDocuments()); err != nil {
-		return nil, at(errorLine(err), "", "is not valid YAML: check indentation, quotes and colons in this line and the one before")
+		return at(errorLine(err), "is not valid YAML: check the indentation (spaces, no tabs), quotes and colons around this line")
 	}
 	if len(documents) == 0 {
 		return nil, nil
 	}
 	if len(documents) > 1 {
-		return nil, at(max(documents[1].Line, 1), "", "begins a second YAML document: keep one and remove the --- line")
+		return at(max(documents[1].Line, 1), "begins a second YAML document: keep one and remove the --- line")
 	}
 	root := &documents[0]
 	if root.Kind == yaml.DocumentNode {
@@ -78,37 +65,38 @@ func parseYAML(file string, data []byte) ([]entry, error) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, at(max(root.Line, 1), "", "is not a list of settings: write lines of the form key: value")
+		return at(max(root.Line, 1), "is not a list of settings: write lines of the form key: value")
 	}
-	return parseMapping(root, at)
+	return parseMapping(file, root)
 }
 
 // parseMapping reads the entries of the top-level mapping and collects what is wrong with them.
-func parseMapping(root *yaml.Node, at func(int, string, string) error) ([]entry, error) {
+func parseMapping(file string, root *yaml.Node) ([]entry, problems) {
 	var entries []entry
-	var errs []error
+	var wrong problems
 	seen := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		keyNode, valueNode := root.Content[i], root.Content[i+1]
+		source := fileSource(file, keyNode.Line)
 		if keyNode.Kind != yaml.ScalarNode {
-			errs = append(errs, at(keyNode.Line, "", "is not a key: write lines of the form key: value"))
+			wrong.add(source, "", "is not a key: write lines of the form key: value")
 			continue
 		}
 		key := keyNode.Value
 		if first, ok := seen[key]; ok {
-			errs = append(errs, at(keyNode.Line, printableKey(key), fmt.Sprintf("is set a second time, first in line %d: remove one of them", first)))
+			wrong.add(source, printableKey(key), fmt.Sprintf("is set a second time, first in line %d: remove one of them", first))
 			continue
 		}
 		seen[key] = keyNode.Line
 		e, what := parseValue(key, valueNode)
 		if what != "" {
-			errs = append(errs, at(valueNode.Line, printableKey(key), what))
+			wrong.add(source, printableKey(key), what)
 			continue
 		}
 		e.line = keyNode.Line
 		entries = append(entries, e)
 	}
-	return entries, errors.Join(errs...)
+	return entries, wrong
 }
 
 // parseValue reads a scalar or a sequence of scalars; what is not empty if it is neither.
@@ -164,17 +152,15 @@ func legacy(key string) (ok bool, warning string) {
 }
 
 // apply stores the entries of a file in c and collects what is wrong with them.
-func (c *Config) apply(file string, entries []entry, p paths) error {
+func (c *Config) apply(file string, entries []entry, p paths) problems {
 	table := map[string]field{}
 	for _, f := range fields() {
 		table[f.name] = f
 	}
-	var errs []error
+	var wrong problems
 	for _, e := range entries {
-		source := Source{Kind: FromFile, File: file, Line: e.line}
-		fail := func(what string) {
-			errs = append(errs, &problem{where: source.String(), key: printableKey(e.key), what: what})
-		}
+		source := fileSource(file, e.line)
+		fail := func(what string) { wrong.add(source, printableKey(e.key), what) }
 		f, known := table[e.key]
 		if !known {
 			if why := refusal(e.key); why != "" {
@@ -199,7 +185,7 @@ func (c *Config) apply(file string, entries []entry, p paths) error {
 			c.meta.sources[f.name] = source
 		}
 	}
-	return errors.Join(errs...)
+	return wrong
 }
 
 // setEntry stores a value from a file and reports whether it was set: no value and the empty
@@ -271,26 +257,28 @@ func printableKey(key string) string {
 	return key
 }
 
-// invalidLine returns the line of the first byte that is not UTF-8.
-func invalidLine(data []byte) int {
-	line := 1
-	for len(data) > 0 {
+// lineOf returns the line of the first character that is looked for, 0 if there is none.
+func lineOf(data []byte, wanted func(r rune, size int) bool) int {
+	for line := 1; len(data) > 0; {
 		r, size := utf8.DecodeRune(data)
-		if r == utf8.RuneError && size <= 1 {
-			break
+		if wanted(r, size) {
+			return line
 		}
 		if r == '\n' {
 			line++
 		}
 		data = data[size:]
 	}
-	return line
+	return 0
 }
 
 // errorLine returns the line a YAML error points at, 1 if it points nowhere.
 func errorLine(err error) int {
 	var one *yaml.LoadError
 	if errors.As(err, &one) {
+		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
+			return one.ContextMark.Line // where an open quote begins, not where the file ends
+		}
 		return max(one.Mark.Line, one.ContextMark.Line, 1)
 	}
 	var many *yaml.LoadErrors

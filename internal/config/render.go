@@ -1,0 +1,188 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Sample returns the content of pulumi-workflow-agent.yaml.sample: every key that has a place in
+// the file, with its documentation and its default or an example. Only the token is active; to
+// activate another key, remove the # before it.
+func Sample() []byte {
+	var b bytes.Buffer
+	b.WriteString(`# ` + FileName + `
+#
+# The configuration of customer-managed-workflow-agent. The agent looks for this file in the
+# current directory, the home directory, /etc and the directory of its binary. Remove the # before
+# a key to change it; the value shown is the default, or an example where the default depends on
+# the machine. docs/configuration.md says more.
+`)
+	var last group
+	for _, f := range fields() {
+		if f.envOnly {
+			continue
+		}
+		if f.group != last {
+			fmt.Fprintf(&b, "\n## %s\n", f.group)
+			last = f.group
+		}
+		b.WriteByte('\n')
+		comment(&b, f.doc)
+		if f.requirement != "" {
+			comment(&b, capital(f.requirement)+".")
+		}
+		if f.def == "" && f.defText != "" {
+			comment(&b, "Default: "+f.defText+".")
+		}
+		comment(&b, "Environment variable override: "+f.env)
+		if f.requirement == "" || f.kind != kindSecret {
+			b.WriteByte('#')
+		}
+		fmt.Fprintf(&b, "%s: %s\n", f.name, f.sampleValue())
+	}
+	return b.Bytes()
+}
+
+// comment writes a text as comment lines of at most 100 characters.
+func comment(b *bytes.Buffer, text string) {
+	line := "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > 100 {
+			b.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
+
+// sampleValue returns the default, or else the example, as YAML on one line.
+func (f *field) sampleValue() string {
+	text := f.def
+	if text == "" {
+		text = f.example
+	}
+	switch {
+	case f.kind == kindList:
+		if strings.HasPrefix(text, "[") {
+			return text
+		}
+		return "[" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
+	case slices.Contains([]kind{kindBool, kindInt, kindCPUs, kindSecret}, f.kind) || f.name == "auto_update":
+		return text
+	default:
+		return `"` + text + `"`
+	}
+}
+
+// Reference returns the content of docs/configuration.md.
+func Reference() []byte {
+	var b bytes.Buffer
+	b.WriteString(referenceIntro)
+	var last group
+	for _, f := range fields() {
+		if f.group != last {
+			fmt.Fprintf(&b, "\n## %s\n", f.group)
+			if f.envOnly {
+				b.WriteString("\nThese exist as variables only and have no place in the file.\n")
+			}
+			last = f.group
+		}
+		title := f.name
+		if f.envOnly {
+			title = f.env
+		}
+		fmt.Fprintf(&b, "\n### `%s`\n\n%s\n\n", title, strings.ReplaceAll(strings.TrimSpace(f.doc), "*", `\*`))
+		fmt.Fprintf(&b, "* Default: %s\n", f.defaultForDocs())
+		if f.choices != nil {
+			fmt.Fprintf(&b, "* Values: `%s`\n", strings.Join(f.choices, "`, `"))
+		} else {
+			fmt.Fprintf(&b, "* Form: %s\n", f.form())
+		}
+		if f.requirement != "" {
+			fmt.Fprintf(&b, "* %s\n", capital(f.requirement))
+		}
+		if !f.envOnly {
+			fmt.Fprintf(&b, "* Variable: `%s`\n", f.env)
+			fmt.Fprintf(&b, "* In the file: `%s: %s`\n", f.name, f.sampleValue())
+		}
+	}
+	b.WriteString(referenceOutro)
+	return b.Bytes()
+}
+
+func (f *field) defaultForDocs() string {
+	switch {
+	case f.def != "":
+		return "`" + f.def + "`"
+	case f.defText != "":
+		return f.defText
+	default:
+		return "none"
+	}
+}
+
+// form describes the form of the key's values.
+func (f *field) form() string {
+	switch f.kind {
+	case kindSecret:
+		return "text; never shown by the agent"
+	case kindBool:
+		return "`true` or `false`"
+	case kindInt:
+		return fmt.Sprintf("whole number from %d to %d", f.min, f.max)
+	case kindDuration:
+		return fmt.Sprintf("duration from %s", f.durationBounds())
+	case kindSeconds:
+		return fmt.Sprintf("duration, or a bare number of seconds, from %s", f.durationBounds())
+	case kindList:
+		if f.sep == "," {
+			return "list; comma-separated in the variable"
+		}
+		return "list; space-separated in the variable"
+	case kindPath:
+		return "path; a relative one starts at the current directory, `~/` at the home directory"
+	case kindURL:
+		return "URL"
+	case kindBytes:
+		return "size with the unit `k`, `m` or `g`, at least " + formatBytes(f.min)
+	case kindCPUs:
+		return "number from 0.01 to 4096"
+	default:
+		return "text"
+	}
+}
+
+// WriteHelp writes a table of all keys with their variables and defaults, for --help.
+func WriteHelp(w io.Writer) error {
+	var last group
+	for _, f := range fields() {
+		if f.group != last {
+			if _, err := fmt.Fprintf(w, "\n%s:\n", f.group); err != nil {
+				return err
+			}
+			last = f.group
+		}
+		name, override := f.name, " ["+f.env+"]"
+		if f.envOnly {
+			name, override = f.env, ""
+		}
+		value := f.def
+		if value == "" {
+			value = f.defText
+		}
+		if value != "" {
+			value = " (default: " + value + ")"
+		}
+		doc, _, _ := strings.Cut(strings.Join(strings.Fields(f.doc), " "), ". ")
+		if _, err := fmt.Fprintf(w, "  %s%s\n        %s%s\n", name, override, strings.TrimSuffix(doc, "."), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
