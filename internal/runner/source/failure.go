@@ -1,0 +1,102 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// failure is what kind of thing went wrong in a git command, read from git's
+// messages in the C locale: git has one exit code for them all.
+type failure int
+
+const (
+	failureOther       failure = iota
+	failureNetwork             // may heal by itself
+	failureAuth                // the credentials are missing or wrong
+	failureNoRepo              // the server does not know the repository, or hides it
+	failureNoRef               // the repository has no such ref
+	failureNoCommit            // the server does not hand out this commit by its hash
+	failureNoShallow           // the server cannot do a shallow fetch
+	failureCertificate         // TLS: the server's certificate is not trusted
+	failureHostKey             // SSH: the server's key is not the known one
+	failureSSHMissing          // there is no ssh program
+	failureKey                 // the SSH key cannot be used
+)
+
+// failureSigns are looked for in this order, so the more exact ones come first:
+// an ssh failure ends with the same "Could not read from remote repository" for
+// every cause.
+var failureSigns = []struct {
+	failure failure
+	signs   []string
+}{
+	{failureHostKey, []string{"host key verification failed", "remote host identification has changed"}},
+	{failureKey, []string{"error in libcrypto", "invalid format", "incorrect passphrase", "bad passphrase"}},
+	{failureSSHMissing, []string{"ssh: not found", "ssh: command not found", "cannot run ssh"}},
+	{failureCertificate, []string{"certificate problem", "certificate verification failed", "certificate verify failed", "unable to get local issuer"}},
+	{failureNoRef, []string{"couldn't find remote ref", "could not find remote ref", "no such remote ref"}},
+	{failureNoCommit, []string{"not our ref", "unadvertised object", "no such remote object", "unable to find remote ref"}},
+	{failureNoShallow, []string{"does not support shallow", "does not support --depth"}},
+	{failureAuth, []string{
+		"authentication failed", "could not read username", "could not read password", "permission denied (", "access denied",
+		"returned error: 401", "returned error: 403", "invalid username or", "invalid credentials", "too many authentication failures",
+	}},
+	{failureNoRepo, []string{
+		"repository not found", "returned error: 404", "not found", "does not appear to be a git repository",
+		"repository does not exist", "project you were looking for could not be found", "no such repository",
+	}},
+	{failureNetwork, []string{
+		"could not resolve host", "connection refused", "failed to connect", "connection timed out", "operation timed out", "timed out",
+		"early eof", "rpc failed", "unexpected disconnect", "hung up unexpectedly", "connection reset", "connection closed",
+		"network is unreachable", "no route to host", "returned error: 5", "returned error: 429", "gnutls", "ssl_connect", "tls connect",
+		"bytes of length header", "operation too slow", "temporary failure in name resolution", "could not read from remote repository",
+		"empty reply from server", "transfer closed", "http/2 stream", "proxy connect aborted", "unable to access",
+	}},
+}
+
+// classify reads the kind of failure from an error of a git command.
+func classify(err error) failure {
+	var failed *commandError
+	if !errors.As(err, &failed) {
+		return failureOther
+	}
+	output := strings.ToLower(failed.output)
+	for _, candidate := range failureSigns {
+		for _, sign := range candidate.signs {
+			if strings.Contains(output, sign) {
+				return candidate.failure
+			}
+		}
+	}
+	return failureOther
+}
+
+// explain turns an error of git into one line for the person who set up the
+// deployment.
+func explain(repo *repository, want revision, err error) error {
+	what := ""
+	switch classify(err) {
+	case failureNoRef:
+		what = fmt.Sprintf("%s %q does not exist in the repository", want.kind(), want.asked)
+	case failureNoCommit:
+		what = fmt.Sprintf("commit %s does not exist in the repository", want.asked)
+	case failureAuth:
+		what = "the server refused the credentials, or wants some and the deployment has none: check the git authentication in the deployment settings"
+	case failureNoRepo:
+		what = "the repository does not exist, or the credentials give no access to it"
+	case failureCertificate:
+		what = "the server's TLS certificate is not trusted: add its authority with the agent's ca_certificate_file"
+	case failureHostKey:
+		what = "the server's SSH host key is not the one that the image knows"
+	case failureSSHMissing:
+		what = "ssh is not installed where the job runs: use an image that has an SSH client, or an https URL"
+	case failureKey:
+		what = "the SSH private key cannot be used: it is damaged, or its passphrase is wrong or missing"
+	case failureNetwork:
+		what = "the server cannot be reached: " + err.Error()
+	default:
+		return fmt.Errorf("could not clone %s: %w", repo.url, err)
+	}
+	return fmt.Errorf("could not clone %s: %s", repo.url, what)
+}

@@ -1,0 +1,163 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// passedVariables are what git gets of the step's environment: how to find
+// programs and how to reach the network. The rest of it is the user's and may
+// change what git does.
+var passedVariables = []string{
+	"PATH", "TMPDIR", "TZ",
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+	"http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
+}
+
+// gitConfig is the whole configuration that git works with.
+var gitConfig = [][2]string{
+	{"advice.detachedHead", "false"},
+	{"core.autocrlf", "false"},
+	{"core.fsmonitor", "false"},
+	{"core.hooksPath", os.DevNull},
+	{"core.protectHFS", "true"},
+	{"core.protectNTFS", "true"},
+	{"credential.helper", ""}, // an empty value drops all helpers
+	{"fetch.recurseSubmodules", "false"},
+	{"gc.auto", "0"},
+	{"http.lowSpeedLimit", "100"}, // bytes a second, for so long: a stalled transfer ends
+	{"http.lowSpeedTime", "120"},
+	{"init.defaultBranch", "main"},
+	{"safe.directory", "*"}, // the checkout is ours, whoever owns the volume it is on
+	{"submodule.recurse", "false"},
+}
+
+// environment is git's environment without the credentials.
+func environment(environ []string, private string) ([]string, error) {
+	home := filepath.Join(private, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, fmt.Errorf("making a home directory for git: %w", err)
+	}
+	var env []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.Contains(passedVariables, name) {
+			env = append(env, entry)
+		}
+	}
+	env = append(
+		env,
+		"HOME="+home,
+		"XDG_CONFIG_HOME="+home,
+		"LC_ALL=C", // the messages that failures are told by
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_ALLOW_PROTOCOL=https:http:ssh",
+		"GIT_LFS_SKIP_SMUDGE=1",
+		"GIT_CONFIG_COUNT="+strconv.Itoa(len(gitConfig)),
+	)
+	for i, entry := range gitConfig {
+		env = append(
+			env,
+			fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, entry[0]),
+			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, entry[1]),
+		)
+	}
+	return env, nil
+}
+
+// commandLine runs git in one directory.
+type commandLine struct {
+	dir string
+	env []string
+	log io.Writer
+}
+
+// maxErrorOutput is how much of git's error output is looked at, from its start.
+const maxErrorOutput = 64 << 10
+
+// killDelay is how long git's helpers may hold its output after it was killed.
+const killDelay = 5 * time.Second
+
+// run runs git and returns its standard output. An error of git itself is a
+// [*commandError].
+func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // the arguments are validated data, never options
+	cmd.Dir, cmd.Env = c.dir, c.env
+	stdout, stderr := &bytes.Buffer{}, &limitedBuffer{limit: maxErrorOutput}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// git starts helpers for the transport; they end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killDelay
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return stdout.String(), nil
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case errors.Is(err, exec.ErrNotFound):
+		return "", errors.New("git is not installed where the job runs: use an image that has git")
+	}
+	return "", &commandError{command: args[0], output: stderr.String(), err: err}
+}
+
+// commandError is a git command that failed.
+type commandError struct {
+	command string
+	output  string // git's error output
+	err     error
+}
+
+// Error returns the last line that git printed.
+func (e *commandError) Error() string {
+	if line := lastLine(e.output); line != "" {
+		return line
+	}
+	return fmt.Sprintf("git %s: %v", e.command, e.err)
+}
+
+func (e *commandError) Unwrap() error { return e.err }
+
+// lastLine returns the last line of git's output that says something, without
+// the prefixes by which git marks errors.
+func lastLine(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	for _, line := range slices.Backward(lines) {
+		line = strings.TrimSpace(line)
+		for _, prefix := range []string{"fatal: ", "error: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
+		if line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// limitedBuffer keeps the first bytes written to it and drops the rest.
+type limitedBuffer struct {
+	bytes.Buffer
+	limit int
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if room := b.limit - b.Len(); room > 0 {
+		b.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}

@@ -1,0 +1,194 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"workflowagent/internal/workflow"
+)
+
+// AskpassEnv names the environment variable that makes a program that git or ssh
+// starts answer their questions: its value is the file for [Answer]. Only git's
+// own environment has it.
+const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
+
+// login is how git authenticates to one repository.
+type login struct {
+	env   []string
+	notes []string // for the log
+}
+
+// answers is what the askpass program may say, and to whom.
+type answers struct {
+	Origin     string `json:"origin,omitempty"` // scheme://host[:port]
+	Username   string `json:"username,omitempty"`
+	Password   string `json:"password,omitempty"`
+	Passphrase string `json:"passphrase,omitempty"`
+	KeyFile    string `json:"keyFile,omitempty"`
+}
+
+// newLogin picks the credentials that fit the URL: an SSH key for ssh, else the
+// access token, else user name and password, else what the URL itself carried.
+// They are written to files in private; nothing secret is in the environment.
+func newLogin(repo *repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
+	if auth == nil {
+		auth = &workflow.GitAuth{}
+	}
+	l := &login{}
+	var a answers
+	var err error
+	if repo.scheme == "ssh" {
+		a, err = l.useSSH(auth, private)
+	} else {
+		a, err = l.useHTTP(repo, auth)
+	}
+	if err != nil || a == (answers{}) {
+		return l, err
+	}
+	file := filepath.Join(private, "answers.json")
+	data, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the git credentials: %w", err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return nil, fmt.Errorf("storing the git credentials for this step: %w", err)
+	}
+	l.env = append(l.env,
+		AskpassEnv+"="+file,
+		"GIT_ASKPASS="+askpass,
+		"SSH_ASKPASS="+askpass,
+		"SSH_ASKPASS_REQUIRE=force",
+		"DISPLAY=none:0", // OpenSSH before 8.4 asks no program without a display
+	)
+	return l, nil
+}
+
+func (l *login) useHTTP(repo *repository, auth *workflow.GitAuth) (answers, error) {
+	a := answers{Origin: repo.origin()}
+	switch {
+	case auth.AccessToken != "":
+		a.Username, a.Password = repo.user, auth.AccessToken
+		if a.Username == "" {
+			a.Username = tokenUser(repo.host)
+		}
+	case auth.UserName != "" || auth.Password != "":
+		a.Username, a.Password = auth.UserName, auth.Password
+	case repo.password != "":
+		a.Username, a.Password = repo.user, repo.password
+	case repo.user != "":
+		// https://TOKEN@host: the servers that know this form want the token as the
+		// user and take anything for a password.
+		a.Username, a.Password = repo.user, "x-oauth-basic"
+	case auth.SSHPrivateKey != "":
+		l.notes = append(l.notes, "warning: the deployment has an SSH key, but the repository URL is not an SSH URL: the key is not used")
+		return answers{}, nil
+	default:
+		return answers{}, nil
+	}
+	if repo.cleartext() {
+		l.notes = append(l.notes, "warning: the credentials for "+repo.host+" go over the network unencrypted: use https")
+	}
+	return a, nil
+}
+
+// tokenUser is the user name that goes with a bare access token. Most servers
+// take any; these want theirs for tokens of some kinds.
+func tokenUser(host string) string {
+	host = strings.ToLower(host)
+	switch {
+	case strings.Contains(host, "gitlab"):
+		return "oauth2"
+	case strings.Contains(host, "bitbucket"):
+		return "x-token-auth"
+	}
+	return "x-access-token"
+}
+
+// useSSH makes git use the deployment's key and nothing else. The server's key is
+// accepted when it is first seen, because a new container knows none, unless the
+// image has it in its system-wide known_hosts: then it must match.
+func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) {
+	options := []string{
+		"-o", "StrictHostKeyChecking=accept-new",
+		"-o", "UserKnownHostsFile=" + sshQuote(filepath.Join(private, "known_hosts")),
+		"-o", "ConnectTimeout=30",
+		"-o", "ServerAliveInterval=15",
+		"-o", "ServerAliveCountMax=4",
+	}
+	if auth.SSHPrivateKey == "" {
+		if auth.AccessToken != "" || auth.Password != "" {
+			l.notes = append(l.notes, "warning: the deployment has a token or password, but the repository URL is an SSH URL: it is not used")
+		}
+		// Without a key of the deployment the image's own keys may do.
+		l.env = append(l.env, "GIT_SSH_COMMAND=ssh "+shellJoin(append(options, "-o", "BatchMode=yes")))
+		return answers{}, nil
+	}
+	key := filepath.Join(private, "key")
+	// Keys lose their last newline, and get carriage returns, on their way through forms.
+	text := strings.TrimSpace(strings.ReplaceAll(auth.SSHPrivateKey, "\r\n", "\n")) + "\n"
+	if !strings.Contains(text, "PRIVATE KEY-----") {
+		return answers{}, errors.New("the SSH private key of the deployment is not a private key in PEM or OpenSSH form")
+	}
+	if err := os.WriteFile(key, []byte(text), 0o600); err != nil {
+		return answers{}, fmt.Errorf("storing the SSH key for this step: %w", err)
+	}
+	options = append(options, "-F", os.DevNull, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
+	a := answers{Passphrase: auth.SSHPassphrase, KeyFile: key}
+	if auth.SSHPassphrase == "" {
+		options = append(options, "-o", "BatchMode=yes")
+		a = answers{}
+	}
+	l.env = append(l.env, "GIT_SSH_COMMAND=ssh "+shellJoin(options))
+	return a, nil
+}
+
+// sshQuote quotes a file name for a value of an ssh option.
+func sshQuote(path string) string { return `"` + path + `"` }
+
+// shellJoin quotes the arguments for the shell through which git runs
+// GIT_SSH_COMMAND.
+func shellJoin(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// Answer returns the answer to a question that git or ssh asks its askpass
+// program. It answers only for the repository's own origin, so that a redirect to
+// another host gets no credentials.
+func Answer(file, prompt string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the credentials of this step: %w", err)
+	}
+	var a answers
+	if err := json.Unmarshal(data, &a); err != nil {
+		return "", errors.New("the credentials of this step cannot be read")
+	}
+	prompt = strings.TrimSpace(prompt)
+	if strings.HasPrefix(prompt, "Enter passphrase for") {
+		if a.Passphrase == "" || !strings.Contains(prompt, a.KeyFile) {
+			return "", errors.New("there is no passphrase for this key")
+		}
+		return a.Passphrase, nil
+	}
+	question, target, _ := strings.Cut(prompt, " for ")
+	u, err := url.Parse(strings.Trim(target, " ':"))
+	if err != nil || a.Origin == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, a.Origin) {
+		return "", errors.New("there are no credentials for this host")
+	}
+	switch question {
+	case "Username":
+		return a.Username, nil
+	case "Password":
+		return a.Password, nil
+	}
+	return "", errors.New("unknown question")
+}

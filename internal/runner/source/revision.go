@@ -1,0 +1,82 @@
+package source
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// revision is what to check out: a commit, a ref, or the default branch if both
+// are empty.
+type revision struct {
+	commit string // full or abbreviated hash, lower case
+	ref    string // full name, refs/…
+	branch string // the branch's short name if ref is a branch
+	asked  string // as the settings say it, for messages
+}
+
+// The commit hashes of git, from the shortest abbreviation it knows to SHA-256.
+var commitPattern = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
+
+const branchPrefix = "refs/heads/"
+
+// parseRevision validates what the settings ask for. A commit is more exact than
+// a branch, so it wins if both are given.
+func parseRevision(branch, commit string) (revision, error) {
+	branch, commit = strings.TrimSpace(branch), strings.TrimSpace(commit)
+	if commit != "" {
+		if !commitPattern.MatchString(commit) {
+			return revision{}, fmt.Errorf("%q is not a commit hash: use 4 to 64 hexadecimal digits, or set a branch instead", commit)
+		}
+		return revision{commit: strings.ToLower(commit), asked: commit}, nil
+	}
+	if branch == "" {
+		return revision{}, nil
+	}
+	rev := revision{ref: branch, asked: branch}
+	if !strings.HasPrefix(branch, "refs/") {
+		rev.ref = branchPrefix + branch
+	}
+	if !validRef(rev.ref) || strings.HasPrefix(branch, "-") {
+		return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
+	}
+	if name, ok := strings.CutPrefix(rev.ref, branchPrefix); ok {
+		rev.branch = name
+	}
+	return rev, nil
+}
+
+// isFullHash reports whether the commit can be asked of a server by name.
+func (r revision) isFullHash() bool { return len(r.commit) == 40 || len(r.commit) == 64 }
+
+// kind names what a ref is, for messages.
+func (r revision) kind() string {
+	switch {
+	case r.commit != "":
+		return "commit"
+	case r.branch != "":
+		return "branch"
+	case strings.HasPrefix(r.ref, "refs/tags/"):
+		return "tag"
+	}
+	return "ref"
+}
+
+// validRef applies the rules of git-check-ref-format to a full ref name. Among
+// other things they keep wildcards and the colon of refspecs out.
+func validRef(ref string) bool {
+	if len(ref) > 1000 || strings.HasSuffix(ref, ".") || strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
+		return false
+	}
+	if strings.ContainsFunc(ref, func(r rune) bool {
+		return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r)
+	}) {
+		return false
+	}
+	for part := range strings.SplitSeq(ref, "/") {
+		if part == "" || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	return true
+}

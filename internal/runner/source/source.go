@@ -1,0 +1,158 @@
+// Package source brings the program of a deployment into the job's directory,
+// with the git command line.
+//
+// Everything that comes from a deployment's settings is data here: URLs and refs
+// are validated before git sees them, credentials reach git only through an
+// askpass program, and nothing of the host's or the user's git configuration is
+// read, so that neither a repository nor a home directory can change what git does.
+//
+// Submodules are not fetched and content filters do not run: both would make git
+// contact places, or run programs, that the settings do not name. A pre-run command
+// can do it where that is wanted.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"workflowagent/internal/workflow"
+)
+
+// Git fetches a program from a git repository.
+type Git struct {
+	// Source says what to fetch.
+	Source workflow.GitSource
+	// Dir is where the checkout goes. It is emptied first, because a step may be
+	// repeated in a directory that it has left half done.
+	Dir string
+	// Private is a directory for credentials; it is made with mode 0700 and removed
+	// before Fetch returns.
+	Private string
+	// Askpass is a program that answers git's and ssh's questions by [Answer].
+	Askpass string
+	// Environ is the environment of the step; git gets only what it needs of it.
+	Environ []string
+	// Log takes what people should see of the fetch.
+	Log io.Writer
+}
+
+// Checkout is a fetched program.
+type Checkout struct {
+	// Commit is the hash of what was checked out.
+	Commit string
+	// ProgramDir is the absolute directory of the program in the checkout.
+	ProgramDir string
+}
+
+// Fetch brings the source into Dir. Its errors are one line for the person who
+// wrote the deployment's settings and hold no secret.
+func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
+	repo, err := parseURL(g.Source.RepoURL)
+	if err != nil {
+		return nil, err
+	}
+	want, err := parseRevision(g.Source.Branch, g.Source.Commit)
+	if err != nil {
+		return nil, err
+	}
+	if err := emptyDir(g.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(g.Private, 0o700); err != nil {
+		return nil, fmt.Errorf("making a directory for the git credentials: %w", err)
+	}
+	defer func() {
+		if rmErr := os.RemoveAll(g.Private); rmErr != nil && err == nil {
+			err = fmt.Errorf("removing the git credentials: %w", rmErr)
+		}
+	}()
+	login, err := newLogin(repo, g.Source.Auth, g.Private, g.Askpass)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range login.notes {
+		fmt.Fprintln(g.Log, note)
+	}
+	env, err := environment(g.Environ, g.Private)
+	if err != nil {
+		return nil, err
+	}
+	f := &fetch{
+		repo: repo,
+		git:  &commandLine{dir: g.Dir, env: append(env, login.env...), log: g.Log},
+		log:  g.Log,
+	}
+	commit, err := f.run(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	program, err := ProgramDir(g.Dir, g.Source.RepoDir)
+	if err != nil {
+		return nil, err
+	}
+	return &Checkout{Commit: commit, ProgramDir: program}, nil
+}
+
+// emptyDir makes dir an empty directory. It goes through [os.Root], so a link
+// inside that points elsewhere is removed and not followed.
+func emptyDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the directory of the checkout: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("opening the directory of the checkout: %w", err)
+	}
+	defer root.Close() // only read from
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("reading the directory of the checkout: %w", err)
+	}
+	for _, entry := range entries {
+		if err := root.RemoveAll(entry.Name()); err != nil {
+			return fmt.Errorf("emptying the directory of the checkout: %w", err)
+		}
+	}
+	return nil
+}
+
+// ProgramDir returns the absolute, real path of repoDir inside the checkout. It
+// refuses a directory that is missing or that leads out of the checkout, also by
+// a symbolic link in the repository.
+func ProgramDir(checkout, repoDir string) (string, error) {
+	root, err := filepath.EvalSymlinks(checkout)
+	if err != nil {
+		return "", fmt.Errorf("finding the checkout: %w", err)
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return "", fmt.Errorf("finding the checkout: %w", err)
+	}
+	// People write "/infra" for the directory infra of the repository.
+	rel := filepath.Clean("." + string(filepath.Separator) + filepath.FromSlash(repoDir))
+	if !filepath.IsLocal(rel) {
+		return "", fmt.Errorf("the directory %q is outside the repository", repoDir)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Join(root, rel))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", fmt.Errorf("the directory %q does not exist in the repository", repoDir)
+	case err != nil:
+		return "", fmt.Errorf("finding the directory %q of the repository: %w", repoDir, err)
+	}
+	inside, err := filepath.Rel(root, dir)
+	if err != nil || !filepath.IsLocal(inside) {
+		return "", fmt.Errorf("the directory %q leads out of the repository by a symbolic link", repoDir)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", fmt.Errorf("finding the directory %q of the repository: %w", repoDir, err)
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%q is a file of the repository, not a directory", repoDir)
+	}
+	return dir, nil
+}
