@@ -125,22 +125,16 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	ticker := time.NewTicker(lockPoll)
-	defer ticker.Stop()
-	for {
+	err = poll(ctx, lockPoll, func() (bool, error) {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { file.Close() }, nil
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+			return false, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			file.Close()
-			return nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			file.Close()
-			return nil, context.Cause(ctx)
-		case <-ticker.C:
-		}
+		return err == nil, err
+	})
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
+	return func() { file.Close() }, nil
 }

@@ -2,7 +2,11 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -19,4 +23,112 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = stopPatience
 	return cmd
+}
+
+// Process is a program that runs in the background and writes into a log file.
+// It has a process group of its own, so a ^C in the terminal reaches only the
+// parent, and on Linux it gets a SIGTERM when the parent dies without stopping
+// it.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // how it ended, once done is closed
+}
+
+// StartProcess starts a program with a whole environment; what it writes is
+// appended to logFile. When ctx ends it gets a SIGTERM and, if it does not
+// listen, is killed.
+func StartProcess(ctx context.Context, binary string, args, env []string, logFile string) (*Process, error) {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = env
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopPatience
+	return start(cmd, logFile)
+}
+
+// start starts a command as a [Process].
+func start(cmd *exec.Cmd, logFile string) (*Process, error) {
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of %s: %w", cmd.Path, err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	dieWithParent(cmd.SysProcAttr)
+
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The kernel ties the child to the thread that made it, so that thread
+		// has to live as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		if p.err = cmd.Wait(); p.err == nil {
+			p.err = errors.New("exit status 0")
+		}
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// Pid returns the process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err says how the process ended; it waits for that.
+func (p *Process) Err() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process, not to its children.
+func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// Stop sends a signal, waits for the end and kills the process after patience,
+// which is an error.
+func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", p.cmd.Path, err)
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+	}
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+	return fmt.Errorf("%s did not end within %s and was killed", p.cmd.Path, patience)
+}
+
+// poll calls try now and every interval until it is done, fails, or ctx ends.
+func poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		done, err := try()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
 }

@@ -1,0 +1,106 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// pingPatience is how long an engine may take to answer a ping.
+const pingPatience = 5 * time.Second
+
+// Engine is a Docker Engine.
+type Engine struct {
+	// Host is the value for DOCKER_HOST.
+	Host string
+	// BridgeIP is the address of this machine on the engine's default bridge,
+	// under which containers reach what listens on it.
+	BridgeIP netip.Addr
+
+	stop func() error
+}
+
+// FindEngine returns the engine that already runs on this machine: the one of
+// DOCKER_HOST, or the one on the usual socket. Its containers and images are not
+// ours; stopping it does nothing.
+func FindEngine(ctx context.Context) (*Engine, error) {
+	docker, err := client.New(client.FromEnv)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the Docker Engine: %w", err)
+	}
+	defer docker.Close()
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		return nil, fmt.Errorf("asking the Docker Engine at %s: %w", docker.DaemonHost(), err)
+	}
+	engine := &Engine{Host: docker.DaemonHost(), stop: func() error { return nil }}
+	bridge, err := docker.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("asking the Docker Engine for its bridge: %w", err)
+	}
+	for _, config := range bridge.Network.IPAM.Config {
+		if config.Gateway.Is4() {
+			engine.BridgeIP = config.Gateway
+		}
+	}
+	return engine, nil
+}
+
+// EngineAvailable says whether tests can have a Docker Engine on this machine,
+// and why not: either DOCKER_HOST names one that answers, or a private one can
+// be started.
+func EngineAvailable() (reason string, ok bool) {
+	if os.Getenv("DOCKER_HOST") != "" {
+		_, err := FindEngine(context.Background())
+		if err != nil {
+			return err.Error(), false
+		}
+		return "", true
+	}
+	return PrivateEngineAvailable()
+}
+
+// PrivateEngineAvailable says whether [StartEngine] can work on this machine,
+// and why not.
+func PrivateEngineAvailable() (reason string, ok bool) {
+	if runtime.GOOS != "linux" {
+		return "a private Docker Engine needs Linux", false
+	}
+	if os.Geteuid() != 0 {
+		return "a private Docker Engine needs root", false
+	}
+	for _, name := range []string{"dockerd", "containerd", "ip"} {
+		if _, err := findProgram(name); err != nil {
+			return fmt.Sprintf("a private Docker Engine needs %s (Debian's docker.io and iproute2)", name), false
+		}
+	}
+	return "", true
+}
+
+// NeedEngine returns an engine for tests: the one that DOCKER_HOST names, or a
+// private one that keeps everything under dir. The caller stops it.
+func NeedEngine(ctx context.Context, dir string) (*Engine, error) {
+	if os.Getenv("DOCKER_HOST") != "" {
+		return FindEngine(ctx)
+	}
+	return StartEngine(ctx, dir)
+}
+
+// Client returns a client for the engine. The caller closes it.
+func (e *Engine) Client() (*client.Client, error) {
+	docker, err := client.New(client.WithHost(e.Host))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the Docker Engine: %w", err)
+	}
+	return docker, nil
+}
+
+// Stop ends a private engine and removes all that it left: containers, mounts,
+// the bridge, files. An engine that was found running is left as it is.
+func (e *Engine) Stop() error { return e.stop() }

@@ -1,0 +1,209 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// engineStart bounds the start of a private engine.
+	engineStart = time.Minute
+	// engineStop bounds each step of its stop.
+	engineStop = 30 * time.Second
+	// maxSocketPath is the longest path of a unix socket that every system takes.
+	maxSocketPath = 103
+	// deepestSocket is the deepest socket that the engine makes in its directory.
+	deepestSocket = "exec/containerd/containerd-debug.sock"
+)
+
+// The bridges of private engines have the names wflab0 … and the networks
+// 172.30.100.0/24 …, so that several can run at once.
+const (
+	bridgePrefix  = "wflab"
+	firstNetwork  = 100
+	bridgeChoices = 100
+)
+
+// StartEngine starts a private Docker Engine with all of its files under dir. It
+// changes nothing else on the machine but for a bridge, which Stop removes: no
+// packet filter rule, no forwarding. So containers reach this machine, by
+// [Engine.BridgeIP] or over the host's network, and nothing beyond it.
+func StartEngine(ctx context.Context, dir string) (*Engine, error) {
+	if reason, ok := PrivateEngineAvailable(); !ok {
+		return nil, errors.New(reason)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("starting a Docker Engine: %w", err)
+	}
+	if len(filepath.Join(dir, deepestSocket)) > maxSocketPath {
+		return nil, fmt.Errorf("starting a Docker Engine: the directory %s is too long for the sockets in it; choose a shorter one", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("starting a Docker Engine: %w", err)
+	}
+	e := &privateEngine{dir: dir}
+	if err := e.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting a Docker Engine: %w", err), e.stop())
+	}
+	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop}, nil
+}
+
+// privateEngine is what has to be cleaned up after a private engine.
+type privateEngine struct {
+	dir      string
+	bridge   string
+	bridgeIP netip.Addr
+	process  *Process
+}
+
+func (e *privateEngine) host() string { return "unix://" + filepath.Join(e.dir, "docker.sock") }
+
+func (e *privateEngine) start(ctx context.Context) error {
+	if err := e.addBridge(ctx); err != nil {
+		return err
+	}
+	daemon, err := findProgram("dockerd")
+	if err != nil {
+		return err
+	}
+	logPath := filepath.Join(e.dir, "dockerd.log")
+	cmd := exec.Command(daemon,
+		"--host="+e.host(),
+		"--data-root="+filepath.Join(e.dir, "data"),
+		"--exec-root="+filepath.Join(e.dir, "exec"),
+		"--pidfile="+filepath.Join(e.dir, "docker.pid"),
+		"--bridge="+e.bridge,
+		"--iptables=false", "--ip-forward=false", "--ip-masq=false",
+	)
+	cmd.Env = append(os.Environ(), "PATH="+programPath())
+	if e.process, err = start(cmd, logPath); err != nil {
+		return err
+	}
+	docker, err := client.New(client.WithHost(e.host()))
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	ctx, cancel := context.WithTimeout(ctx, engineStart)
+	defer cancel()
+	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		select {
+		case <-e.process.Done():
+			return false, fmt.Errorf("it ended at once: %w\n%s", e.process.Err(), Tail(logPath, tailLines))
+		default:
+		}
+		_, err := docker.Ping(ctx, client.PingOptions{})
+		return err == nil, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("it did not answer within %s\n%s", engineStart, Tail(logPath, tailLines))
+	}
+	return err
+}
+
+// addBridge makes a bridge for the engine alone. The kernel refuses a name that
+// is taken, so engines that start at once choose different ones.
+func (e *privateEngine) addBridge(ctx context.Context) error {
+	var last error
+	for i := range bridgeChoices {
+		name := fmt.Sprintf("%s%d", bridgePrefix, i)
+		if last = ip(ctx, "link", "add", "name", name, "type", "bridge"); last != nil {
+			continue
+		}
+		e.bridge = name
+		e.bridgeIP = netip.AddrFrom4([4]byte{172, 30, byte(firstNetwork + i), 1})
+		if err := ip(ctx, "address", "add", e.bridgeIP.String()+"/24", "dev", name); err != nil {
+			return err
+		}
+		return ip(ctx, "link", "set", name, "up")
+	}
+	return fmt.Errorf("making a bridge: %w", last)
+}
+
+// stop undoes whatever start did, in reverse, as far as it came.
+func (e *privateEngine) stop() error {
+	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), engineStop)
+	defer cancel()
+	if e.process != nil {
+		errs = append(errs, e.removeContainers(ctx), e.process.Stop(syscall.SIGTERM, engineStop))
+	}
+	errs = append(errs, e.unmount())
+	if e.bridge != "" {
+		errs = append(errs, ip(ctx, "link", "delete", e.bridge))
+	}
+	errs = append(errs, os.RemoveAll(e.dir))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cleaning up after a Docker Engine: %w", err)
+	}
+	return nil
+}
+
+// removeContainers removes containers and networks: an engine that stops leaves
+// the processes and bridges of some behind.
+func (e *privateEngine) removeContainers(ctx context.Context) error {
+	select {
+	case <-e.process.Done():
+		return nil
+	default:
+	}
+	docker, err := client.New(client.WithHost(e.host()))
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range containers.Items {
+		_, err := docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		errs = append(errs, err)
+	}
+	_, err = docker.NetworkPrune(ctx, client.NetworkPruneOptions{})
+	return errors.Join(append(errs, err)...)
+}
+
+// unmount takes away the mounts under the engine's directory that it leaves.
+func (e *privateEngine) unmount() error {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasPrefix(fields[4], e.dir+"/") {
+			continue
+		}
+		if err := unix.Unmount(fields[4], unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmounting %s: %w", fields[4], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ip runs the command of that name.
+func ip(ctx context.Context, args ...string) error {
+	path, err := findProgram("ip")
+	if err != nil {
+		return err
+	}
+	if out, err := command(ctx, path, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

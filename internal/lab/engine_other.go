@@ -1,0 +1,14 @@
+//go:build !linux
+
+package lab
+
+import (
+	"context"
+	"errors"
+)
+
+// StartEngine refuses: a private engine needs Linux.
+func StartEngine(context.Context, string) (*Engine, error) {
+	reason, _ := PrivateEngineAvailable()
+	return nil, errors.New(reason)
+}

@@ -1,0 +1,198 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+)
+
+// testEngine returns a private engine that ends with the test.
+func testEngine(t *testing.T) *Engine {
+	t.Helper()
+	if reason, ok := PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dir, err := os.MkdirTemp("", "lab-engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := StartEngine(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the engine's directory is still there: %v", err)
+		}
+		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(dir)) {
+			t.Errorf("a mount of the engine is still there (%v):\n%s", err, mounts)
+		}
+		if links, err := net.Interfaces(); err != nil || strings.Contains(addresses(links), engine.BridgeIP.String()+"/") {
+			t.Errorf("the bridge is still there (%v)", err)
+		}
+	})
+	return engine
+}
+
+func addresses(links []net.Interface) string {
+	var all []string
+	for _, link := range links {
+		addrs, _ := link.Addrs()
+		for _, addr := range addrs {
+			all = append(all, addr.String())
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// inContainer runs a shell script in a container and returns what it printed.
+func inContainer(t *testing.T, engine *Engine, image, user, script string) string {
+	t.Helper()
+	ctx := t.Context()
+	docker, err := engine.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config: &container.Config{Image: image, User: user, Cmd: []string{"/bin/bash", "-euc", script}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_, err := docker.ContainerRemove(context.WithoutCancel(ctx), created.ID, client.ContainerRemoveOptions{Force: true})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	wait := docker.ContainerWait(ctx, created.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
+	if _, err := docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var status int64
+	select {
+	case result := <-wait.Result:
+		status = result.StatusCode
+	case err := <-wait.Error:
+		t.Fatal(err)
+	}
+	logs, err := docker.ContainerLogs(ctx, created.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	var out bytes.Buffer
+	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if status != 0 {
+		t.Fatalf("the script ended with %d:\n%s", status, out.String())
+	}
+	return out.String()
+}
+
+func TestEngineRunsShell(t *testing.T) {
+	engine := testEngine(t)
+	image, err := ShellImage(t.Context(), engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ShellImage(t.Context(), engine.Host)
+	if err != nil || again != image {
+		t.Errorf("asking for the image again: %q, %v, want %q", again, err, image)
+	}
+	if got := inContainer(t, engine, image, "", "echo $((6*7)) | tr 4 5; whoami; sh -c 'echo $HOME'"); got != "52\nroot\n/root\n" {
+		t.Errorf("the container printed %q", got)
+	}
+
+	t.Setenv("DOCKER_HOST", engine.Host)
+	found, err := FindEngine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Host != engine.Host || found.BridgeIP != engine.BridgeIP {
+		t.Errorf("found the engine %s with %s, want %s with %s", found.Host, found.BridgeIP, engine.Host, engine.BridgeIP)
+	}
+}
+
+// TestExecutorImage deploys in a container what it clones from this machine, as
+// root and as another user.
+func TestExecutorImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the real pulumi CLI")
+	}
+	engine := testEngine(t)
+	tools, err := PulumiTools(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := ExecutorImage(t.Context(), engine.Host, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := startGitServer(t, GitOptions{Listen: net.JoinHostPort(engine.BridgeIP.String(), "0")})
+	repo, _, err := server.NewRepo(t.Context(), "demo", map[string]string{"Pulumi.yaml": `name: demo
+runtime: yaml
+resources:
+  note: {type: "lab:File", properties: {path: note.txt, content: hello}}
+outputs: {size: "${note.size}"}
+`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"", "pulumi", "4321:4321"} {
+		t.Run("user "+user, func(t *testing.T) {
+			out := inContainer(t, engine, image, user, `
+				export USER=${USER:-job}
+				cd /tmp; git clone --quiet --depth 1 `+repo.URL+` work; cd work; mkdir state
+				export PULUMI_CONFIG_PASSPHRASE=test PULUMI_BACKEND_URL=file://$PWD/state
+				pulumi stack init dev; pulumi up --yes --skip-preview --non-interactive
+				cat note.txt; git submodule status
+				test $(id -u) = 4321 || ssh -V # It refuses users without an account.
+				echo done`)
+			if !strings.Contains(out, "hello") || !strings.HasSuffix(out, "done\n") || strings.Contains(out, "warning") {
+				t.Errorf("the container printed\n%s", out)
+			}
+		})
+	}
+}
+
+func TestLibrariesOfThisTest(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ldd"); err != nil {
+		t.Skip("there is no ldd")
+	}
+	git, err := findProgram("git")
+	if err != nil {
+		t.Skip(err)
+	}
+	found, err := libraries(t.Context(), git)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(found, " "), "libc") {
+		t.Errorf("git needs %q, want the C library among them", found)
+	}
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := libraries(t.Context(), script); err != nil || len(found) != 0 {
+		t.Errorf("a script needs %q, %v, want nothing", found, err)
+	}
+}

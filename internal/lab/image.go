@@ -1,0 +1,194 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// Where the executor image has what jobs need. The home is open to every user,
+// so that a job need not be root.
+const (
+	imageTools = "/pulumi/bin"
+	imageHome  = "/pulumi/home"
+	imagePath  = imageTools + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// certificates are the places where distributions keep the authorities that
+// programs trust.
+var certificates = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+	"/etc/ssl/ca-bundle.pem",             // SUSE
+}
+
+// ExecutorImage makes sure that the engine at host has an image in which jobs
+// can run, and returns its name. The image holds a shell, git and ssh of this
+// machine and the given tools with the provider; nothing comes from a registry.
+// It works for root and for any other user.
+func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
+	if runtime.GOOS != "linux" {
+		return "", errors.New("an executor image can only be put together on Linux")
+	}
+	root := newRootfs()
+	if err := addShell(ctx, root); err != nil {
+		return "", err
+	}
+	if err := addGit(ctx, root); err != nil {
+		return "", err
+	}
+	for _, bundle := range certificates {
+		if _, err := os.Stat(bundle); err == nil {
+			root.file(certificates[0], bundle)
+			break
+		}
+	}
+	for _, name := range []string{pulumiBinary, yamlBinary} {
+		root.file(path.Join(imageTools, name), filepath.Join(tools.Dir, name))
+	}
+	root.dir(imageHome, 0o1777, 0)
+	root.file(path.Join(imageHome, "plugins", pluginDir(), providerBinary), tools.Provider())
+	changes := []string{"ENV PULUMI_HOME=" + imageHome}
+	for _, variable := range tools.Quiet() {
+		changes = append(changes, "ENV "+variable)
+	}
+	return importImage(ctx, host, "workflowagent/executor", root, changes)
+}
+
+// ShellImage makes sure that the engine at host has a small image that holds a
+// shell and its usual companions, and returns its name.
+func ShellImage(ctx context.Context, host string) (ref string, err error) {
+	root := newRootfs()
+	if err := addShell(ctx, root); err != nil {
+		return "", err
+	}
+	return importImage(ctx, host, "workflowagent/shell", root, nil)
+}
+
+// addShell adds a static busybox under all of its names, and bash.
+func addShell(ctx context.Context, root *rootfs) error {
+	busybox, err := findProgram("busybox")
+	if err != nil {
+		return fmt.Errorf("an image needs a shell: %w (Debian's busybox-static)", err)
+	}
+	if err := root.program(ctx, "/bin/busybox", busybox); err != nil {
+		return err
+	}
+	applets, err := command(ctx, busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("asking busybox for its programs: %w", err)
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if applet != "busybox" {
+			root.link("/bin/"+applet, "busybox")
+		}
+	}
+	root.link("/usr/bin/env", "../../bin/busybox")
+	if bash, err := findProgram("bash"); err == nil {
+		return root.program(ctx, "/bin/bash", bash)
+	}
+	return nil
+}
+
+// addGit adds git, its helpers for HTTP, and the ssh client.
+func addGit(ctx context.Context, root *rootfs) error {
+	git, err := findProgram("git")
+	if err != nil {
+		return fmt.Errorf("an executor image needs git: %w", err)
+	}
+	out, err := command(ctx, git, "--exec-path").Output()
+	if err != nil {
+		return fmt.Errorf("asking git where its programs are: %w", err)
+	}
+	libexec := strings.TrimSpace(string(out))
+	if err := root.program(ctx, "/usr/bin/git", git); err != nil {
+		return err
+	}
+	// Most of git's commands are git itself under another name. Of the others
+	// these are big and of no use to a job.
+	useless := map[string]bool{
+		"git-http-push": true, "scalar": true, "git-imap-send": true, "git-http-fetch": true,
+		"git-http-backend": true, "git-daemon": true, "git-shell": true, "git": true,
+	}
+	if err := root.tree(ctx, libexec, libexec, func(name string) bool { return useless[name] }); err != nil {
+		return fmt.Errorf("collecting git's programs: %w", err)
+	}
+	root.link(path.Join(libexec, "git"), "/usr/bin/git")
+	root.dir("/usr/share/git-core/templates", 0o755, 0)
+	if ssh, err := findProgram("ssh"); err == nil {
+		return root.program(ctx, "/usr/bin/ssh", ssh)
+	}
+	return nil
+}
+
+// importImage gives the engine an image, unless it has the same one already.
+func importImage(ctx context.Context, host, name string, root *rootfs, changes []string) (ref string, err error) {
+	changes = append(changes, "ENV PATH="+imagePath, `CMD ["/bin/sh"]`)
+	var key fingerprint
+	if err := root.fingerprint(&key); err != nil {
+		return "", err
+	}
+	key.add("changes", strings.Join(changes, "\n"))
+	ref = name + ":" + key.sum()
+
+	docker, err := client.New(client.WithHost(host))
+	if err != nil {
+		return "", fmt.Errorf("connecting to the Docker Engine: %w", err)
+	}
+	defer func() { _ = docker.Close() }()
+	if _, err := docker.ImageInspect(ctx, ref); err == nil {
+		return ref, nil
+	} else if !errdefs.IsNotFound(err) {
+		return "", fmt.Errorf("asking the Docker Engine for %s: %w", ref, err)
+	}
+
+	reader, writer := io.Pipe()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		writer.CloseWithError(root.writeTar(writer))
+	}()
+	defer func() {
+		_ = reader.Close()
+		<-written
+	}()
+	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: reader, SourceName: "-"}, ref,
+		client.ImageImportOptions{Changes: changes})
+	if err != nil {
+		return "", fmt.Errorf("giving the Docker Engine the image %s: %w", ref, err)
+	}
+	defer func() { _ = answer.Close() }()
+	if err := importError(answer); err != nil {
+		return "", fmt.Errorf("giving the Docker Engine the image %s: %w", ref, err)
+	}
+	return ref, nil
+}
+
+// importError reads the engine's messages to their end and returns the error
+// among them.
+func importError(messages io.Reader) error {
+	decoder := json.NewDecoder(messages)
+	for {
+		var message struct {
+			Error string `json:"error"`
+		}
+		switch err := decoder.Decode(&message); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case message.Error != "":
+			return errors.New(message.Error)
+		}
+	}
+}

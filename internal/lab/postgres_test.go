@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	if reason, ok := PostgresAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dsn, stop, err := StartPostgres(t.Context(), t.TempDir(), "application_name=tried")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fsync, encoding, data string
+	var super bool
+	err = conn.QueryRow(t.Context(), `SELECT current_setting('fsync'), current_setting('server_encoding'), current_setting('data_directory'), rolsuper
+		FROM pg_roles WHERE rolname = current_user`).Scan(&fsync, &encoding, &data, &super)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fsync != "off" || encoding != "UTF8" || !super {
+		t.Errorf("fsync %s, encoding %s, superuser %v; want off, UTF8, true", fsync, encoding, super)
+	}
+	config := conn.Config().Copy()
+	config.Password = "wrong"
+	if other, err := pgx.ConnectConfig(t.Context(), config); err == nil {
+		_ = other.Close(t.Context())
+		t.Error("a wrong password was accepted")
+	}
+	stop() // While a client is still connected.
+	if err := conn.Ping(t.Context()); err == nil {
+		t.Error("the server still answers after it was stopped")
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the server's data is still in %s: %v", data, err)
+	}
+}
+
+func TestPostgresTellsWhyItCannotStart(t *testing.T) {
+	t.Parallel()
+	if reason, ok := PostgresAvailable(); !ok {
+		t.Skip(reason)
+	}
+	_, stop, err := StartPostgres(t.Context(), t.TempDir(), "no_such_setting=1")
+	if err == nil {
+		stop()
+		t.Fatal("a server with a wrong setting started")
+	}
+	t.Log(err)
+}

@@ -1,0 +1,225 @@
+package lab
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rootfs is the file system of an image, put together from this machine's own
+// files. Paths inside begin with a slash.
+type rootfs struct {
+	entries map[string]rootEntry
+}
+
+// rootEntry is a directory, a symbolic link, a small text or a copy of a file.
+type rootEntry struct {
+	mode fs.FileMode // with its type; permissions count for directories and texts
+	uid  int
+	link string // target, of a symbolic link
+	text string // content, of a text
+	host string // path on this machine, of a copy
+}
+
+func newRootfs() *rootfs {
+	r := &rootfs{entries: map[string]rootEntry{}}
+	r.dir("/tmp", 0o1777, 0)
+	r.dir("/var/tmp", 0o1777, 0)
+	r.dir("/root", 0o700, 0)
+	r.text("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\npulumi:x:1000:1000:pulumi:/home/pulumi:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n")
+	r.text("/etc/group", "root:x:0:\npulumi:x:1000:\nnogroup:x:65534:\n")
+	r.text("/etc/nsswitch.conf", "hosts: files dns\n")
+	r.dir("/home/pulumi", 0o755, 1000)
+	return r
+}
+
+func (r *rootfs) dir(name string, perm fs.FileMode, uid int) {
+	mode := fs.ModeDir | perm&0o777
+	if perm&0o1000 != 0 {
+		mode |= fs.ModeSticky
+	}
+	r.entries[name] = rootEntry{mode: mode, uid: uid}
+}
+
+func (r *rootfs) text(name, content string) {
+	r.entries[name] = rootEntry{mode: 0o644, text: content}
+}
+
+func (r *rootfs) link(name, target string) {
+	r.entries[name] = rootEntry{mode: fs.ModeSymlink | 0o777, link: target}
+}
+
+// file copies a file, following links, without looking at what it needs.
+func (r *rootfs) file(name, host string) {
+	r.entries[name] = rootEntry{mode: 0o644, host: host}
+}
+
+// program copies a program and the libraries that the dynamic linker finds for
+// it, each under the path where this machine has it.
+func (r *rootfs) program(ctx context.Context, name, host string) error {
+	r.file(name, host)
+	libraries, err := libraries(ctx, host)
+	if err != nil {
+		return err
+	}
+	for _, library := range libraries {
+		r.file(library, library)
+	}
+	return nil
+}
+
+// tree copies a directory. Links in it stay links, programs bring their
+// libraries, and what skip refuses stays out.
+func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name string) bool) error {
+	return filepath.WalkDir(host, func(p string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(host, p)
+		if err != nil || rel == "." {
+			return err
+		}
+		if skip(rel) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		inside := path.Join(name, filepath.ToSlash(rel))
+		switch {
+		case entry.IsDir():
+			r.dir(inside, 0o755, 0)
+			return nil
+		case entry.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(p)
+			r.link(inside, target)
+			return err
+		default:
+			return r.program(ctx, inside, p)
+		}
+	})
+}
+
+// fingerprint notes everything that the file system is made from. Files of this
+// machine count by size and time of change, because hashing them takes as long
+// as making the image.
+func (r *rootfs) fingerprint(key *fingerprint) error {
+	for name, entry := range r.entries {
+		value := fmt.Sprintf("%v %d %q %q", entry.mode, entry.uid, entry.link, entry.text)
+		if entry.host != "" {
+			info, err := os.Stat(entry.host)
+			if err != nil {
+				return fmt.Errorf("looking at what goes into the image: %w", err)
+			}
+			value += fmt.Sprintf(" %s %d %d", info.Mode(), info.Size(), info.ModTime().UnixNano())
+		}
+		key.add(name, value)
+	}
+	return nil
+}
+
+// writeTar writes the file system as a tar archive.
+func (r *rootfs) writeTar(w io.Writer) error {
+	out := tar.NewWriter(w)
+	done := map[string]bool{"/": true}
+	// add writes the directories above an entry first.
+	var add func(name string, entry rootEntry) error
+	add = func(name string, entry rootEntry) error {
+		if done[name] {
+			return nil
+		}
+		done[name] = true
+		parent := path.Dir(name)
+		parentEntry, ok := r.entries[parent]
+		if !ok {
+			parentEntry = rootEntry{mode: fs.ModeDir | 0o755}
+		}
+		if err := add(parent, parentEntry); err != nil {
+			return err
+		}
+		return entry.write(out, strings.TrimPrefix(name, "/"))
+	}
+	names := make([]string, 0, len(r.entries))
+	for name := range r.entries {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := add(name, r.entries[name]); err != nil {
+			return fmt.Errorf("adding %s to the image: %w", name, err)
+		}
+	}
+	return out.Close()
+}
+
+func (e rootEntry) write(out *tar.Writer, name string) error {
+	header := &tar.Header{Name: name, Mode: int64(e.mode.Perm()), Uid: e.uid, Gid: e.uid, ModTime: time.Unix(0, 0)}
+	switch {
+	case e.mode.IsDir():
+		header.Typeflag, header.Name = tar.TypeDir, name+"/"
+		if e.mode&fs.ModeSticky != 0 {
+			header.Mode |= 0o1000
+		}
+		return out.WriteHeader(header)
+	case e.link != "":
+		header.Typeflag, header.Linkname = tar.TypeSymlink, e.link
+		return out.WriteHeader(header)
+	case e.host == "":
+		header.Size = int64(len(e.text))
+		if err := out.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := io.WriteString(out, e.text)
+		return err
+	}
+	file, err := os.Open(e.host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	header.Size, header.Mode = info.Size(), int64(info.Mode().Perm())
+	if err := out.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, file)
+	return err
+}
+
+// libraries returns the shared libraries of a program, none for a static one or
+// a script.
+func libraries(ctx context.Context, program string) ([]string, error) {
+	out, err := command(ctx, "ldd", program).CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit): // "not a dynamic executable"
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("finding the libraries of %s: %w", program, err)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		for _, field := range strings.Fields(line) {
+			if strings.HasPrefix(field, "/") {
+				found = append(found, field)
+			}
+		}
+		if strings.Contains(line, "not found") {
+			return nil, fmt.Errorf("finding the libraries of %s: %s", program, strings.TrimSpace(line))
+		}
+	}
+	return found, nil
+}
