@@ -1,0 +1,143 @@
+// Package program is what the jobs of the executor tests run: a small runner that
+// does what its launch document says, one action after the other. It has no
+// dependencies, so that it is a small static binary and a function in-process.
+package program
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// ExitNoLaunch is the exit code for a missing or broken launch document; the
+// program has then done nothing.
+const ExitNoLaunch = 64
+
+// ExitSignals is added to the number of interrupts to make the exit code of
+// [Action.CountInterrupts].
+const ExitSignals = 100
+
+// Launch is the launch document.
+type Launch struct {
+	Secret  string   `json:"secret"` // nobody but the program may see it
+	Actions []Action `json:"actions"`
+}
+
+// Action is one thing to do. Exactly one member is set.
+type Action struct {
+	Print     string `json:"print,omitempty"`     // write the text to standard output
+	PrintErr  string `json:"printErr,omitempty"`  // write the text to standard error
+	Lines     int    `json:"lines,omitempty"`     // write that many numbered lines to standard output
+	WriteFile string `json:"writeFile,omitempty"` // write the file of this name in the job directory; its content is its name
+	Result    string `json:"result,omitempty"`    // write this text as result.json
+	Exit      *int   `json:"exit,omitempty"`      // end with this code
+	// CountInterrupts waits for an interrupt, then until none has come for so
+	// long, and ends with the exit code ExitSignals + their number.
+	CountInterrupts time.Duration `json:"countInterrupts,omitempty"`
+	Forever         bool          `json:"forever,omitempty"`  // ignore interrupts until killed
+	Allocate        int           `json:"allocate,omitempty"` // use that many MiB of memory
+	Child           bool          `json:"child,omitempty"`    // start a child that leaves the session and ignores interrupts
+	Environ         bool          `json:"environ,omitempty"`  // print the environment, an entry a line
+}
+
+// Lines returns what [Action.Lines] prints.
+func Lines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "line %06d\n", i)
+	}
+	return b.String()
+}
+
+// Host is what the program needs of where it runs.
+type Host struct {
+	Stdin      io.Reader
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Interrupts <-chan struct{}
+	Killed     <-chan struct{} // closed when a program that is no process is killed
+	WriteFile  func(name string, data []byte) error
+	Environ    func() []string
+	StartChild func() error
+}
+
+// Run does what the launch document says and returns the exit code.
+func Run(h Host) int {
+	data, err := io.ReadAll(h.Stdin)
+	var launch Launch
+	if err != nil || json.Unmarshal(data, &launch) != nil {
+		return ExitNoLaunch
+	}
+	for _, a := range launch.Actions {
+		code, done, err := run(h, a)
+		if err != nil {
+			fmt.Fprintln(h.Stderr, "test runner:", err)
+			return 1
+		}
+		if done {
+			return code
+		}
+	}
+	return 0
+}
+
+func run(h Host, a Action) (code int, done bool, err error) {
+	switch {
+	case a.Print != "":
+		_, err = io.WriteString(h.Stdout, a.Print)
+	case a.PrintErr != "":
+		_, err = io.WriteString(h.Stderr, a.PrintErr)
+	case a.Lines > 0:
+		_, err = io.WriteString(h.Stdout, Lines(a.Lines))
+	case a.WriteFile != "":
+		err = h.WriteFile(a.WriteFile, []byte(a.WriteFile))
+	case a.Result != "":
+		err = h.WriteFile("result.json", []byte(a.Result))
+	case a.Exit != nil:
+		return *a.Exit, true, nil
+	case a.CountInterrupts > 0:
+		return countInterrupts(h, a.CountInterrupts), true, nil
+	case a.Forever:
+		for {
+			select {
+			case <-h.Interrupts:
+			case <-h.Killed:
+				return 0, true, nil
+			}
+		}
+	case a.Allocate > 0:
+		var hoard [][]byte
+		for range a.Allocate {
+			block := make([]byte, 1<<20)
+			for i := 0; i < len(block); i += 4096 {
+				block[i] = 1
+			}
+			hoard = append(hoard, block)
+		}
+		_, err = fmt.Fprintln(h.Stdout, "allocated", len(hoard))
+	case a.Child:
+		err = h.StartChild()
+	case a.Environ:
+		_, err = fmt.Fprintln(h.Stdout, strings.Join(h.Environ(), "\n"))
+	}
+	return 0, false, err
+}
+
+func countInterrupts(h Host, quiet time.Duration) int {
+	select {
+	case <-h.Interrupts:
+	case <-h.Killed:
+		return 0
+	}
+	for n := 1; ; n++ {
+		select {
+		case <-h.Interrupts:
+		case <-h.Killed:
+			return 0
+		case <-time.After(quiet):
+			return ExitSignals + n
+		}
+	}
+}

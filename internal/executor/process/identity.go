@@ -1,0 +1,65 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// identity names one process for as long as the host runs, and beyond: the
+// number alone is reused.
+type identity struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"` // in the system's own unit; only compared
+	BootID    string `json:"bootID"`
+}
+
+// proc is what the system tells of a process.
+type proc struct {
+	pid, parent, session int
+	start                uint64
+	zombie               bool // ended, its status not yet taken
+}
+
+// identify returns the identity of the process that has the number pid now.
+func identify(pid int) (identity, error) {
+	boot, err := bootID()
+	if err != nil {
+		return identity{}, fmt.Errorf("asking for the boot id: %w", err)
+	}
+	p, err := lookUp(pid)
+	if err != nil {
+		return identity{}, fmt.Errorf("looking up process %d: %w", pid, err)
+	}
+	return identity{PID: pid, StartTime: p.start, BootID: boot}, nil
+}
+
+// find returns the process if it is still there, running or as a zombie.
+func (id identity) find() (proc, bool) {
+	if id.PID <= 0 {
+		return proc{}, false
+	}
+	p, err := lookUp(id.PID)
+	if err != nil || p.start != id.StartTime {
+		return proc{}, false
+	}
+	boot, err := bootID()
+	return p, err == nil && boot == id.BootID
+}
+
+// pollGone waits until the process is gone or a zombie by looking at it, where
+// the system offers nothing better.
+func pollGone(ctx context.Context, id identity) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if p, ok := id.find(); !ok || p.zombie {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

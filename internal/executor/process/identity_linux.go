@@ -1,0 +1,146 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootID returns what differs between two starts of the host.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}
+
+// lookUp reads /proc/PID/stat.
+func lookUp(pid int) (proc, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return proc{}, err
+	}
+	// The second field, the command's name, may hold anything; the last closing
+	// parenthesis ends it. The third field is the first after it.
+	end := bytes.LastIndexByte(b, ')')
+	if end < 0 {
+		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
+	}
+	f := strings.Fields(string(b[end+1:]))
+	if len(f) < 20 {
+		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
+	}
+	parent, err1 := strconv.Atoi(f[1])
+	session, err2 := strconv.Atoi(f[3])
+	start, err3 := strconv.ParseUint(f[19], 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat: %w", pid, err)
+	}
+	return proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}, nil
+}
+
+// processes returns all processes that can be seen.
+func processes() ([]proc, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var out []proc
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if p, err := lookUp(pid); err == nil { // else it has ended meanwhile
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// carries reports whether the process was started with the environment entry
+// marker. Those of other users cannot be read, and are not the job's.
+func (p proc) carries(marker string) bool {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if string(entry) == marker {
+			return true
+		}
+	}
+	return false
+}
+
+// waitGone waits until the process is gone or a zombie. For one that is not a
+// child of this process it returns the exit status if the kernel tells it (Linux
+// 6.15 and later do), else nil.
+func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
+	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, pollGone(ctx, id) // gone, or a kernel without pidfd
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	// The descriptor stands for whoever had the number when it was opened.
+	p, ok := id.find()
+	if !ok || p.zombie {
+		return nil, nil
+	}
+	if f.SetReadDeadline(time.Time{}) != nil {
+		return nil, pollGone(ctx, id)
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, pollGone(ctx, id)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = conn.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		return err == nil && n > 0
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, pollGone(ctx, id)
+	}
+	if p.parent == os.Getpid() {
+		return nil, nil // its status is there to be taken
+	}
+	return exitInfo(ctx, fd), nil
+}
+
+// exitInfo asks for the exit status of a process that has ended. It is there
+// once its parent has taken it, which init does at once.
+func exitInfo(ctx context.Context, fd int) *unix.WaitStatus {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
+		switch {
+		case errno == 0 && info.Mask&unix.PIDFD_INFO_EXIT != 0:
+			status := unix.WaitStatus(info.Exit_code)
+			return &status
+		case errno != 0 && errno != unix.EINTR && errno != unix.ESRCH:
+			return nil // a kernel that does not know the call
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/executor"
+)
+
+// exitRecord is what exit.json holds.
+type exitRecord struct {
+	Code       int       `json:"code"` // -1 if there is none
+	Signal     string    `json:"signal,omitempty"`
+	Detail     string    `json:"detail,omitempty"`
+	FinishedAt time.Time `json:"finishedAt"`
+}
+
+// Wait returns how the runner ended. Three witnesses are asked, the best first:
+// the operating system, which tells the agent process that started the runner
+// (and on newer Linux every other that watched it end); the runner itself, by its
+// result file; and else nobody knows, which is what Exit.Lost says.
+func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
+	d, err := e.open(h)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	id, err := d.started(ctx)
+	switch {
+	case err == nil:
+		return d.await(ctx, id)
+	case errors.Is(err, errEnded):
+		return d.settle(ctx)
+	case errors.Is(err, fs.ErrNotExist):
+		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+	}
+	return executor.Exit{}, err
+}
+
+// errEnded is returned by [dir.started] for a job with no process to look at.
+var errEnded = errors.New("the job has ended")
+
+// started returns who the runner is. It waits for a Start that is going on.
+func (d dir) started(ctx context.Context) (identity, error) {
+	if id, err := d.process(); err == nil {
+		return id, nil
+	}
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return identity{}, err
+	}
+	defer unlock()
+	if id, err := d.process(); err == nil {
+		return id, nil
+	}
+	if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
+		return identity{}, executor.ErrNotStarted
+	}
+	return identity{}, errEnded
+}
+
+// await waits until the process id is gone and settles how it ended.
+func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
+	status, err := waitGone(ctx, id)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	exit, err := d.settle(ctx)
+	if err == nil && exit.Lost && status != nil {
+		record := fromStatus(*status)
+		exit = record.exit(exit.Result)
+	}
+	return exit, err
+}
+
+// settle returns how a runner that is not running any more has ended, and takes
+// its status if it is a child of this process.
+func (d dir) settle(ctx context.Context) (executor.Exit, error) {
+	unlock, err := d.lock(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+	}
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	defer unlock()
+
+	var record exitRecord
+	if err := readJSON(d.path(fileExit), &record); err == nil {
+		return record.exit(d.result()), nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return executor.Exit{}, err
+	}
+	id, err := d.process()
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
+			return executor.Exit{}, executor.ErrNotStarted
+		}
+		return executor.Exit{Code: -1, Lost: true, Detail: "the agent ended while it was starting the runner, which therefore did nothing"}, nil
+	}
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	if status, ok := reap(id); ok {
+		record = fromStatus(status)
+		if err := writeJSON(d.path(fileExit), record); err != nil {
+			return executor.Exit{}, err
+		}
+		return record.exit(d.result()), nil
+	}
+	if r := d.result(); r != nil {
+		return executor.Exit{Code: r.ExitCode, FinishedAt: r.FinishedAt, Result: r}, nil
+	}
+	exit := executor.Exit{Code: -1, Lost: true, Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
+	if boot, err := bootID(); err == nil && boot != id.BootID {
+		exit.Detail = "the agent's host was restarted while the job ran"
+	}
+	return exit, nil
+}
+
+// reap takes the exit status of a child that has ended. Asking for anything else
+// is harmless: the process is checked to be the one that was started.
+func reap(id identity) (unix.WaitStatus, bool) {
+	if p, ok := id.find(); !ok || !p.zombie {
+		return 0, false
+	}
+	var status unix.WaitStatus
+	for {
+		pid, err := unix.Wait4(id.PID, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return status, err == nil && pid == id.PID
+	}
+}
+
+func fromStatus(status unix.WaitStatus) exitRecord {
+	r := exitRecord{Code: status.ExitStatus(), FinishedAt: time.Now()}
+	if status.Signaled() {
+		r.Code, r.Signal = -1, unix.SignalName(status.Signal())
+	}
+	return r
+}
+
+func (r exitRecord) exit(result *executor.Result) executor.Exit {
+	return executor.Exit{Code: r.Code, Signal: r.Signal, Detail: r.Detail, FinishedAt: r.FinishedAt, Result: result}
+}
