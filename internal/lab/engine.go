@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -104,3 +105,27 @@ func (e *Engine) Client() (*client.Client, error) {
 // Stop ends a private engine and removes all that it left: containers, mounts,
 // the bridge, files. An engine that was found running is left as it is.
 func (e *Engine) Stop() error { return e.stop() }
+
+// SharesHostNetwork says whether a container on the host's network can reach
+// what listens on this machine's loopback, and why not.
+func (e *Engine) SharesHostNetwork(ctx context.Context) (reason string, ok bool) {
+	docker, err := e.Client()
+	if err != nil {
+		return err.Error(), false
+	}
+	defer func() { _ = docker.Close() }()
+	info, err := docker.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return fmt.Sprintf("asking the Docker Engine about itself: %v", err), false
+	}
+	hostname, err := os.Hostname()
+	switch {
+	case err != nil:
+		return err.Error(), false
+	case info.Info.Name != hostname:
+		return fmt.Sprintf("the Docker Engine runs on another machine (%s)", info.Info.Name), false
+	case slices.Contains(info.Info.SecurityOptions, "name=rootless"):
+		return "a rootless Docker Engine has a loopback of its own", false
+	}
+	return "", true
+}

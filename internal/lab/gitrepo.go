@@ -125,3 +125,7 @@ func sortedKeys(m map[string]string) []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// Dir is the repository's directory, from which it can be cloned and pushed to
+// without the server.
+func (r *Repo) Dir() string { return r.dir }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// ui prints what happens: headings, one line a step, and the output of programs,
+// marked as theirs.
+type ui struct {
+	mu     sync.Mutex
+	out    io.Writer
+	colour bool
+	begin  time.Time
+}
+
+// newUI prints in colour on a terminal, unless the user does not want any.
+func newUI(out *os.File) *ui {
+	_, plain := os.LookupEnv("NO_COLOR")
+	return &ui{out: out, colour: !plain && term.IsTerminal(int(out.Fd())), begin: time.Now()}
+}
+
+const (
+	bold  = "\x1b[1;36m"
+	red   = "\x1b[1;31m"
+	faint = "\x1b[2m"
+	reset = "\x1b[0m"
+)
+
+func (u *ui) paint(colour, text string) string {
+	if !u.colour {
+		return text
+	}
+	return colour + text + reset
+}
+
+// heading begins a part of the story.
+func (u *ui) heading(text string) { u.print("\n" + u.paint(bold, text) + "\n") }
+
+// say prints a line with the time since the start.
+func (u *ui) say(format string, args ...any) {
+	elapsed := fmt.Sprintf("%6.1fs", time.Since(u.begin).Seconds())
+	u.print(u.paint(faint, elapsed) + "  " + fmt.Sprintf(format, args...) + "\n")
+}
+
+// note prints a line that belongs to the one before.
+func (u *ui) note(format string, args ...any) {
+	u.print("         " + fmt.Sprintf(format, args...) + "\n")
+}
+
+// fail prints an error.
+func (u *ui) fail(text string) { u.print("\n" + u.paint(red, text) + "\n") }
+
+func (u *ui) print(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, _ = io.WriteString(u.out, text)
+}
+
+// lines returns a writer that marks each line as the output of a program. What
+// has no end of line is printed when the next line comes or at flush.
+func (u *ui) lines() *lineWriter { return &lineWriter{ui: u} }
+
+// lineWriter prints whole lines.
+type lineWriter struct {
+	ui      *ui
+	mu      sync.Mutex
+	partial []byte
+}
+
+// Write takes output of a program.
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partial = append(w.partial, p...)
+	for {
+		i := bytes.IndexByte(w.partial, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		w.ui.print("         " + w.ui.paint(faint, "│") + " " + string(w.partial[:i]) + "\n")
+		w.partial = w.partial[i+1:]
+	}
+}
+
+func (w *lineWriter) flush() {
+	w.mu.Lock()
+	unfinished := len(w.partial) > 0
+	w.mu.Unlock()
+	if unfinished {
+		_, _ = w.Write([]byte("\n"))
+	}
+}
