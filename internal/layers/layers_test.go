@@ -1,0 +1,305 @@
+package layers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the prefix of our own packages.
+const module = "workflowagent/"
+
+// root is the root of the repository, seen from this package.
+const root = "../.."
+
+// goPackage is what go list says about a package.
+type goPackage struct {
+	ImportPath     string
+	Dir            string
+	Name           string
+	GoFiles        []string
+	IgnoredGoFiles []string
+	Imports        []string
+	Error          *struct{ Err string }
+}
+
+// listPackages runs go list with the arguments for an operating system.
+func listPackages(t *testing.T, goos string, args ...string) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Dir,Name,GoFiles,IgnoredGoFiles,Imports,Error"}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOFLAGS=-mod=readonly")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatalf("read the output of go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// within reports whether an import path is the path or below it.
+func within(importPath, path string) bool {
+	return importPath == path || strings.HasPrefix(importPath, strings.TrimSuffix(path, "/")+"/")
+}
+
+func withinAny(importPath string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool { return within(importPath, path) })
+}
+
+// ban is packages that must not be there, and why.
+type ban struct {
+	paths  []string
+	reason string
+}
+
+var (
+	sqlPaths    = []string{"database/sql", "modernc.org", "github.com/jackc/pgx", "github.com/pressly/goose"}
+	dockerPaths = []string{"github.com/moby", "github.com/docker"}
+)
+
+// agentOnly are the packages that only the agent may use.
+func agentOnly() []string {
+	return []string{
+		module + "internal/config", module + "internal/health", module + "internal/osservice", module + "internal/selfupdate",
+		module + "internal/executor/docker", module + "internal/executor/kubernetes", module + "internal/executor/process",
+	}
+}
+
+// testOnly are the packages that only tests and their tools may use.
+func testOnly() []string {
+	return []string{
+		"testing", module + "internal/e2e", module + "internal/lab",
+		module + "internal/executor/fake", module + "internal/executor/executortest", module + "internal/server/store/storetest",
+	}
+}
+
+// TestPrograms checks what each program links, directly or not.
+func TestPrograms(t *testing.T) {
+	for _, tt := range []struct {
+		program string
+		bans    []ban
+	}{{
+		"cmd/workflow-runner",
+		[]ban{
+			{dockerPaths, "the runner is inside the container already, and must stay small"},
+			{[]string{"k8s.io"}, "the runner is inside the pod already, and must stay small"},
+			{sqlPaths, "the runner keeps no database, and must stay small"},
+			{[]string{"github.com/prometheus"}, "nobody scrapes a job, and the runner must stay small"},
+			{[]string{module + "internal/server"}, "code of the control plane must not run beside untrusted code"},
+			{append(agentOnly(), module+"internal/agent"), "the agent's code has no place inside a job"},
+			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi, it does not link one"},
+			{testOnly(), "test code must not be shipped"},
+		},
+	}, {
+		"cmd/customer-managed-workflow-agent",
+		[]ban{
+			{sqlPaths, "the agent's journal is files; a database belongs to the control plane"},
+			{[]string{module + "internal/server"}, "the agent knows the control plane by its wire only"},
+			{[]string{"github.com/pulumi"}, "the agent never runs pulumi itself"},
+			{testOnly(), "test code must not be shipped"},
+		},
+	}, {
+		"cmd/workflow-server",
+		[]ban{
+			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints by its own code and never links the engine"},
+			{dockerPaths, "the control plane runs no jobs"},
+			{[]string{"k8s.io"}, "the control plane runs no jobs"},
+			{[]string{module + "internal/agent", module + "internal/runner", module + "internal/executor", module + "internal/config"}, "the control plane knows agents and runners by their wire only"},
+			{testOnly(), "test code must not be shipped"},
+		},
+	}} {
+		for _, goos := range []string{"linux", "darwin"} {
+			t.Run(tt.program+"/"+goos, func(t *testing.T) {
+				if _, err := os.Stat(filepath.Join(root, tt.program)); err != nil {
+					t.Fatalf("the program is missing: %v", err)
+				}
+				packages := listPackages(t, goos, "-deps", "./"+tt.program)
+				for _, p := range packages {
+					if p.Error != nil {
+						t.Errorf("%s: %s", p.ImportPath, p.Error.Err)
+					}
+				}
+				for _, b := range tt.bans {
+					if chain := chainTo(packages, module+tt.program, b.paths); chain != nil {
+						t.Errorf("links %s, but %s:\n\t%s", chain[len(chain)-1], b.reason, strings.Join(chain, "\n\t-> "))
+					}
+				}
+			})
+		}
+	}
+}
+
+// chainTo returns a shortest chain of imports from one package to a package within paths, or nil.
+func chainTo(packages []goPackage, from string, paths []string) []string {
+	imports := map[string][]string{}
+	for _, p := range packages {
+		imports[p.ImportPath] = p.Imports
+	}
+	came := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		if at := queue[0]; withinAny(at, paths) {
+			var chain []string
+			for ; at != ""; at = came[at] {
+				chain = append(chain, at)
+			}
+			slices.Reverse(chain)
+			return chain
+		}
+		for _, next := range imports[queue[0]] {
+			if _, ok := came[next]; !ok {
+				came[next] = queue[0]
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// rule is about the direct imports of the packages within of, except those within except.
+type rule struct {
+	of     string
+	except []string
+	ban    ban
+}
+
+// rules are the directions in which our packages may import.
+func rules() []rule {
+	server := module + "internal/server"
+	all := []rule{
+		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of ours"}},
+		{of: module + "internal/workflow", ban: ban{append([]string{"net/http", "os", "github.com", "go.yaml.in"}, sqlPaths...), "workflow is the pure domain and does no input or output"}},
+		{of: "", except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates; there is nothing in it to import"}},
+		{
+			of: "", except: []string{server, module + "cmd/workflow-server", module + "internal/e2e"},
+			ban: ban{[]string{server}, "only the control plane's own program knows its packages; all others speak to it over the wire"},
+		},
+	}
+	for _, name := range []string{"agent", "executor", "config", "health", "osservice", "selfupdate"} {
+		all = append(all, rule{
+			of: server, ban: ban{[]string{module + "internal/" + name}, "the control plane knows agents by their wire only"},
+		})
+	}
+	all = append(
+		all,
+		rule{of: server, ban: ban{[]string{module + "internal/runner"}, "the control plane knows runners by their wire only"}},
+		rule{
+			of: server, except: []string{server + "/api", server + "/console"},
+			ban: ban{[]string{"github.com/go-chi"}, "inside the control plane only api and console know HTTP"},
+		},
+		rule{
+			of: server, except: []string{server + "/store"},
+			ban: ban{sqlPaths, "inside the control plane only store knows SQL"},
+		},
+		rule{
+			of: "", except: []string{server + "/store", module + "internal/e2e"},
+			ban: ban{sqlPaths, "only the store of the control plane knows SQL"},
+		},
+		rule{
+			of: "", except: []string{module + "internal/executor/docker", module + "internal/lab", module + "internal/e2e"},
+			ban: ban{dockerPaths, "only the docker executor knows the engine's API"},
+		},
+		rule{
+			of: "", except: []string{module + "cmd", module + "internal/tools"},
+			ban: ban{[]string{"github.com/spf13"}, "the command line is translated in cmd and known nowhere else"},
+		},
+		rule{
+			of: module + "internal/runner", ban: ban{append(agentOnly(), module+"internal/agent"), "the runner lives inside the job and shares only the executor's contract with the agent"},
+		},
+		rule{
+			of: module + "internal/executor", ban: ban{[]string{module + "internal/agent", module + "internal/runner"}, "the agent uses executors, not the other way round"},
+		},
+	)
+	return all
+}
+
+// onlyOurs are packages that may import nothing of ours but what is listed.
+func onlyOurs() map[string]ban {
+	return map[string]ban{
+		module + "internal/protocol": {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
+		module + "internal/redact":   {nil, "masking is used on both sides and depends on nothing"},
+		module + "internal/config":   {nil, "the configuration depends on nothing, so that everything may depend on it"},
+		module + "internal/health":   {nil, "health is told of activity and looks at nothing itself"},
+	}
+}
+
+// TestImports checks the direct imports of every package of ours.
+func TestImports(t *testing.T) {
+	for _, p := range ourPackages(t) {
+		for _, r := range rules() {
+			if r.of != "" && !within(p.ImportPath, r.of) || withinAny(p.ImportPath, r.except) {
+				continue
+			}
+			for _, imported := range p.Imports {
+				if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) {
+					t.Errorf("%s imports %s, but %s", p.ImportPath, imported, r.ban.reason)
+				}
+			}
+		}
+		for of, only := range onlyOurs() {
+			if !within(p.ImportPath, of) {
+				continue
+			}
+			for _, imported := range p.Imports {
+				if strings.HasPrefix(imported, module) && !within(imported, of) && !withinAny(imported, only.paths) {
+					t.Errorf("%s imports %s, but %s", p.ImportPath, imported, only.reason)
+				}
+			}
+		}
+		// net/http serves the control plane's requests in api and console and its metrics in its
+		// wiring. Clients, for webhooks and foreign keys, are given to a subsystem from there.
+		server := module + "internal/server"
+		if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
+			!withinAny(p.ImportPath, []string{server + "/api", server + "/console"}) {
+			t.Errorf("%s imports net/http, but inside the control plane only api and console know HTTP", p.ImportPath)
+		}
+	}
+}
+
+// ourPackages lists the packages of this module that some build of a product or a test has.
+func ourPackages(t *testing.T) []goPackage {
+	t.Helper()
+	var ours []goPackage
+	seen := map[string]bool{}
+	for _, goos := range []string{"linux", "darwin"} {
+		for _, p := range listPackages(t, goos, "./...") {
+			if seen[p.ImportPath] && goos != "linux" {
+				// The imports of the other system's files count, too.
+				i := slices.IndexFunc(ours, func(o goPackage) bool { return o.ImportPath == p.ImportPath })
+				ours[i].Imports = append(ours[i].Imports, p.Imports...)
+				ours[i].GoFiles = append(ours[i].GoFiles, p.GoFiles...)
+				continue
+			}
+			seen[p.ImportPath] = true
+			ours = append(ours, p)
+		}
+	}
+	for i := range ours {
+		slices.Sort(ours[i].Imports)
+		ours[i].Imports = slices.Compact(ours[i].Imports)
+		slices.Sort(ours[i].GoFiles)
+		ours[i].GoFiles = slices.Compact(ours[i].GoFiles)
+	}
+	if len(ours) < 5 {
+		t.Fatalf("go list found only %d packages", len(ours))
+	}
+	return ours
+}
