@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -94,6 +95,10 @@ type world struct {
 	git    *lab.GitServer
 	pool   struct{ id, token string }
 	agents []*lab.Agent
+
+	agentURL string            // what agents use instead of the server's URL, "" if the same
+	last     lab.AgentOptions  // of the newest agent
+	options  lab.ServerOptions // of the server
 }
 
 // newWorld starts a server and a git server. Everything ends with the test, and
@@ -103,12 +108,16 @@ func newWorld(ctx context.Context, bin string, tools lab.Tools, dir, host string
 	if err := tools.Home(w.home); err != nil {
 		return nil, err
 	}
-	var err error
-	w.server, err = lab.StartServer(ctx, lab.ServerOptions{
-		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host,
-		Env: os.Environ(), Args: serverArgs,
-	})
+	port, err := lab.FreePort(cmp.Or(host, "127.0.0.1"))
 	if err != nil {
+		return nil, err
+	}
+	// The port is chosen here so that a restarted server has the same URL.
+	w.options = lab.ServerOptions{
+		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
+		Env: os.Environ(), Args: serverArgs,
+	}
+	if w.server, err = lab.StartServer(ctx, w.options); err != nil {
 		return nil, err
 	}
 	var listen string
@@ -158,19 +167,40 @@ func (w *world) startAgent(ctx context.Context, target string, settings map[stri
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	a, err := lab.StartAgent(ctx, lab.AgentOptions{
+	w.last = lab.AgentOptions{
 		Binary: filepath.Join(w.bin, "customer-managed-workflow-agent"), Dir: dir,
-		ServiceURL: w.server.URL, Token: w.pool.token, Target: target, Settings: settings,
+		ServiceURL: cmp.Or(w.agentURL, w.server.URL), Token: w.pool.token, Target: target, Settings: settings,
 		Env: append([]string{
 			"PATH=" + w.tools.Dir + string(os.PathListSeparator) + os.Getenv("PATH"),
 			"HOME=" + dir,
 		}, env...),
-	})
+	}
+	a, err := lab.StartAgent(ctx, w.last)
 	if err != nil {
 		return nil, err
 	}
 	w.agents = append(w.agents, a)
 	return a, w.waitOnline(ctx, len(w.agents), a)
+}
+
+// restartAgent starts the newest agent again, after it ended.
+func (w *world) restartAgent(ctx context.Context) error {
+	a, err := lab.StartAgent(ctx, w.last)
+	if err != nil {
+		return err
+	}
+	w.agents[len(w.agents)-1] = a
+	return nil
+}
+
+// restartServer starts the server again on its data and address, after it ended.
+func (w *world) restartServer(ctx context.Context) error {
+	s, err := lab.StartServer(ctx, w.options)
+	if err != nil {
+		return err
+	}
+	w.server = s
+	return nil
 }
 
 func (w *world) waitOnline(ctx context.Context, n int, a *lab.Agent) error {

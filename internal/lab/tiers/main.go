@@ -156,7 +156,7 @@ func e2e(pattern string) func(*suite, context.Context) error {
 }
 
 func (s *suite) engine(ctx context.Context) error {
-	engine, err := lab.StartEngine(ctx, filepath.Join(s.dir, "e"))
+	engine, err := lab.NeedEngine(ctx, filepath.Join(s.dir, "e"))
 	if err != nil {
 		return err
 	}
