@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"runtime"
+	"slices"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// admit says whether this agent may run the job; nil means yes. It looks at the
+// structured fields that the runner obeys, never at text.
+func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) *verdict {
+	refuse := func(format string, args ...any) *verdict {
+		v := failure(workflow.ReasonRefused, format, args...)
+		return &v
+	}
+	kind := claim.WorkflowType
+	if kind == "" {
+		kind = workflow.TypeDeployment // what stock servers hand out here
+	}
+	if !slices.Contains(a.opts.Types, kind) {
+		return refuse("This agent does not run workflows of the type %q: its enabled_workflow_types do not have it.", kind)
+	}
+	if kind != workflow.TypeDeployment {
+		return refuse("This agent cannot run workflows of the type %q yet, only deployments.", kind)
+	}
+	if problem := a.wrongPlatform(definition); problem != "" {
+		return refuse("%s", problem)
+	}
+	if image := definition.Image; a.usesImages() {
+		if image == nil || image.Reference == "" {
+			v := failure(workflow.ReasonInvalidJob, "The job names no image to run in.")
+			return &v
+		}
+		if !a.opts.Rules.AllowsImage(image.Reference) {
+			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
+		}
+	}
+	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository(git.RepoURL) {
+		return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", withoutUserInfo(git.RepoURL))
+	}
+	return nil
+}
+
+// wrongPlatform says why the definition's platform is not to be had here, or "".
+func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
+	want := definition.OS
+	if a.usesImages() || want == "" {
+		if want != "" && want != "linux" {
+			return "The job asks for the operating system " + want + ", but job containers run linux."
+		}
+		return ""
+	}
+	// Without an image the job runs on the host itself. A server that knows only
+	// Linux containers says linux to everybody, so a darwin host takes that too.
+	if want != runtime.GOOS && want != "linux" {
+		return "The job asks for the operating system " + want + ", but this agent's host runs " + runtime.GOOS + "."
+	}
+	return ""
+}
+
+// usesImages reports whether the executor runs jobs in the image they name.
+func (a *Agent) usesImages() bool { return a.opts.Executor.Name() != "process" }
+
+// gitSource returns the git source of a definition, or nil.
+func gitSource(definition *workflow.JobDefinition) *workflow.GitSource {
+	if definition.Deployment == nil || definition.Deployment.Source == nil {
+		return nil
+	}
+	return definition.Deployment.Source.Git
+}

@@ -1,0 +1,278 @@
+// Package agent is the life of the agent: it asks for work, claims it, has an
+// executor launch it, watches it, reports how it ended, and finds its jobs again
+// after a restart.
+//
+// Stopping is not cancelling. [Agent.Stop] takes no more work and lets go of the
+// jobs, whose runners go on reporting by themselves; the next process with the
+// same identity finds them in its journal. [Agent.Drain] takes no more work and
+// waits for the jobs. Neither ends a job.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// Rules decide which jobs the host's administrator lets in.
+type Rules interface {
+	AllowsImage(reference string) bool
+	AllowsRepository(gitURL string) bool
+}
+
+// Monitor is told what the agent is doing, for health checks and metrics. Its
+// methods must return at once.
+type Monitor interface {
+	// Activity is called whenever the server answered a poll or a status call.
+	Activity()
+	// EngineState is called when the executor becomes able (nil) or unable to run
+	// jobs, and once at the start.
+	EngineState(err error)
+	// Polled is called after each poll with its outcome.
+	Polled(err error)
+	// JobStarted and JobEnded are called once each for every job.
+	JobStarted()
+	JobEnded(status workflow.Status, reason workflow.Reason)
+}
+
+// Options are what an agent needs. Those without a stated default are required.
+type Options struct {
+	Client   *protocol.Client
+	Token    string // of the pool; the client is given it for poll and status calls
+	Executor executor.Executor
+	Identity *Identity // locked for as long as the agent runs; the caller closes it
+	Rules    Rules     // nil: everything is allowed
+	Monitor  Monitor   // nil: nobody is told
+	Log      *logrus.Entry
+
+	Version    string
+	UserAgent  string // what runners send, too
+	ServiceURL string // where runners send their log, heartbeats and results
+	CACertPEM  string
+
+	Types          []workflow.Type
+	Slots          int // jobs at a time
+	SingleRun      bool
+	LogJobOutput   bool
+	JobOutput      *JobOutput        // nil: the output of jobs goes to Log, line by line
+	ImageOverride  string            // "": each job's own image
+	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
+	PollInterval   time.Duration
+	KeepInterval   bool // ignore Retry-After and do not ask for a long poll
+	RequestTimeout time.Duration
+	RetryWait      time.Duration // first pause after a failed poll; it doubles up to RetryMaxWait
+	RetryMaxWait   time.Duration
+	StatusInterval time.Duration
+}
+
+// Agent serves one pool until it is stopped.
+type Agent struct {
+	opts    Options
+	log     *logrus.Entry
+	session string
+	engine  *engineWatch
+	journal *journal
+
+	// kick has room for one: something changed that the poll loop should act on.
+	kick chan struct{}
+
+	stopping context.Context // ended by Stop: let go of everything
+	stop     context.CancelFunc
+	draining context.Context // ended by Stop and Drain: no more work
+	drain    context.CancelFunc
+
+	mu     sync.Mutex
+	active map[string]bool // journal name of each job that holds a slot
+	jobs   sync.WaitGroup  // goroutines of jobs
+	loops  sync.WaitGroup  // goroutines of the agent itself; they end with stopping
+	// ranOne is closed after the result of the one job of a single run.
+	ranOne  chan struct{}
+	oneOnly sync.Once
+}
+
+// Bounds of the agent's own patience.
+const (
+	// detachTime is how long Stop waits for jobs to be let go of.
+	detachTime = 10 * time.Second
+	// engineCall bounds short calls of the executor.
+	engineCall = 30 * time.Second
+)
+
+// New returns an agent that has not done anything yet.
+func New(opts Options) (*Agent, error) {
+	switch {
+	case opts.Client == nil || opts.Executor == nil || opts.Identity == nil || opts.Log == nil:
+		return nil, errors.New("the agent needs a client, an executor, an identity and a log")
+	case opts.Slots < 1:
+		return nil, errors.New("the agent needs room for at least one job")
+	case len(opts.Types) == 0:
+		return nil, errors.New("the agent needs at least one workflow type to work on")
+	}
+	if opts.SingleRun {
+		opts.Slots = 1
+	}
+	if opts.Monitor == nil {
+		opts.Monitor = nobody{}
+	}
+	if opts.Rules == nil {
+		opts.Rules = anything{}
+	}
+	journal, err := openJournal(opts.Identity.Dir)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		opts:    opts,
+		log:     opts.Log,
+		session: uuid.NewString(),
+		journal: journal,
+		kick:    make(chan struct{}, 1),
+		active:  map[string]bool{},
+		ranOne:  make(chan struct{}),
+	}
+	a.stopping, a.stop = context.WithCancel(context.Background())
+	a.draining, a.drain = context.WithCancel(a.stopping)
+	a.engine = &engineWatch{executor: opts.Executor, log: a.log, monitor: opts.Monitor, changed: a.wake}
+	return a, nil
+}
+
+// Stop takes no more work and lets go of the running jobs without ending them.
+// It returns at once; [Agent.Run] returns when that is done.
+func (a *Agent) Stop() { a.stop() }
+
+// Drain takes no more work; [Agent.Run] returns when the last job has ended.
+func (a *Agent) Drain() { a.drain() }
+
+// Run works until Stop, Drain or the end of a single run, and returns nil then.
+// Ending ctx is the hard way out: Run returns without waiting for anything that
+// takes time, which loses no job either, as its journal stays.
+func (a *Agent) Run(ctx context.Context) error {
+	// Jobs live in a context of their own, so that a stop can still finish what
+	// must not be left half done.
+	hard, abort := context.WithCancel(ctx)
+	defer abort()
+	defer a.stop()
+	unlink := context.AfterFunc(ctx, a.stop)
+	defer unlink()
+
+	a.loops.Go(func() { a.engine.run(a.stopping) })
+	defer a.loops.Wait()
+	defer a.stop()
+
+	if err := a.reattach(hard); err != nil {
+		return err
+	}
+	a.poll(hard)
+
+	if a.stopping.Err() == nil && a.draining.Err() != nil {
+		a.log.WithField("jobs", a.busy()).Info("Taking no more work; waiting for the running jobs to end")
+	}
+	done := make(chan struct{})
+	go func() {
+		a.jobs.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-a.stopping.Done():
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		abort()
+		<-done
+	case <-time.After(detachTime):
+		a.log.Warn("Some jobs could not be let go of in time: their journal stays, the next start goes on with them")
+		abort()
+		<-done
+	}
+	return nil
+}
+
+// wake makes the poll loop look again.
+func (a *Agent) wake() {
+	select {
+	case a.kick <- struct{}{}:
+	default:
+	}
+}
+
+// busy returns how many jobs hold a slot.
+func (a *Agent) busy() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.active)
+}
+
+// launch gives the job a slot and a goroutine. It returns false if the agent is
+// at that job already.
+func (a *Agent) launch(name string, run func()) bool {
+	a.mu.Lock()
+	if a.active[name] {
+		a.mu.Unlock()
+		return false
+	}
+	a.active[name] = true
+	a.mu.Unlock()
+	a.opts.Monitor.JobStarted()
+	a.jobs.Go(func() {
+		run()
+		a.mu.Lock()
+		delete(a.active, name)
+		a.mu.Unlock()
+		a.wake()
+	})
+	return true
+}
+
+// freeSlots returns how many more jobs there is room for.
+func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
+
+// jobLog returns the log with the fields of one job.
+func (a *Agent) jobLog(jobID, deploymentID, stack string) *logrus.Entry {
+	fields := logrus.Fields{"job_id": jobID}
+	if deploymentID != "" {
+		fields["deployment_id"] = deploymentID
+	}
+	if stack != "" {
+		fields["stack"] = stack
+	}
+	return a.log.WithFields(fields)
+}
+
+// nobody is the monitor of an agent that is not watched.
+type nobody struct{}
+
+func (nobody) Activity()                                 {}
+func (nobody) EngineState(error)                         {}
+func (nobody) Polled(error)                              {}
+func (nobody) JobStarted()                               {}
+func (nobody) JobEnded(workflow.Status, workflow.Reason) {}
+
+// anything are the rules of an agent without any.
+type anything struct{}
+
+func (anything) AllowsImage(string) bool      { return true }
+func (anything) AllowsRepository(string) bool { return true }
+
+// sleep waits for d or until ctx ends, and then returns its error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("waiting: %w", context.Cause(ctx))
+	case <-timer.C:
+		return nil
+	}
+}

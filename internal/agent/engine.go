@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/executor"
+)
+
+// Pauses between two looks at the executor. It is looked at more often while it
+// cannot run jobs, so that the agent is back soon after it is.
+const (
+	engineUpInterval   = 30 * time.Second
+	engineDownInterval = 5 * time.Second
+	engineCheckTime    = 10 * time.Second
+)
+
+// errNotChecked is the state before the first look.
+var errNotChecked = errors.New("the executor was not checked yet")
+
+// engineWatch knows whether the executor can run jobs.
+type engineWatch struct {
+	executor executor.Executor
+	log      *logrus.Entry
+	monitor  Monitor
+	changed  func() // called after the state went from up to down or back
+
+	mu    sync.Mutex
+	known bool
+	err   error
+}
+
+// state returns nil if jobs can run, else why not.
+func (w *engineWatch) state() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.known {
+		return errNotChecked
+	}
+	return w.err
+}
+
+// run looks again and again until ctx ends.
+func (w *engineWatch) run(ctx context.Context) {
+	for {
+		pause := engineUpInterval
+		if w.check(ctx) != nil {
+			pause = engineDownInterval
+		}
+		if sleep(ctx, spread(pause)) != nil {
+			return
+		}
+	}
+}
+
+// check looks once and tells of a change, once.
+func (w *engineWatch) check(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, engineCheckTime)
+	defer cancel()
+	err := w.executor.Check(limited)
+	if ctx.Err() != nil {
+		return ctx.Err() // the agent stops: this says nothing about the engine
+	}
+	w.mu.Lock()
+	first, was := !w.known, w.err
+	w.known, w.err = true, err
+	w.mu.Unlock()
+	switch {
+	case err != nil && (first || was == nil):
+		w.log.WithError(err).Warn("No jobs can run here at the moment, so none are claimed")
+	case err == nil && !first && was != nil:
+		w.log.Info("Jobs can run again")
+	}
+	if first || (err == nil) != (was == nil) {
+		w.monitor.EngineState(err)
+		w.changed()
+	}
+	return err
+}
+
+// spread adds up to a tenth to d, so that agents started together drift apart.
+func spread(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Float64()*0.1*float64(d))
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+)
+
+// maxInstances bounds the agents that share one state directory.
+const maxInstances = 1000
+
+// Identity is who an agent is: a stable id and a directory of its own, which no
+// other process uses at the same time. Several agents with one token on one host
+// share a state directory and find a free identity each; an agent that restarts
+// finds its old one, and with it the journal of its jobs.
+type Identity struct {
+	ID       string
+	Dir      string // private, 0700
+	Hostname string
+	lock     *os.File
+}
+
+// errLocked says that another process has the instance directory.
+var errLocked = errors.New("another agent uses the directory")
+
+// OpenIdentity locks the first free instance directory below stateDir/instances
+// and returns the identity that lives in it; a new one is made if all are taken.
+// The lock goes with the process, however it ends.
+func OpenIdentity(stateDir string) (*Identity, error) {
+	base := filepath.Join(stateDir, "instances")
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of the agent's identity: %w", err)
+	}
+	for n := range maxInstances {
+		identity, err := openInstance(filepath.Join(base, fmt.Sprint(n)))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		return identity, err
+	}
+	return nil, fmt.Errorf("%d agents run with the state directory %s: give this one another state_directory", maxInstances, stateDir)
+}
+
+// openInstance locks dir and reads, or makes, the id in it.
+func openInstance(dir string) (_ *Identity, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the agent's instance directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock of the agent's instance directory: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errLocked
+		}
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	path := filepath.Join(dir, "id")
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the agent's id: %w", err)
+	}
+	id, err := uuid.Parse(strings.TrimSpace(string(data)))
+	if err != nil {
+		// New, or torn by a crash of the machine: the id of an agent without a past.
+		id = uuid.New()
+		if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("storing the agent's id: %w", err)
+		}
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "unknown" // only shown to people
+	}
+	return &Identity{ID: id.String(), Dir: dir, Hostname: hostname, lock: lock}, nil
+}
+
+// Close gives the identity free for another process.
+func (i *Identity) Close() error {
+	if i.lock == nil {
+		return nil
+	}
+	return i.lock.Close()
+}

@@ -1,0 +1,329 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/redact"
+	"workflowagent/internal/workflow"
+)
+
+// How the agent's part in a job can end without a verdict of its own.
+var (
+	// errStopping: the agent lets go. What the journal has of the job is for the
+	// next process; what it does not have goes back to the queue.
+	errStopping = errors.New("the agent is stopping")
+	// errSuperseded: the job is somebody else's by now, or has its final result.
+	errSuperseded = errors.New("the server has given the job away or closed it")
+	// errCancelled: somebody cancelled the deployment before it started.
+	errCancelled = errors.New("the deployment was cancelled")
+)
+
+// Pauses and bounds of one job.
+const (
+	heartbeatInterval = 10 * time.Second
+	retryFirst        = time.Second // first pause of calls that are repeated for a job
+	retryLimit        = 10 * time.Second
+	// definitionTime is how long the definition is asked for; the server takes an
+	// unstarted job back after a silence, so there is no point in more.
+	definitionTime = 2 * time.Minute
+	// prepareTime bounds pulling an image and making a container.
+	prepareTime = time.Hour
+	// leaveTime is how long leave to start is asked for. It is as long as the
+	// server waits before it calls a job lost that had leave.
+	leaveTime = 10 * time.Minute
+	// setupFlushTime is how long the set-up log may keep the end of a job waiting.
+	setupFlushTime = 30 * time.Second
+	// lastStatusTime is how long a step's status may outlast the result.
+	lastStatusTime = 2 * time.Second
+	// removeTime bounds removing a job's objects while the agent stops.
+	removeTime = 5 * time.Second
+	// deliverTime is how long log and result of a job are kept for a server that
+	// cannot be reached: as long as it takes them.
+	deliverTime = 24 * time.Hour
+	deliverWait = time.Minute
+)
+
+// job is the agent's part in one job. Its fields are used by the goroutine that
+// runs it, except where a type is safe for more.
+type job struct {
+	agent  *Agent
+	name   string // in the journal
+	entry  entry
+	client *protocol.JobClient
+	log    *logrus.Entry
+	masks  *redact.Set
+	logs   *jobLogs // of the streams that the agent writes itself
+
+	statuses     sync.WaitGroup // step statuses under way
+	lastSent     chan struct{}  // closed when the last of them was sent
+	statusCtx    context.Context
+	dropStatuses context.CancelFunc
+}
+
+// newJob returns the agent's part in the job of an entry.
+func (a *Agent) newJob(e entry) *job {
+	j := &job{
+		agent:  a,
+		name:   jobName(e.Claim.JobID, e.Claim.Epoch),
+		entry:  e,
+		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
+		log:    a.jobLog(e.Claim.JobID, e.Claim.DeploymentID, e.Stack),
+		masks:  redact.New(nil, redact.Options{}),
+	}
+	j.statusCtx, j.dropStatuses = context.WithCancel(a.stopping)
+	j.masks.Add(
+		redact.Secret{Name: "job token", Value: e.Claim.JobToken},
+		redact.Secret{Name: "OIDC token", Value: e.Claim.OIDCToken},
+		redact.Secret{Name: "pool token", Value: a.opts.Token},
+	)
+	for name, value := range a.opts.ForwardedEnv {
+		j.masks.Add(redact.Secret{Name: name, Value: value})
+	}
+	return j
+}
+
+// accept takes a claimed job.
+func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
+	j := a.newJob(entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
+	if !a.launch(j.name, func() { j.run(hard, j.fresh) }) {
+		j.log.Debug("The server named a job that is here already")
+	}
+}
+
+// run does the agent's part in a job with its own log streams open, and settles
+// what is left of it afterwards.
+func (j *job) run(hard context.Context, part func(context.Context) (verdict, error)) {
+	logs, err := j.openLogs(hard)
+	switch {
+	case errors.Is(err, errStopping):
+		j.end(verdict{}, err)
+		return
+	case err != nil:
+		// Nothing was started, and the result can still say why.
+		j.log.WithError(err).Error("The log of the job cannot be kept: is the disk of state_directory full?")
+		j.end(j.report(hard, failure(workflow.ReasonLaunch, "The agent could not keep the log of this job on its disk."), nil))
+		return
+	}
+	j.logs = logs
+	v, err := part(hard)
+	j.finishStatuses()
+	if err := logs.close(); err != nil {
+		j.log.WithError(err).Warn("Closing the log of the job failed")
+	}
+	j.end(v, err)
+}
+
+// openLogs opens the agent's own streams of the job. A job that may be running is
+// not given up because of a full disk; the agent tries again.
+func (j *job) openLogs(hard context.Context) (*jobLogs, error) {
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	for tries := 0; ; tries++ {
+		logs, err := openJobLogs(j)
+		if err == nil || j.entry.Handle == nil {
+			return logs, err
+		}
+		j.log.WithError(err).Warn("The log of the job cannot be opened; trying again")
+		if sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
+			return nil, errStopping
+		}
+	}
+}
+
+// end tells how the agent's part ended and removes its traces, unless the next
+// process needs them.
+func (j *job) end(v verdict, err error) {
+	switch {
+	case errors.Is(err, errStopping):
+		j.agent.opts.Monitor.JobEnded("", "")
+		return
+	case errors.Is(err, errSuperseded):
+		j.log.Info("The server has given the job away or closed it; leaving it alone")
+	case err != nil:
+		j.log.WithError(err).Error("The end of the job could not be reported")
+	default:
+		log := j.log.WithField("status", v.status)
+		if v.reason != "" {
+			log = log.WithField("reason", v.reason)
+		}
+		log.Info("The job has ended")
+	}
+	j.agent.opts.Monitor.JobEnded(v.status, v.reason)
+	if err := j.agent.journal.remove(j.name); err != nil {
+		j.log.WithError(err).Warn("The job's journal could not be removed")
+	}
+	if j.agent.opts.SingleRun && !errors.Is(err, errSuperseded) {
+		j.agent.oneOnly.Do(func() { close(j.agent.ranOne) })
+	}
+}
+
+// fresh runs a job that was just claimed.
+func (j *job) fresh(hard context.Context) (verdict, error) {
+	j.log.Info("Running deployment workflow")
+	j.stepStatus(0, workflow.StepRunning)
+	identity := j.agent.opts.Identity
+	j.say("Agent %s (id %s, version %s) runs this job.", identity.Hostname, identity.ID, j.agent.opts.Version)
+
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	p, err := j.prepare(ctx, cancel)
+	if err == nil {
+		err = j.launch(ctx, hard, p)
+	}
+	return j.conclude(hard, p, err)
+}
+
+// conclude follows a job that was started, and ends one that could not be.
+func (j *job) conclude(hard context.Context, p prepared, err error) (verdict, error) {
+	switch {
+	case err == nil:
+		return j.follow(hard)
+	case errors.Is(err, errStopping) && j.entry.Phase != "":
+		return verdict{}, err // the next process goes on from the journal
+	}
+	j.removeObjects(p.handle)
+	switch {
+	case errors.Is(err, errStopping):
+		// It cannot have started: the server gives it to another agent.
+		j.log.Info("The agent stops; the job goes back to the queue")
+		return verdict{}, errSuperseded
+	case errors.Is(err, errSuperseded):
+		return verdict{}, err
+	}
+	return j.neverStarted(hard, err)
+}
+
+// untilStopped returns a context that ends with hard and, with the cause
+// errStopping, when the agent is told to stop.
+func (j *job) untilStopped(hard context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(hard)
+	unlinkHard := context.AfterFunc(hard, func() { cancel(errStopping) })
+	unlink := context.AfterFunc(j.agent.stopping, func() { cancel(errStopping) })
+	return ctx, func(cause error) {
+		unlink()
+		unlinkHard()
+		cancel(cause)
+	}
+}
+
+// neverStarted ends a job of which nothing ran: one clear line in the set-up log,
+// and a result.
+func (j *job) neverStarted(hard context.Context, err error) (verdict, error) {
+	v := failure(workflow.ReasonLaunch, "%s", err)
+	var refused *refusedError
+	var failed *executor.Error
+	var bad *protocol.DefinitionError
+	switch {
+	case errors.As(err, &refused):
+		v = refused.verdict
+	case errors.Is(err, errCancelled):
+		v = failure(workflow.ReasonCancelled, "The deployment was cancelled before it started.")
+	case errors.As(err, &bad):
+		v = failure(workflow.ReasonInvalidJob, "%s", bad)
+	case errors.As(err, &failed):
+		v = failure(failed.Reason, "%s", failed.Message)
+	}
+	v.message = j.masks.String(v.message)
+	j.log.WithField("reason", v.reason).Warn("The job was not started: " + v.message)
+	j.say("%s", v.message)
+	j.logs.end(setupStep)
+	j.stepStatus(setupStep, workflow.StepFailed)
+	return j.report(hard, v, nil)
+}
+
+// refusedError carries the verdict of a job that the agent does not take.
+type refusedError struct{ verdict verdict }
+
+// Error returns the line for the deployment's log.
+func (e *refusedError) Error() string { return e.verdict.message }
+
+// say writes one line to the set-up log.
+func (j *job) say(format string, args ...any) { j.logs.line(setupStep, format, args...) }
+
+// stepStatus tells the server the state of a step, in the order of the calls but
+// without making the job wait. It gives up after a while: statuses are for people
+// who watch, the result is what counts.
+func (j *job) stepStatus(step int, status workflow.StepStatus) {
+	before, sent := j.lastSent, make(chan struct{})
+	j.lastSent = sent
+	now := time.Now().UTC()
+	req := protocol.StepStatusRequest{Status: status}
+	if status == workflow.StepRunning {
+		req.StartedAt = &now
+	} else {
+		req.FinishedAt = &now
+	}
+	j.statuses.Go(func() {
+		defer close(sent)
+		ctx, cancel := context.WithTimeout(j.statusCtx, setupFlushTime)
+		defer cancel()
+		if before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+			}
+		}
+		for tries := 0; ; tries++ {
+			err := j.client.StepStatus(ctx, step, req)
+			if err == nil {
+				return
+			}
+			if protocol.Permanent(err) || sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+				j.log.WithError(err).Debug("A step's status was not taken")
+				return
+			}
+		}
+	})
+}
+
+// finishStatuses waits for the statuses under way. After a result they matter
+// only to look at, so they do not keep the slot for long.
+func (j *job) finishStatuses() {
+	if j.entry.Claim.Epoch != 0 {
+		timer := time.AfterFunc(lastStatusTime, j.dropStatuses)
+		defer timer.Stop()
+	}
+	j.statuses.Wait()
+	j.dropStatuses()
+}
+
+// gone reports whether the server says that this job is no longer ours.
+func gone(err error) bool {
+	switch protocol.StatusCode(err) {
+	case http.StatusGone, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return true
+	}
+	return false
+}
+
+// removeObjects removes what the executor made for a job, on a context of its own,
+// because it must happen even when everything else ends.
+func (j *job) removeObjects(h *executor.Handle) {
+	if h == nil {
+		return
+	}
+	limit := engineCall
+	if j.agent.stopping.Err() != nil {
+		limit = removeTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var err error
+	for tries := range 3 {
+		if err = j.agent.opts.Executor.Remove(ctx, *h); err == nil {
+			return
+		}
+		if sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+			break
+		}
+	}
+	j.log.WithError(err).Warn("What the job left could not be removed; the next start of the agent tries again")
+}

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// journalVersion is the form of the entries this program writes. Entries of
+// another version belong to another program and are left alone.
+const journalVersion = 1
+
+// phase is how far a job in the journal had come for certain.
+type phase string
+
+const (
+	// phaseStarting: leave to start may have been given and the runner may have
+	// been started. Asking and starting again is safe, as both happen once only.
+	phaseStarting phase = "starting"
+	// phaseStarted: the runner was started.
+	phaseStarted phase = "started"
+	// phaseReporting: the agent itself delivers log and result; nothing runs.
+	phaseReporting phase = "reporting"
+)
+
+// entry is what the next process must know to go on with a job. It holds the
+// job's token, which is why its file is 0600 and goes when the job ends.
+type entry struct {
+	Version    int                     `json:"version"`
+	Phase      phase                   `json:"phase"`
+	Claim      protocol.PollResponse   `json:"claim"`
+	ServiceURL string                  `json:"serviceURL"` // a changed service_url may be another server
+	Stack      string                  `json:"stack,omitempty"`
+	Steps      int                     `json:"steps"` // of the definition
+	Handle     *executor.Handle        `json:"handle,omitempty"`
+	Setup      bool                    `json:"setupDelivered"` // the log of step 0 is with the server
+	Echoed     int64                   `json:"echoed"`         // bytes of output already in the agent's own
+	ClaimedAt  time.Time               `json:"claimedAt"`
+	Result     *protocol.ResultRequest `json:"result,omitempty"` // with phaseReporting
+	Changes    bool                    `json:"changes"`          // the operation may alter infrastructure
+	Operation  workflow.Operation      `json:"operation,omitempty"`
+}
+
+// journal is the directory with one entry and one spool a job.
+type journal struct {
+	dir string
+}
+
+// openJournal makes the directory of the journal.
+func openJournal(instanceDir string) (*journal, error) {
+	dir := filepath.Join(instanceDir, "jobs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the journal of jobs: %w", err)
+	}
+	return &journal{dir: dir}, nil
+}
+
+// jobName names the files of a job. Ids come from the server, so one that is not
+// plainly a name becomes a digest.
+func jobName(jobID string, epoch int64) string {
+	plain := jobID != "" && len(jobID) <= 64
+	for _, r := range jobID {
+		plain = plain && (r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}
+	if !plain {
+		jobID = "x" + executor.Digest(jobID)
+	}
+	return fmt.Sprintf("%s.%d", jobID, epoch)
+}
+
+// spoolDir is where the agent keeps the log streams of a job that it writes or
+// delivers itself.
+func (j *journal) spoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
+
+func (j *journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
+
+// write stores an entry so that a crash leaves the old or the new one.
+func (j *journal) write(name string, e entry) error {
+	e.Version = journalVersion
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encoding the journal of the job: %w", err)
+	}
+	if err := renameio.WriteFile(j.path(name), data, 0o600); err != nil {
+		return fmt.Errorf("writing the journal of the job: %w", err)
+	}
+	return nil
+}
+
+// remove deletes the entry and then the spool of a job.
+func (j *journal) remove(name string) error {
+	err := os.Remove(j.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(j.spoolDir(name)))
+}
+
+// read returns the entries of this version by name. foreign are the names of
+// files that cannot be understood: other programs' entries, left alone.
+func (j *journal) read() (entries map[string]entry, foreign []string, err error) {
+	files, err := os.ReadDir(j.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
+	}
+	entries = map[string]entry{}
+	for _, file := range files {
+		name, ok := strings.CutSuffix(file.Name(), ".json")
+		if !ok || !file.Type().IsRegular() {
+			continue
+		}
+		data, err := os.ReadFile(j.path(name))
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
+		}
+		var e entry
+		if err := json.Unmarshal(data, &e); err != nil || e.Version != journalVersion || e.Claim.JobID == "" {
+			foreign = append(foreign, name)
+			continue
+		}
+		entries[name] = e
+	}
+	return entries, foreign, nil
+}
+
+// sweepSpools deletes spools without an entry: jobs that never came so far that
+// a restart could do anything for them.
+func (j *journal) sweepSpools() error {
+	files, err := os.ReadDir(j.dir)
+	if err != nil {
+		return fmt.Errorf("reading the journal of jobs: %w", err)
+	}
+	var errs []error
+	for _, file := range files {
+		name, ok := strings.CutSuffix(file.Name(), ".spool")
+		if !ok {
+			continue
+		}
+		if _, err := os.Lstat(j.path(name)); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.RemoveAll(j.spoolDir(name)))
+		}
+	}
+	return errors.Join(errs...)
+}

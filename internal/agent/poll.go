@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/google/uuid"
+
+	"workflowagent/internal/protocol"
+)
+
+// Pauses of the poll loop that are not configured.
+const (
+	// conflictPause follows a 409: another live process has this identity, or
+	// the server has not noticed yet that our last process is gone.
+	conflictPause = 30 * time.Second
+	// refusedMaxPause caps the growing pause after a 401, 403 or 404: somebody
+	// has to change something first, but nobody should have to restart the agent.
+	refusedMaxPause = 5 * time.Minute
+	// quickHold is how short a held poll may be before it is suspicious: a
+	// server or proxy that claims to hold and does not must not be spun against.
+	quickHold = time.Second
+	// maxHold is the longest hold that is asked for; it fits proxies that cut at
+	// a minute. holdMargin is what a hold stays below request_timeout.
+	maxHold    = 50 * time.Second
+	holdMargin = 5 * time.Second
+)
+
+// poller is the state of the poll loop.
+type poller struct {
+	agent   *Agent
+	request protocol.PollRequest
+	// known says that the server honours the number of free slots. One that does
+	// not would hand a job to an agent that has no room for it, so presence is
+	// shown only to servers that are known.
+	known   bool
+	errors  int    // in a row
+	quick   int    // held polls in a row that were not held
+	problem string // last one told, so that each is told once
+}
+
+// poll asks for work until there shall be no more.
+func (a *Agent) poll(hard context.Context) {
+	p := &poller{agent: a, request: protocol.PollRequest{
+		AgentID:   a.opts.Identity.ID,
+		SessionID: a.session,
+		Hostname:  a.opts.Identity.Hostname,
+		PID:       os.Getpid(),
+		Version:   a.opts.Version,
+		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+		Interval:  a.opts.PollInterval,
+		Types:     a.opts.Types,
+	}}
+	p.renew()
+	for a.draining.Err() == nil {
+		pause := p.once(hard)
+		if pause <= 0 {
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-a.kick:
+		case <-a.ranOne:
+			a.drain()
+		case <-a.draining.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// renew starts a new question: its answer may be another job.
+func (p *poller) renew() { p.request.PollID = uuid.NewString() }
+
+// once polls and returns the pause before the next time.
+func (p *poller) once(hard context.Context) time.Duration {
+	a := p.agent
+	slots := a.freeSlots()
+	if a.engine.state() != nil {
+		slots = 0
+	}
+	select {
+	case <-a.ranOne:
+		a.drain()
+		return 0
+	default:
+	}
+	if slots == 0 && !p.known {
+		return p.interval(0)
+	}
+	p.request.FreeSlots = slots
+	p.request.Wait = p.hold()
+	ctx, cancel := context.WithCancel(a.draining)
+	defer cancel()
+	if slots == 0 {
+		defer a.whenKicked(ctx, cancel)()
+	}
+	start := time.Now()
+	result, err := a.opts.Client.Poll(ctx, a.opts.Token, p.request)
+	if err != nil && ctx.Err() != nil {
+		return 0
+	}
+	a.opts.Monitor.Polled(err)
+	if err != nil {
+		return p.failed(ctx, err)
+	}
+	a.opts.Monitor.Activity()
+	if p.problem != "" {
+		a.log.Info("The server answers polls again")
+	}
+	p.errors, p.problem = 0, ""
+	p.renew()
+	if result.Held {
+		p.known = true
+	}
+	if result.Job != nil {
+		p.known = p.known || result.Job.Epoch > 0
+		a.accept(hard, *result.Job)
+		return p.afterClaim(result)
+	}
+	return p.afterNothing(result, time.Since(start))
+}
+
+// whenKicked cancels a poll that cannot be answered with a job as soon as one
+// that can is possible. The returned function ends that and must be called after
+// the poll.
+func (a *Agent) whenKicked(ctx context.Context, cancel context.CancelFunc) (end func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-a.kick:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// afterClaim returns the pause after a job was claimed: none while there is room
+// for more, or while the server holds a poll that only shows presence.
+func (p *poller) afterClaim(result protocol.PollResult) time.Duration {
+	if p.agent.freeSlots() > 0 || p.known && p.hold() > 0 {
+		return 0
+	}
+	return p.interval(result.RetryAfter)
+}
+
+// afterNothing returns the pause after an empty answer.
+func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) time.Duration {
+	if !result.Held {
+		return p.interval(result.RetryAfter)
+	}
+	if took >= quickHold {
+		p.quick = 0
+		return 0
+	}
+	p.quick++
+	if p.quick == 1 {
+		return 0 // what woke the poll may have gone to somebody else
+	}
+	return protocol.Backoff(quickHold, p.agent.opts.PollInterval, p.quick-2, nil)
+}
+
+// interval is the pause between two polls that are not held.
+func (p *poller) interval(retryAfter time.Duration) time.Duration {
+	pause := p.agent.opts.PollInterval
+	if retryAfter > 0 && !p.agent.opts.KeepInterval {
+		pause = retryAfter
+	}
+	return spread(pause)
+}
+
+// hold is how long the server shall hold the poll; 0 does not ask for it.
+func (p *poller) hold() time.Duration {
+	if p.agent.opts.KeepInterval {
+		return 0
+	}
+	hold := min(maxHold, p.agent.opts.RequestTimeout-holdMargin).Truncate(time.Second)
+	return max(hold, 0)
+}
+
+// failed tells what went wrong, once per change, and returns the pause before the
+// next try. The same poll id is sent again unless the server has answered it.
+func (p *poller) failed(ctx context.Context, err error) time.Duration {
+	a := p.agent
+	if errors.Is(err, protocol.ErrCircuitOpen) {
+		// The probes are bounded by the breaker's own timeout.
+		_ = a.opts.Client.AwaitRecovery(ctx)
+		return spread(10 * time.Millisecond)
+	}
+	p.errors++
+	code := protocol.StatusCode(err)
+	pause := protocol.Backoff(a.opts.RetryWait, a.opts.RetryMaxWait, p.errors-1, err)
+	advice := "Asking for work failed; trying again"
+	switch {
+	case code == http.StatusConflict:
+		p.renew()
+		pause = spread(conflictPause)
+		advice = "Another agent with this identity is connected, or was a moment ago; trying again"
+	case protocol.Permanent(err):
+		p.renew()
+		pause = protocol.Backoff(min(a.opts.PollInterval, refusedMaxPause), refusedMaxPause, p.errors-1, err)
+		advice = "The server refuses this agent: check token and service_url; trying again"
+	}
+	if problem := err.Error(); problem != p.problem {
+		p.problem = problem
+		a.log.WithError(err).WithField("pause", pause.Round(time.Millisecond).String()).Warn(advice)
+	}
+	return pause
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+)
+
+const (
+	// startedProbe is how long the executor is asked whether a job was started: an
+	// answer that does not come means that it runs.
+	startedProbe = 2 * time.Second
+	sweepRetry   = time.Minute
+)
+
+// reattach goes on with the jobs in the journal and has the remains of others
+// removed. Jobs that belong to another server or executor are left alone.
+func (a *Agent) reattach(hard context.Context) error {
+	entries, foreign, err := a.journal.read()
+	if err != nil {
+		return err
+	}
+	for _, name := range foreign {
+		a.log.WithField("entry", name).Warn("The journal has an entry that this version does not understand; it is left alone")
+	}
+	for name, e := range entries {
+		j := a.newJob(e)
+		switch {
+		case j.name != name:
+			j.log.Warn("The journal has an entry under a wrong name; it is left alone")
+		case e.ServiceURL != a.opts.ServiceURL:
+			j.log.WithField("service_url", e.ServiceURL).Warn("The journal has a job of another service_url; it is left alone until the agent has that one again")
+		case e.Handle != nil && e.Handle.Executor != a.opts.Executor.Name():
+			j.log.WithField("deploy_target", e.Handle.Executor).Warn("The journal has a job of another deploy_target; it is left alone until the agent has that one again")
+		default:
+			j.log.WithField("phase", string(e.Phase)).Info("Going on with a job of before the restart")
+			a.launch(name, func() { j.run(hard, j.resume) })
+			continue
+		}
+		foreign = append(foreign, name)
+	}
+	if err := a.journal.sweepSpools(); err != nil {
+		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
+	}
+	a.loops.Go(func() { a.sweep(foreign) })
+	return nil
+}
+
+// sweep removes objects of jobs that nobody claims, once, as soon as the executor
+// lets it.
+func (a *Agent) sweep(foreign []string) {
+	for {
+		if a.engine.state() == nil {
+			ctx, cancel := context.WithTimeout(a.stopping, engineCall)
+			removed, err := executor.Sweep(ctx, a.opts.Executor, a.opts.Identity.ID, time.Now(), 0, func(h executor.Handle) bool {
+				return a.claimed(h, foreign)
+			})
+			cancel()
+			for _, h := range removed {
+				a.log.WithField("job_id", h.JobID).Info("Removed what an earlier job had left")
+			}
+			if err == nil {
+				return
+			}
+			if a.stopping.Err() == nil {
+				a.log.WithError(err).Warn("Cleaning up after earlier jobs failed; trying again")
+			}
+			if sleep(a.stopping, spread(sweepRetry)) != nil {
+				return
+			}
+		}
+		if sleep(a.stopping, spread(time.Second)) != nil {
+			return
+		}
+	}
+}
+
+// claimed reports whether a job is being worked on, or belongs to an entry that
+// is left alone.
+func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
+	name := jobName(h.JobID, h.Epoch)
+	a.mu.Lock()
+	active := a.active[name]
+	a.mu.Unlock()
+	return active || slices.ContainsFunc(foreign, func(entry string) bool {
+		// The name of a foreign entry is all that is known of it: keep every epoch.
+		id, _, _ := strings.Cut(entry, ".")
+		mine, _, _ := strings.Cut(name, ".")
+		return id == mine
+	})
+}
+
+// resume goes on with a job of an earlier process.
+func (j *job) resume(hard context.Context) (verdict, error) {
+	switch {
+	case j.entry.Phase == phaseReporting && j.entry.Result != nil:
+		r := j.entry.Result
+		v := verdict{status: r.Status, reason: r.Reason, message: r.Message, exitCode: r.ExitCode, signal: r.Signal}
+		j.removeObjects(j.entry.Handle)
+		return j.report(hard, v, nil)
+	case j.entry.Handle == nil:
+		return verdict{}, errors.New("the journal's entry names no objects")
+	case j.entry.Phase == phaseStarted:
+		return j.follow(hard)
+	}
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	started, err := j.wasStarted(ctx)
+	if err != nil {
+		return verdict{}, errStopping
+	}
+	if started {
+		j.entry.Phase = phaseStarted
+		return j.follow(hard)
+	}
+	p := prepared{handle: j.entry.Handle}
+	if p.definition, err = j.fetchDefinition(ctx); err == nil {
+		if v := j.agent.admit(j.entry.Claim, p.definition); v != nil {
+			err = &refusedError{*v}
+		} else {
+			err = j.launch(ctx, hard, p)
+		}
+	}
+	return j.conclude(hard, p, err)
+}
+
+// wasStarted asks the executor whether the runner was started.
+func (j *job) wasStarted(ctx context.Context) (bool, error) {
+	for tries := 0; ; tries++ {
+		probe, cancel := context.WithTimeout(ctx, startedProbe)
+		_, err := j.agent.opts.Executor.Wait(probe, *j.entry.Handle)
+		timedOut := probe.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case errors.Is(err, executor.ErrNotStarted):
+			return false, nil
+		case err == nil || timedOut && errors.Is(err, context.DeadlineExceeded):
+			return true, nil
+		}
+		j.log.WithError(err).Debug("The executor does not say whether the job was started")
+		if err := sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+			return false, err
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/logspool"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// spoolCopies is how often the dead runner's spool is asked for.
+	spoolCopies = 5
+	// maxConflicts is how often the server may want log that it was sent already.
+	maxConflicts = 3
+)
+
+// settle ends a job whose runner has ended: it delivers what the runner could not
+// and removes the job's objects.
+func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (verdict, error) {
+	if r := exit.Result; r != nil && r.Reported {
+		j.flushSetup(ctx)
+		j.removeObjects(j.entry.Handle)
+		return verdict{status: r.Status, reason: r.Reason}, nil
+	}
+	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
+	if errors.Is(err, errStopping) {
+		return v, err // the next process does it again; the server knows what it has
+	}
+	j.removeObjects(j.entry.Handle)
+	if errors.Is(err, errSuperseded) {
+		// The runner's result had arrived, only the answer had not.
+		return v, nil
+	}
+	return v, err
+}
+
+// flushSetup gives the set-up log the time to arrive that nothing else waits for.
+func (j *job) flushSetup(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, setupFlushTime)
+	defer cancel()
+	if err := j.logs.flush(limited); err != nil {
+		j.log.WithError(err).Debug("The set-up log did not arrive completely")
+	}
+}
+
+// takeOver goes on with the streams of a runner that ended before the server had
+// its log and result. It takes the words of people for the end: one line that
+// says what happened.
+func (j *job) takeOver(ctx context.Context, exit executor.Exit, v verdict) (verdict, error) {
+	log := j.log.WithField("reason", v.reason).WithField("exit_code", exit.Code)
+	if exit.Signal != "" {
+		log = log.WithField("signal", exit.Signal)
+	}
+	log.Warn("The runner ended without having reported: " + v.message)
+
+	runner, err := j.openRunnerLogs(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		if runner != nil {
+			_ = runner.close() // the files are read again by the next process
+		}
+		return v, errStopping
+	}
+	if err != nil {
+		j.log.WithError(err).Warn("The log that the runner left cannot be read")
+		v.message += " What it had not sent of its log is lost."
+	}
+	if runner != nil {
+		defer func() {
+			if err := runner.close(); err != nil {
+				j.log.WithError(err).Debug("Closing the runner's log failed")
+			}
+		}()
+		if last := runner.endAll(); last > setupStep && exit.Result == nil {
+			j.stepStatus(last, workflow.StepFailed)
+		}
+	}
+	if exit.Result == nil {
+		j.closingWords(v.message)
+	}
+	return j.report(ctx, v, runner)
+}
+
+// closingWords writes the agent's last line, unless an earlier process has.
+func (j *job) closingWords(text string) {
+	step := j.entry.Steps
+	if step <= setupStep {
+		return
+	}
+	if stream, err := j.logs.spool.Step(step); err == nil && stream.Size() == 0 {
+		j.logs.line(step, "%s", text)
+	}
+	j.logs.end(step)
+}
+
+// openRunnerLogs copies what the runner left of its log and opens it.
+func (j *job) openRunnerLogs(ctx context.Context) (*jobLogs, error) {
+	dir := filepath.Join(j.agent.journal.spoolDir(j.name), "runner")
+	var err error
+	for tries := range spoolCopies {
+		if err = os.RemoveAll(dir); err != nil {
+			return nil, fmt.Errorf("making room for the runner's log: %w", err)
+		}
+		if err = j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir); err == nil {
+			break
+		}
+		if ctx.Err() != nil || tries == spoolCopies-1 || sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+			return nil, fmt.Errorf("copying the runner's log: %w", err)
+		}
+	}
+	return openLogs(j, dir)
+}
+
+// report delivers the log and then the result of a job. more, if not nil, holds
+// further streams. An error is errStopping, errSuperseded, or final.
+func (j *job) report(parent context.Context, v verdict, more *jobLogs) (verdict, error) {
+	ctx, cancel := j.untilStopped(parent)
+	defer cancel(nil)
+	limited, done := context.WithTimeout(ctx, deliverTime)
+	defer done()
+
+	req := protocol.ResultRequest{
+		Status:     v.status,
+		Reason:     v.reason,
+		Message:    j.masks.String(v.message),
+		ExitCode:   v.exitCode,
+		Signal:     v.signal,
+		FinishedAt: time.Now().UTC(),
+		Steps:      []protocol.StepResult{},
+	}
+	sources := []*jobLogs{j.logs, more}
+	for _, logs := range sources {
+		if logs != nil {
+			steps, truncated := logs.results()
+			req.Steps = append(req.Steps, steps...)
+			req.Truncated = req.Truncated || truncated
+		}
+	}
+	if j.entry.Phase != phaseStarted {
+		// Nothing runs any more, so this is all that the next process has to do.
+		j.entry.Phase, j.entry.Result = phaseReporting, &req
+		if err := j.agent.journal.write(j.name, j.entry); err != nil {
+			j.log.WithError(err).Warn("The result could not be kept on disk; a restart now would lose it")
+		}
+	}
+	err := j.deliver(limited, req, sources)
+	if err != nil && context.Cause(ctx) != nil {
+		return v, errStopping
+	}
+	return v, err
+}
+
+// deliver sends log and result until the server has them.
+func (j *job) deliver(ctx context.Context, req protocol.ResultRequest, sources []*jobLogs) error {
+	flush := func() {
+		for _, logs := range sources {
+			if logs == nil {
+				continue
+			}
+			if err := logs.flush(ctx); err != nil {
+				// The server has said why, or time is over; the result says it better.
+				j.log.WithError(err).Debug("The log did not arrive completely")
+			}
+		}
+	}
+	flush()
+	if j.entry.Claim.Epoch == 0 {
+		return ctx.Err() // a server without this call learns from the steps' statuses
+	}
+	conflicts := 0
+	for tries := 0; ; tries++ {
+		err := j.client.Result(ctx, req)
+		var conflict *protocol.ResultConflictError
+		switch {
+		case err == nil:
+			return nil
+		case protocol.StatusCode(err) == http.StatusGone:
+			return errSuperseded
+		case errors.As(err, &conflict):
+			if conflicts++; conflicts >= maxConflicts {
+				req.Steps = giveUp(req.Steps, conflict.Missing)
+			}
+			flush()
+		case protocol.Permanent(err):
+			return fmt.Errorf("delivering the result: %w", err)
+		}
+		if sleep(ctx, protocol.Backoff(retryFirst, deliverWait, tries, err)) != nil {
+			return fmt.Errorf("delivering the result: %w", err)
+		}
+	}
+}
+
+// giveUp marks the streams of which the server wants bytes that are not to be had.
+func giveUp(steps []protocol.StepResult, missing []protocol.MissingLog) []protocol.StepResult {
+	marked := append([]protocol.StepResult{}, steps...)
+	for i := range marked {
+		for _, m := range missing {
+			if m.Step == marked[i].Step {
+				marked[i].Gone = true
+			}
+		}
+	}
+	return marked
+}
+
+var _ logspool.Sender = rawSender{}

@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/redact"
+	"workflowagent/internal/workflow"
+)
+
+// prepared is a job that is ready to be started.
+type prepared struct {
+	handle     *executor.Handle
+	definition *workflow.JobDefinition
+}
+
+// prepare fetches the definition, checks it and has the executor make what the
+// job needs, while heartbeats keep the lease. What it has made when it fails is
+// gone again.
+func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p prepared, err error) {
+	var beat sync.WaitGroup
+	beating, stopBeating := context.WithCancel(ctx)
+	beat.Go(func() { j.keepLease(beating, cancel) })
+	defer beat.Wait()
+	defer stopBeating()
+
+	if p.definition, err = j.fetchDefinition(ctx); err != nil {
+		return p, err
+	}
+	if v := j.agent.admit(j.entry.Claim, p.definition); v != nil {
+		return p, &refusedError{*v}
+	}
+	limited, done := context.WithTimeout(ctx, prepareTime)
+	defer done()
+	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(p.definition), func(line string) { j.say("%s", line) })
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return p, cause
+		}
+		if limited.Err() != nil {
+			return p, &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("Preparing the job took longer than %s.", prepareTime), Err: err}
+		}
+		return p, fmt.Errorf("preparing the job: %w", err)
+	}
+	p.handle = &handle
+	if cause := context.Cause(ctx); cause != nil {
+		return p, cause
+	}
+	return p, nil
+}
+
+// keepLease sends heartbeats until ctx ends, and cancels the preparation when the
+// server says that there is no point in it.
+func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc) {
+	for tries := 0; ; {
+		pause := spread(heartbeatInterval)
+		response, err := j.client.Heartbeat(ctx, protocol.PhasePreparing)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && response.CancelRequested:
+			cancel(errCancelled)
+			return
+		case err == nil:
+			tries = 0
+		case gone(err):
+			if j.entry.Claim.Epoch != 0 {
+				cancel(errSuperseded)
+			}
+			return // or a server without heartbeats
+		default:
+			pause = protocol.Backoff(retryFirst, retryLimit, tries, err)
+			tries++
+			j.log.WithError(err).Debug("A heartbeat got no answer")
+		}
+		if sleep(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+// fetchDefinition asks for the definition until it comes, makes no sense, or the
+// server would have taken the job back anyway.
+func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
+	limited, cancel := context.WithTimeout(ctx, definitionTime)
+	defer cancel()
+	for tries := 0; ; tries++ {
+		definition, err := j.client.Definition(limited)
+		if err == nil {
+			j.learn(definition)
+			return definition, nil
+		}
+		var bad *protocol.DefinitionError
+		if errors.As(err, &bad) {
+			return nil, err
+		}
+		if gone(err) {
+			return nil, errSuperseded
+		}
+		if !protocol.Permanent(err) {
+			if sleep(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) == nil {
+				continue
+			}
+			if cause := context.Cause(ctx); cause != nil {
+				return nil, cause
+			}
+		}
+		return nil, fmt.Errorf("fetching the job's definition: %w", err)
+	}
+}
+
+// learn takes from the definition what the agent needs to know later, and applies
+// the host's own wishes to it.
+func (j *job) learn(definition *workflow.JobDefinition) {
+	for _, value := range definition.Secrets() {
+		j.masks.Add(redact.Secret{Name: "job definition", Value: value})
+	}
+	if reference := j.agent.opts.ImageOverride; reference != "" {
+		// The job's credentials are for the registry of the job's image.
+		definition.Image = &workflow.Image{Reference: reference}
+	}
+	j.entry.Steps = len(definition.Steps)
+	if d := definition.Deployment; d != nil {
+		j.entry.Stack = d.StackName()
+		j.entry.Operation = d.Operation
+		j.log = j.agent.jobLog(j.entry.Claim.JobID, j.entry.Claim.DeploymentID, j.entry.Stack)
+	}
+}
+
+// spec is what the executor is told.
+func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
+	s := executor.Spec{
+		JobID: j.entry.Claim.JobID,
+		Epoch: j.entry.Claim.Epoch,
+		Owner: j.agent.opts.Identity.ID,
+		Labels: map[string]string{
+			"deployment_id": j.entry.Claim.DeploymentID,
+			"stack":         j.entry.Stack,
+		},
+		Image:      definition.Image,
+		OS:         definition.OS,
+		LoopbackOK: onLoopback(j.agent.opts.ServiceURL),
+	}
+	maps.DeleteFunc(s.Labels, func(_, value string) bool { return value == "" })
+	if d := definition.Deployment; d != nil {
+		s.RootPath = d.RootPath
+		s.LoopbackOK = s.LoopbackOK || onLoopback(d.BackendURL)
+	}
+	return s
+}
+
+// launch asks leave and starts the runner. From the moment leave was asked for,
+// the journal knows the job.
+func (j *job) launch(ctx, hard context.Context, p prepared) error {
+	j.entry.Handle = p.handle
+	j.entry.Phase = phaseStarting
+	if err := j.agent.journal.write(j.name, j.entry); err != nil {
+		j.entry.Phase = ""
+		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: is the disk of its state_directory full?", Err: err}
+	}
+	if err := j.askLeave(ctx); err != nil {
+		return err
+	}
+	document, err := j.launchDocument(p.definition)
+	if err != nil {
+		return err
+	}
+	// From here on a stop of the agent waits: half a start would be worse.
+	starting, cancel := context.WithTimeout(hard, engineCall)
+	defer cancel()
+	if err := j.start(starting, document); err != nil {
+		if hard.Err() != nil {
+			return errStopping
+		}
+		return fmt.Errorf("starting the job: %w", err)
+	}
+	j.say("The job was started.")
+	j.logs.end(setupStep)
+	j.stepStatus(setupStep, workflow.StepSucceeded)
+	j.entry.Phase = phaseStarted
+	if err := j.agent.journal.write(j.name, j.entry); err != nil {
+		// The older entry does as well: starting twice is an error that starts nothing.
+		j.log.WithError(err).Warn("The journal of the job could not be brought up to date")
+	}
+	j.log.Info("The job was started")
+	return nil
+}
+
+// start starts the runner once. An error does not say whether the runner got to
+// run, as when the connection to an engine broke; asking again does.
+func (j *job) start(ctx context.Context, document []byte) error {
+	err := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document)
+	if err == nil || errors.Is(err, executor.ErrStarted) {
+		return nil
+	}
+	var final *executor.Error
+	if errors.As(err, &final) {
+		return err
+	}
+	if again := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document); again == nil || errors.Is(again, executor.ErrStarted) {
+		return nil
+	}
+	return err
+}
+
+// askLeave asks the server whether the job may start, until it says yes or no.
+// The answer may get lost; asking again gets it again.
+func (j *job) askLeave(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	for tries := 0; ; tries++ {
+		response, err := j.client.Heartbeat(limited, protocol.PhaseStarting)
+		switch {
+		case err == nil && response.CancelRequested:
+			return errCancelled
+		case err == nil:
+			return nil
+		case j.entry.Claim.Epoch == 0 && withoutHeartbeats(err):
+			return nil // fetching the definition counts as leave there
+		case gone(err):
+			return errSuperseded
+		}
+		if sleep(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("The agent got no leave to start the job within %s.", leaveTime), Err: err}
+		}
+	}
+}
+
+// withoutHeartbeats reports whether the server just does not have that call.
+func withoutHeartbeats(err error) bool {
+	switch protocol.StatusCode(err) {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
+
+// launchDocument is what the runner gets on its standard input.
+func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {
+	claim := j.entry.Claim
+	document, err := json.Marshal(protocol.Launch{
+		ServiceURL:   j.agent.opts.ServiceURL,
+		JobID:        claim.JobID,
+		JobToken:     claim.JobToken,
+		OIDCToken:    claim.OIDCToken,
+		Epoch:        claim.Epoch,
+		Definition:   definition,
+		ForwardedEnv: j.agent.opts.ForwardedEnv,
+		CACertPEM:    j.agent.opts.CACertPEM,
+		UserAgent:    j.agent.opts.UserAgent,
+		EchoLog:      j.agent.opts.LogJobOutput,
+	})
+	if err != nil {
+		return nil, errors.New("the job's launch document cannot be encoded") // the cause could quote a secret
+	}
+	return document, nil
+}
+
+// onLoopback reports whether the host of a URL is this machine's own.
+func onLoopback(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// withoutUserInfo removes what may be a password from a URL that is shown.
+func withoutUserInfo(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.User == nil {
+		return rawURL
+	}
+	u.User = nil
+	return u.String()
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// graceAfterFinal is how long a runner may go on after its deployment has a
+	// final status on a server that has no other way to say cancelled: the status
+	// may as well be what the runner itself reported a moment ago.
+	graceAfterFinal = 10 * time.Second
+	// Patience after an interrupt: pulumi must get the time to save its state.
+	// The runner has the same patience with pulumi, so the agent adds a reserve
+	// for the runner's log and result before it kills the runner itself.
+	patienceChanges = 15 * time.Minute
+	patiencePreview = time.Minute
+	patienceReserve = 2 * time.Minute
+
+	waitRetryLimit = 30 * time.Second
+)
+
+// follow watches a started job to its end and delivers what its runner could not.
+func (j *job) follow(hard context.Context) (verdict, error) {
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	var cancelled atomic.Bool
+	exit, err := j.watch(ctx, &cancelled)
+	if err != nil {
+		j.log.Info("The agent stops; the job goes on without it")
+		if err := j.agent.journal.write(j.name, j.entry); err != nil {
+			j.log.WithError(err).Debug("How much of the output was shown could not be noted")
+		}
+		return verdict{}, errStopping
+	}
+	return j.settle(ctx, exit, cancelled.Load())
+}
+
+// watch waits for the runner's end. Beside that it copies the output and looks at
+// the deployment's status.
+func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit, error) {
+	watching, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop()
+	beside.Go(func() { j.watchStatus(watching, cancelled) })
+	var output sync.WaitGroup
+	if j.agent.opts.LogJobOutput {
+		output.Go(func() { j.copyOutput(ctx) })
+	}
+	exit, err := j.wait(ctx)
+	stop()
+	output.Wait() // its last lines, bounded by the end of the stream and by ctx
+	return exit, err
+}
+
+// wait returns how the runner ended. An executor that cannot say is asked again
+// until ctx ends: an engine that is down says nothing about its containers.
+func (j *job) wait(ctx context.Context) (executor.Exit, error) {
+	for tries, told := 0, false; ; tries++ {
+		exit, err := j.agent.opts.Executor.Wait(ctx, *j.entry.Handle)
+		if err == nil {
+			if told {
+				j.log.Info("The job can be watched again")
+			}
+			return exit, nil
+		}
+		if ctx.Err() != nil {
+			return executor.Exit{}, context.Cause(ctx)
+		}
+		if errors.Is(err, executor.ErrNotStarted) {
+			return executor.Exit{Code: -1, Lost: true, Detail: err.Error()}, nil
+		}
+		if !told {
+			j.log.WithError(err).Warn("The job cannot be watched at the moment; it goes on by itself")
+			told = true
+		}
+		if err := sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+			return executor.Exit{}, err
+		}
+	}
+}
+
+// watchStatus looks at the deployment's status until ctx ends. On a server of our
+// own kind the runner hears of a cancellation by its heartbeats; on another one
+// the status is the only sign.
+func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
+	a := j.agent
+	refused := false
+	for sleep(ctx, spread(a.opts.StatusInterval)) == nil {
+		status, err := a.opts.Client.Status(ctx, a.opts.Token, j.entry.Claim.DeploymentID)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if protocol.Permanent(err) && !refused {
+				j.log.WithError(err).Warn("The server does not tell the status of this deployment")
+			} else {
+				j.log.WithError(err).Debug("The status of the deployment is not known")
+			}
+			refused = protocol.Permanent(err)
+			continue
+		}
+		refused = false
+		a.opts.Monitor.Activity()
+		if status.Final() && j.entry.Claim.Epoch == 0 {
+			j.endCancelled(ctx, status, cancelled)
+			return
+		}
+	}
+}
+
+// endCancelled interrupts a runner whose deployment is over for the server, and
+// kills it when its patience has ended.
+func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
+	if sleep(ctx, graceAfterFinal) != nil {
+		return // it ended by itself, as it mostly does
+	}
+	j.log.WithField("status", status).Info("The deployment is over for the server; asking its job to end")
+	cancelled.Store(true)
+	j.signal(ctx, executor.StopInterrupt)
+	patience := patienceChanges
+	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
+		patience = patiencePreview
+	}
+	if sleep(ctx, patience+patienceReserve) != nil {
+		return
+	}
+	j.log.Warn("The job did not end in time; killing it")
+	j.signal(ctx, executor.StopKill)
+}
+
+// signal delivers a stop, trying again while the executor cannot.
+func (j *job) signal(ctx context.Context, how executor.Stop) {
+	for tries := 0; ; tries++ {
+		err := j.agent.opts.Executor.Stop(ctx, *j.entry.Handle, how)
+		if err == nil || errors.Is(err, executor.ErrNotStarted) {
+			return
+		}
+		j.log.WithError(err).Warn("The job could not be asked to end; trying again")
+		if sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
+			return
+		}
+	}
+}
