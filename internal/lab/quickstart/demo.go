@@ -179,7 +179,7 @@ func (d *demo) writeEnvironment() (string, error) {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export PATH='%s':\"$PATH\"\n", d.tools.Dir)
 	for _, variable := range d.environment() {
-		if name, value, ok := cut(variable); ok && strings.HasPrefix(name, "PULUMI_") {
+		if name, value, ok := strings.Cut(variable, "="); ok && strings.HasPrefix(name, "PULUMI_") {
 			fmt.Fprintf(&script, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 		}
 	}
@@ -243,6 +243,3 @@ func (p place) what() string {
 	}
 	return "and environment"
 }
-
-// cut splits a NAME=VALUE.
-func cut(variable string) (name, value string, ok bool) { return strings.Cut(variable, "=") }

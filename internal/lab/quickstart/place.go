@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"workflowagent/internal/lab"
 )
@@ -97,7 +98,7 @@ func (q *quickstart) processPlace() (place, error) {
 	}
 	jobEnv := map[string]string{"PULUMI_HOME": home}
 	for _, variable := range q.tools.Quiet() {
-		name, value, _ := cut(variable)
+		name, value, _ := strings.Cut(variable, "=")
 		jobEnv[name] = value
 	}
 	return place{target: "process", jobEnv: jobEnv, output: output}, nil

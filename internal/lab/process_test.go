@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func startScript(t *testing.T, script string) (*Process, string) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	p, err := StartProcess(t.Context(), "/bin/sh", []string{"-c", script}, os.Environ(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := func() (bool, error) { return strings.Contains(Tail(log, 1), "ready"), nil }
+	if err := poll(t.Context(), 5*time.Millisecond, ready); err != nil {
+		t.Fatal(err)
+	}
+	return p, log
+}
+
+func TestProcessStops(t *testing.T) {
+	t.Parallel()
+	p, log := startScript(t, `trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
+	if err := p.Stop(syscall.SIGTERM, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Err().Error(); got != "exit status 3" {
+		t.Errorf("it ended with %q, want exit status 3", got)
+	}
+	if got := Tail(log, 1); got != "bye" {
+		t.Errorf("its last line is %q, want bye", got)
+	}
+	if err := p.Stop(syscall.SIGTERM, time.Minute); err != nil {
+		t.Errorf("stopping it again: %v", err)
+	}
+}
+
+func TestProcessIsKilledIfItDoesNotListen(t *testing.T) {
+	t.Parallel()
+	p, _ := startScript(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	if err := p.Stop(syscall.SIGTERM, 50*time.Millisecond); err == nil {
+		t.Error("killing it is no error")
+	}
+	if got := p.Err().Error(); got != "signal: killed" {
+		t.Errorf("it ended with %q, want signal: killed", got)
+	}
+}
+
+func TestStartProcessNamesTheProgram(t *testing.T) {
+	t.Parallel()
+	_, err := StartProcess(t.Context(), "/no/such/program", nil, nil, filepath.Join(t.TempDir(), "log"))
+	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+		t.Errorf("starting a program that is not there: %v", err)
+	}
+}
