@@ -233,3 +233,22 @@ func (tx *Tx) TouchToken(id string, at time.Time) error {
 func (tx *Tx) DeleteExpiredTokens(before time.Time) (int64, error) {
 	return tx.exec("DELETE FROM tokens WHERE expires_at > 0 AND expires_at < $1", micros(before))
 }
+
+// RolesOf returns a user's roles by organization id.
+func (tx *Tx) RolesOf(userID string) (map[string]string, error) {
+	roles := map[string]string{}
+	err := tx.queryEach("SELECT org_id, role FROM members WHERE user_id = $1", []any{userID}, func(scan scanFunc) error {
+		var org, role string
+		if err := scan(&org, &role); err != nil {
+			return err
+		}
+		roles[org] = role
+		return nil
+	})
+	return roles, err
+}
+
+// TokenByID returns a token by its id.
+func (tx *Tx) TokenByID(id string) (Token, error) {
+	return one(tx, readToken, "SELECT "+tokenColumns+" FROM tokens WHERE id = $1", id)
+}

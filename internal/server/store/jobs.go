@@ -210,3 +210,9 @@ func (tx *Tx) Beat(now time.Time) (last time.Time, err error) {
 func (tx *Tx) ForgiveSilence(gap time.Duration) (int64, error) {
 	return tx.exec("UPDATE jobs SET last_seen_at = last_seen_at + $1 WHERE status IN ('accepted', 'running')", gap.Microseconds())
 }
+
+// DeleteJobTokens removes the tokens of a kind that a job holds.
+func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
+	_, err := tx.exec("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, string(kind))
+	return err
+}

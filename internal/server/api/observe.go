@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+)
+
+// requestIDHeader is printed by the CLI when the server fails.
+const requestIDHeader = "X-Pulumi-Request-ID"
+
+// record gathers what the access log says about one request.
+type record struct {
+	err    error
+	caller string
+}
+
+type recordKey struct{}
+
+// noteError leaves an error for the access log.
+func noteError(r *http.Request, err error) {
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.err = err
+	}
+}
+
+// noteCaller leaves the caller's name for the access log.
+func noteCaller(r *http.Request, name string) {
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.caller = name
+	}
+}
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+func newMetrics(reg *prometheus.Registry) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workflow_server_http_requests_total", Help: "Requests answered, by route and status.",
+		}, []string{"method", "route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workflow_server_http_request_seconds", Help: "Time to answer, by route.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
+		}, []string{"method", "route"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "workflow_server_http_requests_in_flight", Help: "Requests being answered, long polls included.",
+		}),
+	}
+	reg.MustRegister(m.requests, m.seconds, m.inFlight)
+	return m
+}
+
+// observe gives each request an id, counts it and writes the access log.
+// Requests that succeed are logged at debug level: a busy server answers
+// thousands of polls.
+func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began := time.Now()
+			id := uuid.NewString()
+			w.Header().Set(requestIDHeader, id)
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			rec := &record{}
+			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			m.inFlight.Inc()
+			defer m.inFlight.Dec()
+			// The route context is made here so that the pattern can be read
+			// after the router has filled it in.
+			ctx := context.WithValue(r.Context(), recordKey{}, rec)
+			r = r.WithContext(ctx)
+			next.ServeHTTP(ww, r)
+
+			took := time.Since(began)
+			status := ww.Status()
+			if status == 0 {
+				status = http.StatusOK
+			}
+			route := "none"
+			if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
+				route = rc.RoutePattern()
+			}
+			m.requests.WithLabelValues(r.Method, route, strconv.Itoa(status)).Inc()
+			m.seconds.WithLabelValues(r.Method, route).Observe(took.Seconds())
+
+			entry := log.WithFields(logrus.Fields{
+				"method": r.Method, "path": r.URL.Path, "status": status, "bytes": ww.BytesWritten(),
+				"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
+			})
+			if rec.caller != "" {
+				entry = entry.WithField("caller", rec.caller)
+			}
+			if rec.err != nil {
+				entry = entry.WithError(logged{rec.err})
+			}
+			switch {
+			case status >= 500:
+				entry.Error("request failed")
+			case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
+				entry.Info("request refused")
+			default:
+				entry.Debug("request")
+			}
+		})
+	}
+}
+
+// logged shows an error with the cause that its message keeps from clients.
+type logged struct{ err error }
+
+func (l logged) Error() string {
+	msg := l.err.Error()
+	if u, ok := l.err.(interface{ Unwrap() error }); ok {
+		if cause := u.Unwrap(); cause != nil && cause.Error() != msg {
+			return msg + " (" + cause.Error() + ")"
+		}
+	}
+	return msg
+}
+
+// recoverPanic answers 500 instead of dropping the connection.
+func recoverPanic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
+				panic(p)
+			}
+			writeError(w, r, &panicError{value: p, stack: debug.Stack()})
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Router registers routes together with who may use them.
+type Router struct {
+	mux    chi.Router
+	deps   Deps
+	limits Limits
+}
+
+// handler answers a request or returns the error to answer with. After it has
+// begun to write a response it returns nil.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// Callers that routes are open to.
+var (
+	// people are users, organization tokens and the pulumi process of a job.
+	people = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
+	// agents are the agents of a pool.
+	agents = []identity.Kind{identity.KindPool}
+	// runners are agent and runner of one claimed job.
+	runners = []identity.Kind{identity.KindRunner}
+)
+
+// need is what a route does with the thing it names.
+type need int
+
+const (
+	needRead   need = iota
+	needWrite       // change the state of a stack
+	needManage      // decide about a stack as a whole; jobs must not
+	needAdmin       // administer an organization
+)
+
+// public registers a route that everybody may use.
+func (rt *Router) public(method, pattern string, h handler) {
+	rt.mux.Method(method, pattern, adapt(func(w http.ResponseWriter, r *http.Request) error {
+		return h(w, withLimits(r, rt.limits))
+	}))
+}
+
+// authed registers a route for authenticated callers of some kinds; the
+// handler finds the caller with [principal].
+func (rt *Router) authed(method, pattern string, kinds []identity.Kind, h handler) {
+	rt.public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
+		p, err := rt.deps.Identity.Authenticate(r.Context(), bearer(r, "token"))
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(kinds, p.Kind) {
+			return fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
+		}
+		noteCaller(r, p.Name())
+		return h(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+	})
+}
+
+// org registers a route below an organization; pattern holds {org}.
+func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
+	rt.authed(method, pattern, people, func(w http.ResponseWriter, r *http.Request) error {
+		p := principal(r)
+		o, err := rt.deps.Identity.Organization(r.Context(), p, param(r, "org"))
+		if err != nil {
+			return err
+		}
+		if n == needAdmin && !p.CanAdminOrg(o.ID) {
+			return fault.Forbidden("Forbidden: only administrators of %s may do this", o.Name)
+		}
+		if n != needRead && p.Kind == identity.KindJob {
+			return fault.Forbidden("Forbidden: a deployment's own token may not do this")
+		}
+		return h(w, r, o)
+	})
+}
+
+// stack registers a route below a stack; pattern holds {org}, {project} and
+// {stack}.
+func (rt *Router) stack(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
+	rt.authed(method, pattern, people, func(w http.ResponseWriter, r *http.Request) error {
+		p := principal(r)
+		st, err := rt.deps.Stacks.Find(r.Context(), p, param(r, "org"), param(r, "project"), param(r, "stack"))
+		if err != nil {
+			return err
+		}
+		switch {
+		case n == needWrite && !p.CanWriteStack(st):
+			return fault.Forbidden("Forbidden: %s may not change stack %s", p.Name(), st.Ref())
+		case n >= needManage && !p.CanManageStack(st):
+			return fault.Forbidden("Forbidden: %s may not manage stack %s", p.Name(), st.Ref())
+		}
+		return h(w, r, st)
+	})
+}
+
+// adapt is the one place where errors of handlers become responses.
+func adapt(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			writeError(w, r, err)
+		}
+	})
+}
+
+type principalKey struct{}
+
+// principal returns the caller of an authenticated route.
+func principal(r *http.Request) identity.Principal {
+	p, _ := r.Context().Value(principalKey{}).(identity.Principal)
+	return p
+}
+
+// param returns a decoded path parameter.
+func param(r *http.Request, name string) string {
+	v := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return v
+	}
+	// chi matches the escaped path when there is one.
+	if dec, err := url.PathUnescape(v); err == nil {
+		return dec
+	}
+	return v
+}
+
+// bearer returns the credential of the Authorization header if it has the
+// given scheme: "token" or "update-token".
+func bearer(r *http.Request, scheme string) string {
+	s, cred, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(s, scheme) {
+		return ""
+	}
+	return strings.TrimSpace(cred)
+}
+
+// stripSlash makes "/api/user/" mean "/api/user".
+func stripSlash(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; len(p) > 1 && strings.HasSuffix(p, "/") {
+			r.URL.Path = strings.TrimRight(p, "/")
+			r.URL.RawPath = strings.TrimRight(r.URL.RawPath, "/")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"regexp"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"workflowagent/internal/server/fault"
+)
+
+// serverRoutes tell about the server itself.
+type serverRoutes struct{ deps Deps }
+
+func (s *serverRoutes) register(rt *Router) {
+	rt.public(http.MethodGet, "/healthz", s.healthz)
+	rt.public(http.MethodGet, "/readyz", s.readyz)
+	rt.public(http.MethodGet, "/metrics", s.metrics)
+	rt.public(http.MethodGet, "/api/capabilities", s.capabilities)
+	rt.public(http.MethodGet, "/api/cli/version", s.cliVersion)
+	rt.authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", people, s.githubApp)
+}
+
+// healthz answers as long as the process can answer at all.
+func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.deps.Version})
+}
+
+// readyz answers 200 when requests can be served.
+func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.deps.Ready != nil {
+		if err := s.deps.Ready(r); err != nil {
+			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready")
+		}
+	}
+	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// metrics is open to the machine itself, and to others with the token.
+func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
+	token := bearer(r, "Bearer")
+	switch {
+	case s.deps.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.deps.MetricsToken)) == 1:
+	case isLocal(r):
+	default:
+		return fault.Forbidden("Forbidden: metrics are for callers on this machine, or with the metrics token")
+	}
+	promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// isLocal tells whether a request comes from this machine and was not
+// forwarded by a proxy on it.
+func isLocal(r *http.Request) bool {
+	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
+		return false
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}
+
+type capability struct {
+	Capability    string         `json:"capability"`
+	Version       int            `json:"version,omitempty"`
+	Configuration map[string]any `json:"configuration,omitempty"`
+}
+
+// capabilities names the optional calls that are built, and no other: clients
+// use what is named without a way back.
+func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
+		{Capability: "batch-encrypt"},
+		{Capability: "deployment-schema-version", Version: 1, Configuration: map[string]any{"version": 4}},
+	}})
+}
+
+var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
+
+// cliVersion tells each CLI that it is current: this server has no opinion
+// about releases of the CLI, and a made-up one would nag people to upgrade.
+func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
+	version := "3.0.0"
+	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {
+		version = m[1]
+	}
+	return writeJSON(w, r, http.StatusOK, map[string]string{
+		"latestVersion": version, "oldestWithoutWarning": "3.0.0", "latestDevVersion": version,
+	})
+}
+
+// githubApp is asked by the CLI before it sets up deployment settings.
+func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
+}

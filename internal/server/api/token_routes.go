@@ -1,0 +1,169 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// tokenRoutes manage access tokens of users, organizations and teams.
+type tokenRoutes struct{ identity *identity.Service }
+
+func (t *tokenRoutes) register(rt *Router) {
+	users := []identity.Kind{identity.KindUser}
+	rt.authed(http.MethodGet, "/api/user/tokens", users, t.listPersonal)
+	rt.authed(http.MethodPost, "/api/user/tokens", users, t.createPersonal)
+	rt.authed(http.MethodDelete, "/api/user/tokens/{tokenID}", users, t.deletePersonal)
+	for _, base := range []string{"/api/orgs/{org}", "/api/orgs/{org}/teams/{team}"} {
+		rt.org(http.MethodGet, base+"/tokens", needAdmin, t.listOrg)
+		rt.org(http.MethodPost, base+"/tokens", needAdmin, t.createOrg)
+		rt.org(http.MethodDelete, base+"/tokens/{tokenID}", needAdmin, t.deleteOrg)
+	}
+}
+
+type tokenBody struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Created     string `json:"created"`
+	CreatedBy   string `json:"createdBy"`
+	LastUsed    int64  `json:"lastUsed"`
+	Expires     int64  `json:"expires"`
+	Admin       bool   `json:"admin"`
+	Type        string `json:"type"`
+}
+
+func tokenBodies(tokens []store.Token) map[string]any {
+	out := []tokenBody{}
+	for _, t := range tokens {
+		kind := map[store.TokenKind]string{
+			store.PersonalToken: "personal", store.OrgToken: "organization", store.TeamToken: "team",
+		}[t.Kind]
+		out = append(out, tokenBody{
+			ID: t.ID, Name: t.Name, Description: t.Description, Created: stamp(t.CreatedAt), CreatedBy: t.CreatedBy,
+			LastUsed: unix(t.LastUsedAt), Expires: unix(t.ExpiresAt), Admin: t.Admin, Type: kind,
+		})
+	}
+	return map[string]any{"tokens": out}
+}
+
+type newTokenBody struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Expires     int64  `json:"expires"` // Unix seconds, 0 = never
+	Admin       bool   `json:"admin"`
+}
+
+func (b newTokenBody) expires() (time.Time, error) {
+	if b.Expires < 0 {
+		return time.Time{}, fault.Invalid("Bad Request: member \"expires\" must be a time in Unix seconds, or 0 for never")
+	}
+	if b.Expires == 0 {
+		return time.Time{}, nil
+	}
+	return time.Unix(b.Expires, 0).UTC(), nil
+}
+
+func (t *tokenRoutes) listPersonal(w http.ResponseWriter, r *http.Request) error {
+	tokens, err := t.identity.PersonalTokens(r.Context(), principal(r).User.ID)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, tokenBodies(tokens))
+}
+
+func (t *tokenRoutes) createPersonal(w http.ResponseWriter, r *http.Request) error {
+	var body newTokenBody
+	if err := decode(w, r, &body); err != nil {
+		return err
+	}
+	expires, err := body.expires()
+	if err != nil {
+		return err
+	}
+	p := principal(r)
+	return t.create(w, r, identity.NewTokenSpec{
+		Kind: store.PersonalToken, Description: body.Description, UserID: p.User.ID, CreatedBy: p.User.ID, Expires: expires,
+	})
+}
+
+func (t *tokenRoutes) create(w http.ResponseWriter, r *http.Request, spec identity.NewTokenSpec) error {
+	text, id, err := t.identity.CreateToken(r.Context(), spec)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, map[string]string{"id": id, "tokenValue": text})
+}
+
+func (t *tokenRoutes) deletePersonal(w http.ResponseWriter, r *http.Request) error {
+	me := principal(r).User.ID
+	err := t.identity.DeleteToken(r.Context(), param(r, "tokenID"), func(tok store.Token) bool {
+		return tok.Kind == store.PersonalToken && tok.UserID == me
+	})
+	if err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+func (t *tokenRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	tokens, err := t.identity.OrgTokens(r.Context(), o.ID, param(r, "team"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, tokenBodies(tokens))
+}
+
+func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	var body newTokenBody
+	if err := decode(w, r, &body); err != nil {
+		return err
+	}
+	if body.Name == "" {
+		return fault.Invalid("Bad Request: member \"name\" is required")
+	}
+	expires, err := body.expires()
+	if err != nil {
+		return err
+	}
+	spec := identity.NewTokenSpec{
+		Kind: store.OrgToken, Name: body.Name, Description: body.Description, OrgID: o.ID,
+		Admin: body.Admin, CreatedBy: principal(r).User.ID, Expires: expires,
+	}
+	if team := param(r, "team"); team != "" {
+		spec.Kind, spec.Team, spec.Admin = store.TeamToken, team, false
+	}
+	return t.create(w, r, spec)
+}
+
+func (t *tokenRoutes) deleteOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	team := param(r, "team")
+	err := t.identity.DeleteToken(r.Context(), param(r, "tokenID"), func(tok store.Token) bool {
+		if team != "" {
+			return tok.Kind == store.TeamToken && tok.OrgID == o.ID && tok.Description == team
+		}
+		return tok.Kind == store.OrgToken && tok.OrgID == o.ID
+	})
+	if err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// unix writes a time as Unix seconds, 0 for none.
+func unix(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
+// stamp writes a time as the public API does where it uses neither RFC 3339
+// nor Unix seconds.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
+
+// rfc3339 writes a time as the public API's date-time.
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

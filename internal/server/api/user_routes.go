@@ -1,0 +1,163 @@
+package api
+
+import (
+	"net/http"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// userRoutes tell callers who they are and what they belong to.
+type userRoutes struct{ identity *identity.Service }
+
+func (u *userRoutes) register(rt *Router) {
+	rt.authed(http.MethodGet, "/api/user", people, u.user)
+	rt.authed(http.MethodGet, "/api/user/organizations/default", people, u.defaultOrg)
+	rt.authed(http.MethodPost, "/api/user/organizations/{org}/default", people, u.setDefaultOrg)
+	rt.org(http.MethodGet, "/api/orgs/{org}", needRead, u.org)
+	rt.org(http.MethodGet, "/api/orgs/{org}/members", needRead, u.members)
+}
+
+// userInfo is how people appear beside what they did.
+type userInfo struct {
+	Name        string `json:"name"`
+	GithubLogin string `json:"githubLogin"`
+	AvatarURL   string `json:"avatarUrl"`
+	Email       string `json:"email,omitempty"`
+}
+
+// userInfoOf describes a user; the zero user is an organization's token.
+func userInfoOf(u store.User) userInfo {
+	if u.Login == "" {
+		return userInfo{Name: "Organization token", GithubLogin: "organization-token"}
+	}
+	return userInfo{Name: u.Name, GithubLogin: u.Login, Email: u.Email}
+}
+
+type orgSummary struct {
+	GithubLogin string `json:"githubLogin"`
+	Name        string `json:"name"`
+	AvatarURL   string `json:"avatarUrl"`
+	Role        string `json:"role"`
+}
+
+type tokenInfo struct {
+	Name         string `json:"name"`
+	Organization string `json:"organization"`
+	Team         string `json:"team"`
+}
+
+type userBody struct {
+	ID                  string       `json:"id"`
+	GithubLogin         string       `json:"githubLogin"`
+	Name                string       `json:"name"`
+	Email               string       `json:"email"`
+	AvatarURL           string       `json:"avatarUrl"`
+	Organizations       []orgSummary `json:"organizations"`
+	Identities          []string     `json:"identities"`
+	HasMFA              bool         `json:"hasMFA"`
+	IsOrgManaged        bool         `json:"isOrgManaged"`
+	IsManagedByMultiOrg bool         `json:"isManagedByMultiOrg"`
+	SiteAdmin           bool         `json:"siteAdmin,omitempty"`
+	TokenInfo           *tokenInfo   `json:"tokenInfo,omitempty"`
+}
+
+func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
+	p := principal(r)
+	orgs, err := u.identity.OrganizationsOf(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	body := userBody{
+		ID: p.User.ID, GithubLogin: p.User.Login, Name: p.User.Name, Email: p.User.Email,
+		SiteAdmin:  p.User.SiteAdmin && p.Kind == identity.KindUser,
+		Identities: []string{}, Organizations: []orgSummary{},
+	}
+	if p.User.Login == "" {
+		// An organization's token acts as the organization.
+		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
+	}
+	switch {
+	case p.Kind == identity.KindOrg:
+		body.TokenInfo = &tokenInfo{Name: p.TokenName, Organization: p.Org.Name, Team: p.Team}
+	case p.Kind == identity.KindJob:
+		body.TokenInfo = &tokenInfo{Name: "deployment " + p.DeploymentID, Organization: p.Org.Name}
+	}
+	for _, o := range orgs {
+		role := p.Roles[o.ID]
+		if role == "" {
+			role = identity.RoleMember
+		}
+		body.Organizations = append(body.Organizations, orgSummary{GithubLogin: o.Name, Name: o.DisplayName, Role: role})
+	}
+	return writeJSON(w, r, http.StatusOK, body)
+}
+
+// defaultOrg answers where stacks live that are named without an organization:
+// the one the user chose, else the first.
+func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
+	p := principal(r)
+	orgs, err := u.identity.OrganizationsOf(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	name := ""
+	for _, o := range orgs {
+		if name == "" || o.Name == p.User.DefaultOrg {
+			name = o.Name
+		}
+	}
+	// The names of these members have no lower-case form in the public API.
+	return writeJSON(w, r, http.StatusOK, map[string]any{"GitHubLogin": name, "Messages": []any{}})
+}
+
+func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error {
+	p := principal(r)
+	if p.Kind != identity.KindUser {
+		return fault.Forbidden("Forbidden: only users have a default organization")
+	}
+	o, err := u.identity.Organization(r.Context(), p, param(r, "org"))
+	if err != nil {
+		return err
+	}
+	if err := u.identity.SetDefaultOrg(r.Context(), p.User.ID, o.Name); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	return writeJSON(w, r, http.StatusOK, map[string]any{
+		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{},
+	})
+}
+
+func (u *userRoutes) members(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	members, err := u.identity.Members(r.Context(), o.ID)
+	if err != nil {
+		return err
+	}
+	type role struct {
+		ID         string `json:"id"`
+		Name       string `json:"name"`
+		ModifiedAt string `json:"modifiedAt"`
+	}
+	type member struct {
+		Created       string   `json:"created"`
+		FGARole       role     `json:"fgaRole"`
+		KnownToPulumi bool     `json:"knownToPulumi"`
+		Role          string   `json:"role"`
+		User          userInfo `json:"user"`
+		VirtualAdmin  bool     `json:"virtualAdmin"`
+	}
+	out := []member{}
+	for _, m := range members {
+		created := rfc3339(m.CreatedAt)
+		out = append(out, member{
+			Created: created, FGARole: role{ID: m.Role, Name: m.Role, ModifiedAt: created},
+			KnownToPulumi: true, Role: m.Role, User: userInfoOf(m.User),
+		})
+	}
+	return writeJSON(w, r, http.StatusOK, map[string]any{"members": out})
+}

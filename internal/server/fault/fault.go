@@ -1,0 +1,68 @@
+// Package fault holds the kinds of errors that the control plane tells its
+// clients about. Domain packages return them without knowing HTTP; package api
+// turns each kind into a status code, in one place.
+package fault
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind is what went wrong from the client's point of view.
+type Kind string
+
+// The kinds.
+const (
+	KindInvalid         Kind = "invalid"         // the request itself is wrong
+	KindUnauthenticated Kind = "unauthenticated" // no valid credential
+	KindForbidden       Kind = "forbidden"       // a valid credential that may not do this
+	KindNotFound        Kind = "not found"
+	KindConflict        Kind = "conflict"    // the thing is in another state
+	KindGone            Kind = "gone"        // superseded or finished for good
+	KindTooLarge        Kind = "too large"   // over a limit
+	KindUnavailable     Kind = "unavailable" // not now; trying again makes sense
+)
+
+// Error is an error whose message may be shown to the client as it is.
+type Error struct {
+	Kind    Kind
+	Message string
+	Cause   error // for the server's log only; may be nil
+}
+
+// Error returns the message that the client sees.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// New returns an error of a kind.
+func New(k Kind, format string, args ...any) error {
+	return &Error{Kind: k, Message: fmt.Sprintf(format, args...)}
+}
+
+// Wrap returns an error of a kind whose cause only the server's log shows.
+func Wrap(k Kind, cause error, format string, args ...any) error {
+	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause}
+}
+
+// Invalid says that the request is wrong and what to change.
+func Invalid(format string, args ...any) error { return New(KindInvalid, format, args...) }
+
+// Forbidden says that the caller may not do this.
+func Forbidden(format string, args ...any) error { return New(KindForbidden, format, args...) }
+
+// NotFound says what is not there.
+func NotFound(format string, args ...any) error { return New(KindNotFound, format, args...) }
+
+// Conflict says what stands in the way.
+func Conflict(format string, args ...any) error { return New(KindConflict, format, args...) }
+
+// KindOf returns the kind of the first [Error] in err's chain, "" for none.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"workflowagent/internal/server/store"
+)
+
+// AdminLogin is the login of the user that the first start creates.
+const AdminLogin = "admin"
+
+var orgNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
+
+// ErrNothingToDo says that the installation has its first organization.
+var ErrNothingToDo = errors.New("the installation is set up already")
+
+// Bootstrap creates, in an empty database, an organization, its administrator
+// and an access token for that user. deliver gets the token's text before the
+// rows are kept, so that no installation exists whose token nobody has; when it
+// fails nothing is created. [ErrNothingToDo] if the database is not empty.
+func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
+	if !orgNamePattern.MatchString(org) {
+		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)
+	}
+	var empty bool
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		orgs, err := tx.Organizations()
+		empty = len(orgs) == 0
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("looking for organizations: %w", err)
+	}
+	if !empty {
+		return ErrNothingToDo
+	}
+	text, hash := NewToken()
+	if err := deliver(text); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	o := store.Organization{ID: NewID(), Name: org, DisplayName: org, CreatedAt: now}
+	u := store.User{ID: NewID(), Login: AdminLogin, Name: "Administrator", Email: "admin@localhost", SiteAdmin: true, DefaultOrg: org, CreatedAt: now}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		if orgs, err := tx.Organizations(); err != nil || len(orgs) > 0 {
+			return errors.Join(err, ErrNothingToDo)
+		}
+		if err := tx.InsertOrganization(o); err != nil {
+			return err
+		}
+		if err := tx.InsertUser(u); err != nil {
+			return err
+		}
+		if err := tx.InsertMember(store.Member{OrgID: o.ID, UserID: u.ID, Role: RoleAdmin, CreatedAt: now}); err != nil {
+			return err
+		}
+		return tx.InsertToken(store.Token{
+			ID: NewID(), Hash: hash, Kind: store.PersonalToken, Description: "created by the first start of the server",
+			UserID: u.ID, CreatedBy: u.ID, CreatedAt: now,
+		})
+	})
+	if errors.Is(err, ErrNothingToDo) {
+		return ErrNothingToDo
+	}
+	if err != nil {
+		return fmt.Errorf("setting up the installation: %w", err)
+	}
+	return nil
+}
+
+// UserByLogin returns a user by login.
+func (s *Service) UserByLogin(ctx context.Context, login string) (store.User, error) {
+	var u store.User
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		u, err = tx.UserByLogin(login)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return store.User{}, fmt.Errorf("there is no user %q", login)
+	}
+	return u, err
+}

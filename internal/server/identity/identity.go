@@ -1,0 +1,229 @@
+// Package identity knows who calls the control plane: organizations, users,
+// their tokens, and what each caller may do.
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// tokenPrefix is what all tokens start with, so that scanners find leaked ones.
+const tokenPrefix = "pul-"
+
+// touchEvery bounds how often the last use of a token is written.
+const touchEvery = 5 * time.Minute
+
+// Service answers who calls and manages users, organizations and tokens.
+type Service struct {
+	db  *store.DB
+	log *logrus.Entry
+}
+
+// New returns a service on a database.
+func New(db *store.DB, log *logrus.Entry) *Service {
+	return &Service{db: db, log: log}
+}
+
+// NewToken returns the text of a fresh random token and the hash to store.
+func NewToken() (text string, hash []byte) {
+	var raw [32]byte
+	rand.Read(raw[:]) //nolint:errcheck // never fails since Go 1.24
+	text = tokenPrefix + hex.EncodeToString(raw[:])
+	return text, HashToken(text)
+}
+
+// HashToken returns what is stored of a token: the SHA-256 of its text. The
+// text has 256 random bits, so a slow hash would protect nothing.
+func HashToken(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+// NewID returns a fresh id for a row.
+func NewID() string { return uuid.NewString() }
+
+// Kind is what sort of caller a principal is.
+type Kind string
+
+// The kinds of principal.
+const (
+	KindUser   Kind = "user"   // a person or service with a personal token
+	KindOrg    Kind = "org"    // an organization or team token
+	KindPool   Kind = "pool"   // an agent of a pool
+	KindJob    Kind = "job"    // the pulumi process of a job
+	KindRunner Kind = "runner" // agent and runner of one claimed job
+)
+
+// Principal is an authenticated caller.
+type Principal struct {
+	Kind    Kind
+	TokenID string
+	// TokenName and Team are the names of an organization's or team's token.
+	TokenName, Team string
+	// User is who acts: the owner of a personal token, or the requester of
+	// the deployment for a job. Zero for other kinds.
+	User store.User
+	// Org is what the token belongs to; zero for personal tokens.
+	Org store.Organization
+	// Roles are the user's roles by organization id.
+	Roles map[string]string
+	// Admin says that an organization's token may administer it.
+	Admin bool
+
+	PoolID       string // pool, and runner tokens
+	JobID        string // job and runner tokens
+	Epoch        int64  // job and runner tokens
+	DeploymentID string // job and runner tokens
+	StackID      string // job tokens: the stack it may write
+}
+
+// Name is how the caller is called in logs and messages.
+func (p Principal) Name() string {
+	switch {
+	case p.User.Login != "":
+		return p.User.Login
+	case p.TokenName != "":
+		return p.Org.Name + "/" + p.TokenName
+	default:
+		return p.Org.Name
+	}
+}
+
+// errToken is the one answer to every bad token: it does not tell which part
+// is wrong.
+var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: no valid access token was sent; log in again or set PULUMI_ACCESS_TOKEN")
+
+// Authenticate returns who a token belongs to. A token that is unknown,
+// expired or revoked is a [fault.KindUnauthenticated] error.
+func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
+	if text == "" {
+		return Principal{}, errToken
+	}
+	hash := HashToken(text)
+	now := time.Now()
+	var p Principal
+	var t store.Token
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		var err error
+		t, err = tx.TokenByHash(hash)
+		if err != nil {
+			return err
+		}
+		if subtle.ConstantTimeCompare(t.Hash, hash) != 1 || expired(t, now) {
+			return store.ErrNotFound
+		}
+		p, err = load(tx, t)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return Principal{}, errToken
+	}
+	if err != nil {
+		return Principal{}, fmt.Errorf("checking a token: %w", err)
+	}
+	if now.Sub(t.LastUsedAt) > touchEvery {
+		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(t.ID, now) }); err != nil {
+			s.log.WithError(err).Warn("could not note the use of a token")
+		}
+	}
+	return p, nil
+}
+
+func expired(t store.Token, now time.Time) bool {
+	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
+}
+
+// load gathers what a token's principal is.
+func load(tx *store.Tx, t store.Token) (Principal, error) {
+	p := Principal{
+		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID,
+		JobID: t.JobID, Epoch: t.Epoch, DeploymentID: t.DeploymentID, StackID: t.StackID,
+	}
+	switch t.Kind {
+	case store.PersonalToken:
+		p.Kind = KindUser
+	case store.OrgToken:
+		p.Kind = KindOrg
+	case store.TeamToken:
+		p.Kind, p.Team = KindOrg, t.Description
+	case store.PoolToken:
+		p.Kind = KindPool
+	case store.JobToken:
+		p.Kind = KindJob
+	case store.RunnerToken:
+		p.Kind = KindRunner
+	default:
+		return Principal{}, fmt.Errorf("token %s has the unknown kind %q", t.ID, t.Kind)
+	}
+	var err error
+	if t.OrgID != "" {
+		if p.Org, err = tx.Organization(t.OrgID); err != nil {
+			return Principal{}, err
+		}
+	}
+	if t.UserID != "" {
+		if p.User, err = tx.User(t.UserID); err != nil {
+			return Principal{}, err
+		}
+		orgs, err := tx.RolesOf(t.UserID)
+		if err != nil {
+			return Principal{}, err
+		}
+		p.Roles = orgs
+	}
+	return p, nil
+}
+
+// User returns a user by id.
+func (s *Service) User(ctx context.Context, id string) (store.User, error) {
+	var u store.User
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		u, err = tx.User(id)
+		return err
+	})
+	return u, err
+}
+
+// Organization returns an organization by name if the caller may see it.
+func (s *Service) Organization(ctx context.Context, p Principal, name string) (store.Organization, error) {
+	var o store.Organization
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		o, err = tx.OrganizationByName(name)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
+		return store.Organization{}, fault.NotFound("Not Found: organization %q does not exist, or you may not see it", name)
+	}
+	if err != nil {
+		return store.Organization{}, fmt.Errorf("looking up an organization: %w", err)
+	}
+	return o, nil
+}
+
+// OrganizationsOf returns the organizations a caller belongs to.
+func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Organization, error) {
+	if p.Kind != KindUser {
+		return []store.Organization{p.Org}, nil
+	}
+	var out []store.Organization
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		out, err = tx.OrganizationsOf(p.User.ID)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing organizations: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,132 @@
+package stacks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// eventGrace is how long after the end of an update readers wait for events
+// that are still missing: clients send batches side by side and give up on
+// those that fail.
+const eventGrace = 5 * time.Second
+
+// eventPage bounds the events of one answer.
+const eventPage = 1000
+
+// RecordEvents stores engine events of an update. Batches may arrive in any
+// order and more than once. raw are JSON objects with a member "sequence".
+func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
+	if len(raw) == 0 {
+		return fault.Invalid("Bad Request: No events provided.")
+	}
+	events := make([]store.EngineEvent, 0, len(raw))
+	changes := ""
+	for _, r := range raw {
+		seq, err := strconv.ParseInt(string(member(r, "sequence")), 10, 64)
+		if err != nil || seq < 0 {
+			return fault.Invalid("Bad Request: every event needs a member \"sequence\" that is a whole number from 0 on")
+		}
+		events = append(events, store.EngineEvent{Sequence: seq, Body: string(r)})
+		if sum := member(r, "summaryEvent"); sum != nil {
+			changes = summaryChanges(sum)
+		}
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Update(u.ID)
+		if err != nil {
+			return err
+		}
+		// The last batch may arrive behind the word that the update is over.
+		if Status(cur.Status) == NotStarted {
+			return fault.Conflict("Conflict: The Update has not started")
+		}
+		if Status(cur.Status) == Running && s.expired(cur, time.Now()) || cur.Reason == reasonExpired {
+			return errLeaseLost
+		}
+		if _, err := tx.InsertEvents(u.ID, events); err != nil {
+			return err
+		}
+		if changes == "" {
+			return nil
+		}
+		cur.ResourceChanges = changes
+		return tx.SaveUpdate(cur)
+	})
+}
+
+// summaryChanges returns the counts of a summary event as a JSON object.
+func summaryChanges(summary []byte) string {
+	var counts map[string]int64
+	if json.Unmarshal(member(summary, "resourceChanges"), &counts) != nil || counts == nil {
+		return "{}"
+	}
+	out, err := json.Marshal(counts)
+	if err != nil {
+		return "{}"
+	}
+	return string(out)
+}
+
+// EventPage is a piece of an update's events.
+type EventPage struct {
+	Events []json.RawMessage
+	// Next is the token that continues behind Events; "" when the update has
+	// ended and all its events have been returned.
+	Next string
+}
+
+// Events returns the events of an update behind a token, "" being the start.
+// While events are missing only those before the gap are returned, so that a
+// reader that follows tokens misses none.
+func (s *Service) Events(ctx context.Context, u store.Update, token string) (EventPage, error) {
+	from := int64(0)
+	if token != "" {
+		n, err := strconv.ParseInt(token, 10, 64)
+		if err != nil || n < 0 {
+			return EventPage{}, fault.Invalid("Bad Request: Invalid continuation token.")
+		}
+		from = n
+	}
+	var page EventPage
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Update(u.ID)
+		if err != nil {
+			return err
+		}
+		last, err := tx.LastSequence(u.ID)
+		if err != nil {
+			return err
+		}
+		until := cur.NextSequence
+		over := Status(cur.Status).Finished() &&
+			(last < cur.NextSequence || time.Since(cur.FinishedAt) > eventGrace)
+		if over {
+			until = last + 1
+		}
+		events, err := tx.Events(u.ID, from, until, eventPage)
+		if err != nil {
+			return err
+		}
+		next := max(from, min(until, cur.NextSequence))
+		page = EventPage{Events: make([]json.RawMessage, 0, len(events))}
+		for _, e := range events {
+			page.Events = append(page.Events, json.RawMessage(e.Body))
+			next = e.Sequence + 1
+		}
+		if over && next >= until {
+			return nil
+		}
+		page.Next = strconv.FormatInt(next, 10)
+		return nil
+	})
+	if err != nil {
+		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
+	}
+	return page, nil
+}

@@ -1,0 +1,16 @@
+package stacks
+
+import "workflowagent/internal/server/store"
+
+// Hooks let the deployments domain follow updates without stacks knowing it.
+// Nil members are skipped.
+type Hooks struct {
+	// LinkUpdate is asked, inside the transaction that creates an update, for
+	// the deployment that runs it. buildID is the client's word for it (the
+	// environment's ci.build.id) and is empty when there is none; for callers
+	// with a job token the service knows the deployment and does not ask.
+	LinkUpdate func(tx *store.Tx, stack store.Stack, buildID string) (deploymentID string, err error)
+	// UpdateFinished is called after an update has ended and is on disk. It
+	// must not block.
+	UpdateFinished func(u store.Update)
+}

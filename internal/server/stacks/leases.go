@@ -1,0 +1,146 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// expired tells whether a running update has lost its lease. Time during which
+// this server was down does not count: clients could not renew.
+func (s *Service) expired(u store.Update, now time.Time) bool {
+	return now.After(u.LeaseExpiresAt) && now.After(s.began.Add(s.lease))
+}
+
+// held returns nil if an update is running and holds its lease.
+func (s *Service) held(u store.Update, now time.Time) error {
+	switch Status(u.Status) {
+	case NotStarted:
+		return fault.Conflict("Conflict: The Update has not started")
+	case Cancelled:
+		return fault.Conflict("Conflict: The Update has been cancelled")
+	case Running:
+		if s.expired(u, now) {
+			return errLeaseLost
+		}
+		return nil
+	default:
+		if u.Reason == reasonExpired {
+			return errLeaseLost
+		}
+		return fault.Conflict("Conflict: The Update has already completed")
+	}
+}
+
+var errLeaseLost = fault.Forbidden("Forbidden: the lease of this update has expired, its token is no longer valid")
+
+// Renew extends the lease of a running update. 0 means [MaxLease].
+func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (time.Time, error) {
+	if d < 0 || d > MaxLease {
+		return time.Time{}, fault.Invalid("Bad Request: Renewal duration must be between 0 and %d seconds", int(MaxLease.Seconds()))
+	}
+	if d == 0 {
+		d = MaxLease
+	}
+	var expires time.Time
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now := time.Now().UTC()
+		cur, err := tx.Update(u.ID)
+		if err != nil {
+			return err
+		}
+		if Status(cur.Status) == Cancelled {
+			// Only this tells the client that going on makes no sense.
+			return fault.Forbidden("Forbidden: the update was cancelled, its token is no longer valid")
+		}
+		if err := s.held(cur, now); err != nil {
+			return err
+		}
+		expires = now.Add(min(d, s.lease))
+		if expires.Before(cur.LeaseExpiresAt) {
+			expires = cur.LeaseExpiresAt
+			return nil
+		}
+		cur.LeaseExpiresAt = expires
+		return tx.SaveUpdate(cur)
+	})
+	return expires, err
+}
+
+// ExpireLeases ends the running updates whose clients are gone, and returns
+// how many those were.
+func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
+	now := time.Now().UTC()
+	var candidates []store.Update
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		candidates, err = tx.ExpiredUpdates(now)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	var errs []error
+	for _, c := range candidates {
+		err := s.end(ctx, c.ID, func(cur store.Update) (Status, string, error) {
+			if Status(cur.Status) != Running || !s.expired(cur, now) {
+				return "", "", nil
+			}
+			n++
+			return Failed, reasonExpired, nil
+		})
+		errs = append(errs, err)
+	}
+	return n, errors.Join(errs...)
+}
+
+// HasActiveUpdate tells whether a running update holds a stack.
+func (s *Service) HasActiveUpdate(ctx context.Context, stackID string) (bool, error) {
+	var active bool
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		active = false
+		st, err := tx.Stack(stackID)
+		if err != nil || st.ActiveUpdate == "" {
+			return err
+		}
+		u, err := tx.Update(st.ActiveUpdate)
+		if err != nil {
+			return err
+		}
+		active = Status(u.Status) == Running && !s.expired(u, time.Now())
+		return nil
+	})
+	return active, err
+}
+
+// UpdatesOfDeployment returns the updates that a deployment ran, oldest first.
+func (s *Service) UpdatesOfDeployment(ctx context.Context, deploymentID string) ([]store.Update, error) {
+	var out []store.Update
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		out, err = tx.UpdatesOfDeployment(deploymentID)
+		return err
+	})
+	return out, err
+}
+
+// FinishOrphanedUpdate ends the updates of a deployment that still count as
+// running although nothing is left that runs them, and frees their stack.
+func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
+	updates, err := s.UpdatesOfDeployment(ctx, deploymentID)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, u := range updates {
+		errs = append(errs, s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+			if Status(cur.Status) != Running {
+				return "", "", nil
+			}
+			return Failed, reason, nil
+		}))
+	}
+	return errors.Join(errs...)
+}

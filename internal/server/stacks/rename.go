@@ -1,0 +1,252 @@
+package stacks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Rename gives a stack another name, another project or both; "" keeps. The
+// names inside its state change with it, or the next update would replace
+// every resource.
+func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Stack, newName, newProject string) (store.Update, error) {
+	if newName == "" {
+		newName = st.Name
+	}
+	if newProject == "" {
+		newProject = st.Project
+	}
+	if newName == st.Name && newProject == st.Project {
+		return store.Update{}, fault.Invalid("Bad Request: No rename to apply.")
+	}
+	if err := checkName("stack", newName); err != nil {
+		return store.Update{}, err
+	}
+	if err := checkName("project", newProject); err != nil {
+		return store.Update{}, err
+	}
+	old, err := s.Export(ctx, st.ID)
+	if err != nil {
+		return store.Update{}, err
+	}
+	var state *State
+	if !old.Empty() {
+		r := renamer{oldStack: st.Name, oldProject: st.Project, newStack: newName, newProject: newProject, org: st.OrgName}
+		if state, err = r.state(old); err != nil {
+			return store.Update{}, fmt.Errorf("renaming the state of %s: %w", st.Ref(), err)
+		}
+	}
+	u, err := s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
+		if cur.Version != st.Version+1 {
+			return fault.Conflict("Conflict: the stack changed while it was being renamed; try again")
+		}
+		cur.Name, cur.Project = newName, newProject
+		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return store.Update{}, fault.Conflict("Conflict: stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
+	}
+	return u, err
+}
+
+// rootStackType is the type of the resource that stands for the stack itself;
+// its name is made of project and stack.
+const rootStackType = "pulumi:pulumi:Stack"
+
+// resourceReference marks, in serialized properties, an object that refers to
+// a resource.
+const (
+	signatureKey      = "4dabf18193072939515e22adb298388d"
+	resourceReference = "5cf8f73096256a8f31e491e813e4eb8e"
+)
+
+// renamer rewrites the names of one stack in its state.
+type renamer struct {
+	oldStack, oldProject, newStack, newProject, org string
+}
+
+// urn rewrites urn:pulumi:STACK::PROJECT::TYPE::NAME if it is of the stack.
+func (r renamer) urn(u string) string {
+	rest, ok := strings.CutPrefix(u, "urn:pulumi:"+r.oldStack+"::"+r.oldProject+"::")
+	if !ok {
+		return u
+	}
+	if strings.HasPrefix(rest, rootStackType+"::") {
+		rest = rootStackType + "::" + r.newProject + "-" + r.newStack
+	}
+	return "urn:pulumi:" + r.newStack + "::" + r.newProject + "::" + rest
+}
+
+// state returns a copy of a state with all names rewritten.
+func (r renamer) state(old *State) (*State, error) {
+	deployment, err := r.deployment(old.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	body, err := (&State{Schema: old.Schema, Features: old.Features, Deployment: deployment}).MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return ParseState(body, nil)
+}
+
+func (r renamer) deployment(raw []byte) ([]byte, error) {
+	var d map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &d); err != nil {
+		return nil, err
+	}
+	if err := edit(d, "resources", func(list []json.RawMessage) ([]json.RawMessage, error) {
+		for i := range list {
+			var err error
+			if list[i], err = r.resource(list[i]); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	}); err != nil {
+		return nil, err
+	}
+	if err := edit(d, "pending_operations", func(list []map[string]json.RawMessage) ([]map[string]json.RawMessage, error) {
+		for _, op := range list {
+			if op["resource"] == nil {
+				continue
+			}
+			var err error
+			if op["resource"], err = r.resource(op["resource"]); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	}); err != nil {
+		return nil, err
+	}
+	if err := edit(d, "secrets_providers", r.secretsProvider); err != nil {
+		return nil, err
+	}
+	return json.Marshal(d)
+}
+
+// secretsProvider changes where clients go to decrypt the secrets of a state.
+func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	var kind string
+	if json.Unmarshal(p["type"], &kind) != nil || kind != "service" {
+		return p, nil
+	}
+	err := edit(p, "state", func(s map[string]any) (map[string]any, error) {
+		s["owner"], s["project"], s["stack"] = r.org, r.newProject, r.newStack
+		return s, nil
+	})
+	return p, err
+}
+
+// resource rewrites the names in one resource. Its properties may refer to
+// resources too.
+func (r renamer) resource(raw json.RawMessage) (json.RawMessage, error) {
+	var res map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &res); err != nil {
+		return nil, err
+	}
+	one := func(u string) (string, error) { return r.urn(u), nil }
+	many := func(list []string) ([]string, error) {
+		for i := range list {
+			list[i] = r.urn(list[i])
+		}
+		return list, nil
+	}
+	for _, key := range []string{"urn", "parent", "deletedWith", "viewOf"} {
+		if err := edit(res, key, one); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range []string{"dependencies", "replaceWith", "aliases"} {
+		if err := edit(res, key, many); err != nil {
+			return nil, err
+		}
+	}
+	if err := edit(res, "propertyDependencies", func(deps map[string][]string) (map[string][]string, error) {
+		for _, list := range deps {
+			for i := range list {
+				list[i] = r.urn(list[i])
+			}
+		}
+		return deps, nil
+	}); err != nil {
+		return nil, err
+	}
+	// A provider reference is a URN, "::" and an id.
+	if err := edit(res, "provider", func(ref string) (string, error) {
+		if i := strings.LastIndex(ref, "::"); i > 0 {
+			return r.urn(ref[:i]) + ref[i:], nil
+		}
+		return ref, nil
+	}); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"inputs", "outputs", "replacementTrigger"} {
+		if !strings.Contains(string(res[key]), resourceReference) {
+			continue
+		}
+		var v any
+		dec := json.NewDecoder(strings.NewReader(string(res[key])))
+		dec.UseNumber()
+		if err := dec.Decode(&v); err != nil {
+			return nil, err
+		}
+		out, err := json.Marshal(r.property(v))
+		if err != nil {
+			return nil, err
+		}
+		res[key] = out
+	}
+	return json.Marshal(res)
+}
+
+// property rewrites the resource references in a serialized property.
+func (r renamer) property(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = r.property(v[i])
+		}
+	case map[string]any:
+		if v[signatureKey] == resourceReference {
+			if u, ok := v["urn"].(string); ok {
+				v["urn"] = r.urn(u)
+			}
+			return v
+		}
+		for k := range v {
+			v[k] = r.property(v[k])
+		}
+	}
+	return v
+}
+
+// edit decodes one member of an object, changes it and puts it back; absent
+// and null members stay as they are.
+func edit[T any](obj map[string]json.RawMessage, key string, change func(T) (T, error)) error {
+	raw, ok := obj[key]
+	if !ok || string(raw) == "null" {
+		return nil
+	}
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return fmt.Errorf("member %q: %w", key, err)
+	}
+	v, err := change(v)
+	if err != nil {
+		return err
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("member %q: %w", key, err)
+	}
+	obj[key] = out
+	return nil
+}

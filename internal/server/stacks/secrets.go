@@ -1,0 +1,216 @@
+package stacks
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/tink-crypto/tink-go/v2/aead"
+	"github.com/tink-crypto/tink-go/v2/aead/subtle"
+	"github.com/tink-crypto/tink-go/v2/keyset"
+	"github.com/tink-crypto/tink-go/v2/tink"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// keyRingName is the installation value that holds the wrapped key ring.
+const keyRingName = "secrets-key-ring"
+
+// masterKeySize is the size of the master key in bytes (AES-256).
+const masterKeySize = 32
+
+// Secrets encrypts the secrets of stacks. Its keys are a ring in the database,
+// wrapped by a master key that lives outside of it, so that servers that share
+// a database share the ring, and a copy of the database alone reveals nothing.
+// The id of the stack is bound into each ciphertext: one stack's secrets mean
+// nothing to another.
+type Secrets struct {
+	db     *store.DB
+	master tink.AEAD
+
+	mu   sync.RWMutex
+	ring tink.AEAD
+}
+
+// OpenSecrets unwraps the key ring of a database with a master key of 32
+// bytes, or makes a ring if there is none yet.
+func OpenSecrets(ctx context.Context, db *store.DB, masterKey []byte) (*Secrets, error) {
+	if len(masterKey) != masterKeySize {
+		return nil, fmt.Errorf("the master key has %d bytes instead of %d", len(masterKey), masterKeySize)
+	}
+	master, err := subtle.NewAESGCM(masterKey)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the master key: %w", err)
+	}
+	s := &Secrets{db: db, master: master}
+	fresh, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
+	if err != nil {
+		return nil, fmt.Errorf("making a key for secrets: %w", err)
+	}
+	wrapped, err := s.wrap(fresh)
+	if err != nil {
+		return nil, err
+	}
+	err = db.Write(ctx, func(tx *store.Tx) error {
+		_, err := tx.Installation(keyRingName)
+		if errors.Is(err, store.ErrNotFound) {
+			return tx.SetInstallation(keyRingName, wrapped)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("storing the key ring: %w", err)
+	}
+	return s, s.load(ctx)
+}
+
+// load reads the key ring from the database.
+func (s *Secrets) load(ctx context.Context) error {
+	h, err := s.handle(ctx)
+	if err != nil {
+		return err
+	}
+	ring, err := aead.New(h)
+	if err != nil {
+		return fmt.Errorf("preparing the key ring: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ring = ring
+	return nil
+}
+
+func (s *Secrets) handle(ctx context.Context) (*keyset.Handle, error) {
+	var wrapped []byte
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		wrapped, err = tx.Installation(keyRingName)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the key ring: %w", err)
+	}
+	return s.unwrap(wrapped)
+}
+
+func (s *Secrets) wrap(h *keyset.Handle) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := h.Write(keyset.NewBinaryWriter(&buf), s.master); err != nil {
+		return nil, fmt.Errorf("wrapping the key ring: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func (s *Secrets) unwrap(wrapped []byte) (*keyset.Handle, error) {
+	h, err := keyset.Read(keyset.NewBinaryReader(bytes.NewReader(wrapped)), s.master)
+	if err != nil {
+		return nil, errors.New("the key ring in the database cannot be unwrapped: the master key is not the one this database was made with")
+	}
+	return h, nil
+}
+
+// Rotate adds a new key to the ring and encrypts with it from now on. Older
+// ciphertexts stay readable.
+func (s *Secrets) Rotate(ctx context.Context) error {
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		wrapped, err := tx.Installation(keyRingName)
+		if err != nil {
+			return err
+		}
+		h, err := s.unwrap(wrapped)
+		if err != nil {
+			return err
+		}
+		m := keyset.NewManagerFromHandle(h)
+		id, err := m.Add(aead.AES256GCMKeyTemplate())
+		if err != nil {
+			return fmt.Errorf("adding a key: %w", err)
+		}
+		if err := m.SetPrimary(id); err != nil {
+			return fmt.Errorf("choosing the new key: %w", err)
+		}
+		if h, err = m.Handle(); err != nil {
+			return fmt.Errorf("reading the new key ring: %w", err)
+		}
+		if wrapped, err = s.wrap(h); err != nil {
+			return err
+		}
+		return tx.SetInstallation(keyRingName, wrapped)
+	})
+	if err != nil {
+		return fmt.Errorf("rotating the keys of secrets: %w", err)
+	}
+	return s.load(ctx)
+}
+
+func (s *Secrets) current() tink.AEAD {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.ring
+}
+
+// Encrypt encrypts a secret of a stack. The plaintext may be any bytes.
+func (s *Secrets) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
+	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
+	if err != nil {
+		return nil, fmt.Errorf("encrypting a secret: %w", err)
+	}
+	return ct, nil
+}
+
+// Decrypt decrypts a secret of a stack; a ciphertext that was not made by this
+// installation for this stack is a [fault.KindInvalid] error.
+func (s *Secrets) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
+	pt, err := s.current().Decrypt(ciphertext, []byte(stackID))
+	if err == nil {
+		return pt, nil
+	}
+	// Another server may have rotated the ring since it was read.
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	pt, err = s.current().Decrypt(ciphertext, []byte(stackID))
+	if err != nil {
+		return nil, fault.Invalid("Bad Request: a secret could not be decrypted; it was encrypted for another stack or by another server")
+	}
+	return pt, nil
+}
+
+// LoadMasterKey reads a master key, in base64, from a file. If the file does
+// not exist and create is set, it makes one that only its owner can read.
+func LoadMasterKey(path string, create bool) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		return createMasterKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the master key: %w", err)
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(data)))
+	if err != nil || len(key) != masterKeySize {
+		return nil, fmt.Errorf("the file %s does not hold a master key: %d bytes in base64 are expected", path, masterKeySize)
+	}
+	return key, nil
+}
+
+func createMasterKey(path string) ([]byte, error) {
+	key := make([]byte, masterKeySize)
+	rand.Read(key) //nolint:errcheck // never fails since Go 1.24
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("making the master key: %w", err)
+	}
+	_, err = f.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return nil, fmt.Errorf("writing the master key: %w", err)
+	}
+	return key, nil
+}

@@ -1,0 +1,210 @@
+// Package stacks is the state backend: stacks and their tags, updates with
+// their leases, checkpoints and events, and the secrets of stacks.
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// MaxLease is the longest time a client may hold a stack between two
+// renewals, and what the start of an update gives it.
+const MaxLease = 5 * time.Minute
+
+// Service manages stacks and updates.
+type Service struct {
+	db      *store.DB
+	log     *logrus.Entry
+	secrets *Secrets
+	lease   time.Duration
+	hooks   Hooks
+	began   time.Time // when this server started
+}
+
+// Options of [New].
+type Options struct {
+	Log     *logrus.Entry
+	Secrets *Secrets
+	// Lease is what the start of an update gives its client before the first
+	// renewal. 0 means [MaxLease].
+	Lease time.Duration
+}
+
+// New returns a service on a database.
+func New(db *store.DB, o Options) *Service {
+	if o.Lease <= 0 {
+		o.Lease = MaxLease
+	}
+	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease, began: time.Now()}
+}
+
+// Follow sets the hooks. It must be called before the service is used.
+func (s *Service) Follow(h Hooks) { s.hooks = h }
+
+// Secrets returns the encryption of stack secrets.
+func (s *Service) Secrets() *Secrets { return s.secrets }
+
+// Find returns a stack by name if the caller may read it.
+func (s *Service) Find(ctx context.Context, p identity.Principal, org, project, name string) (store.Stack, error) {
+	var st store.Stack
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		st, err = tx.StackByName(org, project, name)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadStack(st) {
+		return store.Stack{}, fault.NotFound("Not Found: stack '%s/%s/%s' does not exist, or you may not see it", org, project, name)
+	}
+	if err != nil {
+		return store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
+	}
+	return st, nil
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+
+// checkName refuses names that clients could not write in a stack reference.
+func checkName(what, name string) error {
+	if !namePattern.MatchString(name) || name == "." || name == ".." {
+		return fault.Invalid("Bad Request: the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
+	}
+	return nil
+}
+
+// NewStack describes a stack to create.
+type NewStack struct {
+	Org           store.Organization
+	Project, Name string
+	Tags          map[string]string
+	Config        string // JSON of the stack configuration to keep, "" for none
+	State         *State // the first state, nil for none
+}
+
+// Create makes a stack.
+func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) (store.Stack, error) {
+	if !p.CanCreateStack(n.Org.ID) {
+		return store.Stack{}, fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
+	}
+	if err := checkName("project", n.Project); err != nil {
+		return store.Stack{}, err
+	}
+	if err := checkName("stack", n.Name); err != nil {
+		return store.Stack{}, err
+	}
+	tags := map[string]string{"pulumi:project": n.Project}
+	for k, v := range n.Tags {
+		if err := checkTag(k, v); err != nil {
+			return store.Stack{}, err
+		}
+		tags[k] = v
+	}
+	st := store.Stack{
+		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
+		CreatedBy: p.User.ID, CreatedAt: time.Now().UTC(), Config: n.Config,
+	}
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.InsertStack(st); err != nil {
+			return err
+		}
+		return tx.SetStackTags(st.ID, tags)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return store.Stack{}, fault.Conflict("Conflict: stack '%s' already exists", st.Ref())
+	}
+	if err != nil {
+		return store.Stack{}, fmt.Errorf("creating a stack: %w", err)
+	}
+	if n.State != nil {
+		if _, err := s.Import(ctx, p, st, n.State); err != nil {
+			return store.Stack{}, err
+		}
+	}
+	return st, nil
+}
+
+// errResourcesLeft has the exact text by which clients recognise it.
+var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
+
+// Delete removes a stack and all that belongs to it. A stack with resources is
+// removed only by force; one that is being changed is not removed at all.
+func (s *Service) Delete(ctx context.Context, st store.Stack, force bool) error {
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Stack(st.ID)
+		if err != nil {
+			return err
+		}
+		if _, err := s.free(tx, &cur, time.Now()); err != nil {
+			return err
+		}
+		if cur.ResourceCount > 0 && !force {
+			return errResourcesLeft
+		}
+		return tx.DeleteStack(cur.ID)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.db.Blobs().Delete(ctx, stackBlobs(st.ID)); err != nil {
+		s.log.WithError(err).WithField("stack", st.Ref()).Warn("could not remove the states of a deleted stack")
+	}
+	return nil
+}
+
+// ProjectExists tells whether an organization has stacks in a project.
+func (s *Service) ProjectExists(ctx context.Context, orgID, project string) (bool, error) {
+	var ok bool
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		ok, err = tx.ProjectExists(orgID, project)
+		return err
+	})
+	return ok, err
+}
+
+// List returns stacks, ordered by name.
+func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack, error) {
+	var out []store.Stack
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		out, err = tx.Stacks(f)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing stacks: %w", err)
+	}
+	return out, nil
+}
+
+// SetConfig replaces the stored configuration of a stack; "" removes it.
+func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Stack(st.ID)
+		if err != nil {
+			return err
+		}
+		cur.Config = config
+		return tx.UpdateStack(cur)
+	})
+}
+
+// Owner returns the user who made a stack, zero if that was not a user.
+func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error) {
+	if st.CreatedBy == "" {
+		return store.User{}, nil
+	}
+	var u store.User
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		u, err = tx.User(st.CreatedBy)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return store.User{}, nil
+	}
+	return u, err
+}

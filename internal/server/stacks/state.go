@@ -1,0 +1,339 @@
+package stacks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// maxSchema is the newest schema version of states that is accepted.
+const maxSchema = 4
+
+// emptySchema is the schema version told for stacks that have no state.
+const emptySchema = 3
+
+// State is a validated state of a stack as a client sent it.
+type State struct {
+	Schema     int64  // schema version of Deployment
+	Features   []byte // raw JSON array, nil for none
+	Deployment []byte // raw JSON object, or null
+	Resources  int64  // resources in Deployment
+	packed     []byte // the body it came in, gzip
+}
+
+// ParseState validates a body of the form {version, features?, deployment}.
+// packed is the same body compressed with gzip, nil if there is none yet; it
+// is kept as it is, because compressing a large state costs more than all else.
+func ParseState(body, packed []byte) (*State, error) {
+	if !json.Valid(body) {
+		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+	}
+	st := &State{Schema: emptySchema, Deployment: []byte("null"), packed: packed}
+	for k, v := range members(body) {
+		switch k {
+		case "version":
+			n, err := strconv.ParseInt(string(v), 10, 64)
+			if err != nil {
+				return nil, fault.Invalid("Bad Request: member \"version\" of a state must be a whole number")
+			}
+			st.Schema = n
+		case "features":
+			if string(v) != "null" {
+				st.Features = v
+			}
+		case "deployment":
+			st.Deployment = v
+		}
+	}
+	if st.Schema < 1 || st.Schema > maxSchema {
+		return nil, fault.Invalid("Bad Request: states of schema version %d are not known here; 1 to %d are", st.Schema, maxSchema)
+	}
+	if !st.Empty() && st.Deployment[0] != '{' {
+		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
+	}
+	for range elements(member(st.Deployment, "resources")) {
+		st.Resources++
+	}
+	if st.packed == nil {
+		var err error
+		if st.packed, err = pack(body); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// Empty tells whether the state holds no deployment at all.
+func (s *State) Empty() bool { return string(s.Deployment) == "null" }
+
+// MarshalJSON returns the form in which states are exported.
+func (s *State) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	buf.Grow(len(s.Deployment) + 64)
+	fmt.Fprintf(&buf, `{"version":%d,`, s.Schema)
+	if s.Features != nil {
+		buf.WriteString(`"features":`)
+		buf.Write(s.Features)
+		buf.WriteByte(',')
+	}
+	buf.WriteString(`"deployment":`)
+	buf.Write(s.Deployment)
+	buf.WriteByte('}')
+	return buf.Bytes(), nil
+}
+
+func pack(body []byte) ([]byte, error) {
+	var buf bytes.Buffer
+	z, err := gzip.NewWriterLevel(&buf, gzip.BestSpeed)
+	if err != nil {
+		return nil, fmt.Errorf("compressing a state: %w", err)
+	}
+	if _, err := z.Write(body); err != nil {
+		return nil, fmt.Errorf("compressing a state: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("compressing a state: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// stackBlobs is the prefix of all blobs of a stack.
+func stackBlobs(stackID string) string { return "stacks/" + stackID }
+
+// putState stores a state under a fresh key. The key of a state never changes
+// its bytes, so a row that names it is right whenever it is read.
+func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
+	key := stackBlobs(stackID) + "/" + identity.NewID()
+	if err := s.db.Blobs().Put(ctx, key, bytes.NewReader(st.packed)); err != nil {
+		return "", fmt.Errorf("storing a state: %w", err)
+	}
+	return key, nil
+}
+
+// dropState removes a state that no row names any more.
+func (s *Service) dropState(ctx context.Context, key string) {
+	if key == "" {
+		return
+	}
+	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), key); err != nil {
+		s.log.WithError(err).Warn("could not remove a state that is no longer needed")
+	}
+}
+
+func (s *Service) getState(ctx context.Context, key string) (*State, error) {
+	r, err := s.db.Blobs().Get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("opening a state: %w", err)
+	}
+	defer r.Close()
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading a state: %w", err)
+	}
+	body, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("reading a state: %w", err)
+	}
+	return ParseState(body, []byte{})
+}
+
+// exportTries bounds how often an export starts over because the state it was
+// about to read was replaced by a checkpoint.
+const exportTries = 5
+
+// Export returns the current state of a stack.
+func (s *Service) Export(ctx context.Context, stackID string) (*State, error) {
+	for try := 1; ; try++ {
+		var st store.Stack
+		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+			st, err = tx.Stack(stackID)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if st.StateBlob == "" {
+			return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
+		}
+		out, err := s.getState(ctx, st.StateBlob)
+		if errors.Is(err, store.ErrNotFound) && try < exportTries {
+			continue
+		}
+		return out, err
+	}
+}
+
+// ExportVersion returns the state that a version of a stack left.
+func (s *Service) ExportVersion(ctx context.Context, st store.Stack, version int64) (*State, error) {
+	var key string
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		u, err := tx.UpdateByVersion(st.ID, version)
+		key = u.StateBlob
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if key == "" {
+		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
+	}
+	return s.getState(ctx, key)
+}
+
+// Import replaces the state of a stack and returns the update that records it.
+func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Stack, state *State) (store.Update, error) {
+	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
+		return store.Update{}, err
+	}
+	return s.replaceState(ctx, p, st.ID, KindImport, state, nil)
+}
+
+// replaceState makes a state the newest version of a stack, in an update that
+// begins and ends at once. change may alter the stack in the same transaction.
+func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *State,
+	change func(tx *store.Tx, st *store.Stack) error,
+) (store.Update, error) {
+	key := ""
+	if state != nil {
+		var err error
+		if key, err = s.putState(ctx, stackID, state); err != nil {
+			return store.Update{}, err
+		}
+	}
+	var u store.Update
+	var ended []store.Update
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now := time.Now().UTC()
+		st, err := tx.Stack(stackID)
+		if err != nil {
+			return err
+		}
+		if ended, err = s.free(tx, &st, now); err != nil {
+			return err
+		}
+		st.Version++
+		st.LastUpdateAt = now
+		if state != nil {
+			st.StateBlob, st.StateSchema, st.ResourceCount = key, state.Schema, state.Resources
+		}
+		if change != nil {
+			if err := change(tx, &st); err != nil {
+				return err
+			}
+		}
+		u = store.Update{
+			ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Status: string(Succeeded), Version: st.Version,
+			RequestedBy: p.User.ID, DeploymentID: p.DeploymentID, Program: "{}",
+			CreatedAt: now, StartedAt: now, FinishedAt: now,
+			StateBlob: st.StateBlob, StateSchema: st.StateSchema, ResourceCount: st.ResourceCount, ResourceChanges: "{}",
+		}
+		if err := tx.InsertUpdate(u); err != nil {
+			return err
+		}
+		return tx.UpdateStack(st)
+	})
+	if err != nil {
+		s.dropState(ctx, key)
+		return store.Update{}, err
+	}
+	s.told(ended)
+	return u, nil
+}
+
+// Checkpoint stores the state that a running update has reached. It is called
+// after every step, so it keeps only the newest state of an update.
+func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) error {
+	if u.Preview {
+		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
+	}
+	if state.Empty() {
+		return fault.Invalid("Bad Request: the request must contain a checkpoint")
+	}
+	key, err := s.putState(ctx, u.StackID, state)
+	if err != nil {
+		return err
+	}
+	var old string
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Update(u.ID)
+		if err != nil {
+			return err
+		}
+		if err := s.held(cur, time.Now()); err != nil {
+			return err
+		}
+		st, err := tx.Stack(cur.StackID)
+		if err != nil {
+			return err
+		}
+		old = cur.StateBlob
+		cur.StateBlob, cur.StateSchema, cur.ResourceCount = key, state.Schema, state.Resources
+		st.StateBlob, st.StateSchema, st.ResourceCount = key, state.Schema, state.Resources
+		if err := tx.SaveUpdate(cur); err != nil {
+			return err
+		}
+		return tx.UpdateStack(st)
+	})
+	if err != nil {
+		s.dropState(ctx, key)
+		return err
+	}
+	s.dropState(ctx, old)
+	return nil
+}
+
+// checkForeignSecrets refuses states whose secrets this server could never
+// decrypt again because they belong to another stack.
+func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
+	provider := member(state.Deployment, "secrets_providers")
+	var kind string
+	if json.Unmarshal(member(provider, "type"), &kind) != nil || kind != "service" {
+		return nil
+	}
+	ct := firstCiphertext(state.Deployment)
+	if ct == nil {
+		return nil
+	}
+	if _, err := s.secrets.Decrypt(ctx, st.ID, ct); err != nil {
+		return fault.Wrap(fault.KindInvalid, err, "Bad Request: cannot import deployment with encrypted secrets from a different stack")
+	}
+	return nil
+}
+
+// firstCiphertext finds one service-encrypted secret in a deployment.
+func firstCiphertext(deployment []byte) []byte {
+	const mark = `"ciphertext"`
+	for rest := deployment; ; {
+		i := bytes.Index(rest, []byte(mark))
+		if i < 0 {
+			return nil
+		}
+		rest = rest[i+len(mark):]
+		j := skipSpace(rest, 0)
+		if j >= len(rest) || rest[j] != ':' {
+			continue
+		}
+		j = skipSpace(rest, j+1)
+		if j >= len(rest) || rest[j] != '"' {
+			continue
+		}
+		var ct []byte
+		if json.Unmarshal(rest[j:skipString(rest, j)], &ct) == nil && len(ct) > 0 {
+			return ct
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package stacks
+
+import "slices"
+
+// Status is where an update stands, in the words of the public API.
+type Status string
+
+// The statuses of an update.
+const (
+	NotStarted Status = "not started"
+	Running    Status = "running"
+	Succeeded  Status = "succeeded"
+	Failed     Status = "failed"
+	Cancelled  Status = "cancelled"
+)
+
+// statusMoves is the one table of moves between statuses.
+var statusMoves = map[Status][]Status{
+	NotStarted: {Running},
+	Running:    {Succeeded, Failed, Cancelled},
+}
+
+// CanBecome tells whether an update may go from one status to another.
+func (s Status) CanBecome(next Status) bool { return slices.Contains(statusMoves[s], next) }
+
+// Finished tells whether an update with this status has ended.
+func (s Status) Finished() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// Kind is what an update does.
+type Kind string
+
+// The kinds of update.
+const (
+	KindUpdate  Kind = "update"
+	KindPreview Kind = "preview"
+	KindRefresh Kind = "refresh"
+	KindDestroy Kind = "destroy"
+	KindImport  Kind = "import"
+	KindRename  Kind = "rename"
+)

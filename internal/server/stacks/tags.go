@@ -1,0 +1,120 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// builtInTags are set by clients when they work with the stack and cannot be
+// changed one by one.
+var builtInTags = []string{
+	"pulumi:project", "pulumi:runtime", "pulumi:description", "pulumi:template",
+	"vcs:owner", "vcs:repo", "vcs:kind", "vcs:root", "gitHub:owner", "gitHub:repo",
+}
+
+var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
+
+// maxTagValue is the longest value of a tag in bytes.
+const maxTagValue = 256
+
+func checkTag(name, value string) error {
+	if !tagNamePattern.MatchString(name) {
+		return fault.Invalid("Bad Request: the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
+	}
+	if len(value) > maxTagValue {
+		return fault.Invalid("Bad Request: the value of tag %q has more than %d bytes", name, maxTagValue)
+	}
+	return nil
+}
+
+// Tags returns the tags of a stack.
+func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, error) {
+	var tags map[string]string
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		tags, err = tx.StackTags(st.ID)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the tags of %s: %w", st.Ref(), err)
+	}
+	return tags, nil
+}
+
+// ReplaceTags replaces all tags of a stack. The project of a stack cannot be
+// changed in this way.
+func (s *Service) ReplaceTags(ctx context.Context, st store.Stack, tags map[string]string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
+}
+
+func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
+	for k, v := range tags {
+		if err := checkTag(k, v); err != nil {
+			return err
+		}
+	}
+	if p, ok := tags["pulumi:project"]; ok && p != st.Project {
+		return fault.Invalid("Bad Request: the tag pulumi:project cannot be changed; rename the stack instead")
+	}
+	tags = maps.Clone(tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags["pulumi:project"] = st.Project
+	return tx.SetStackTags(st.ID, tags)
+}
+
+// AddTag adds a tag that the stack does not have.
+func (s *Service) AddTag(ctx context.Context, st store.Stack, name, value string) error {
+	if err := checkTag(name, value); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		tags, err := tx.StackTags(st.ID)
+		if err != nil {
+			return err
+		}
+		if _, ok := tags[name]; ok {
+			return fault.Invalid("Bad Request: the stack already has a tag %q", name)
+		}
+		return tx.SetStackTag(st.ID, name, value)
+	})
+}
+
+// ChangeTag changes the value of a tag that the stack has.
+func (s *Service) ChangeTag(ctx context.Context, st store.Stack, name, value string) error {
+	if slices.Contains(builtInTags, name) {
+		return fault.Invalid("Bad Request: the built-in tag %q cannot be updated", name)
+	}
+	if err := checkTag(name, value); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		tags, err := tx.StackTags(st.ID)
+		if err != nil {
+			return err
+		}
+		if _, ok := tags[name]; !ok {
+			return fault.NotFound("Not Found: the stack has no tag %q", name)
+		}
+		return tx.SetStackTag(st.ID, name, value)
+	})
+}
+
+// RemoveTag removes a tag of a stack.
+func (s *Service) RemoveTag(ctx context.Context, st store.Stack, name string) error {
+	if slices.Contains(builtInTags, name) {
+		return fault.Invalid("Bad Request: the built-in tag %q cannot be deleted", name)
+	}
+	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.NotFound("Not Found: the stack has no tag %q", name)
+	}
+	return err
+}

@@ -1,0 +1,324 @@
+package stacks
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// UpdateTopic is the channel on which the database announces the id of every
+// update that is created, started or finished.
+const UpdateTopic = "update"
+
+// Program is what a client says about the update it is about to run.
+type Program struct {
+	Name        string                     `json:"name"`
+	Runtime     string                     `json:"runtime"`
+	Main        string                     `json:"main"`
+	Description string                     `json:"description"`
+	Options     map[string]json.RawMessage `json:"options"`
+	Config      map[string]ConfigValue     `json:"config"`
+	Metadata    Metadata                   `json:"metadata"`
+}
+
+// ConfigValue is a configuration value of an update; secret values are
+// ciphertexts.
+type ConfigValue struct {
+	String string `json:"string"`
+	Secret bool   `json:"secret"`
+	Object bool   `json:"object"`
+}
+
+// Metadata is what a client knows about where an update comes from.
+type Metadata struct {
+	Message     string            `json:"message"`
+	Environment map[string]string `json:"environment"`
+}
+
+// dryRun tells whether the program's options make any kind a preview.
+func (p Program) dryRun() bool {
+	var b bool
+	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
+}
+
+// DecodeProgram returns the program of an update.
+func DecodeProgram(u store.Update) Program {
+	var p Program
+	// The text was encoded by CreateUpdate; an import has none.
+	if err := json.Unmarshal([]byte(u.Program), &p); err != nil {
+		return Program{}
+	}
+	return p
+}
+
+// CreateUpdate records an update that a client is about to start.
+func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st store.Stack, kind Kind, prog Program) (store.Update, error) {
+	text, err := json.Marshal(prog)
+	if err != nil {
+		return store.Update{}, fmt.Errorf("encoding an update: %w", err)
+	}
+	u := store.Update{
+		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
+		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text), CreatedAt: time.Now().UTC(),
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		u.DeploymentID = ""
+		switch {
+		case p.Kind == identity.KindJob:
+			u.DeploymentID = p.DeploymentID
+		case s.hooks.LinkUpdate != nil && prog.Metadata.Environment["ci.build.id"] != "":
+			id, err := s.hooks.LinkUpdate(tx, st, prog.Metadata.Environment["ci.build.id"])
+			if err != nil {
+				return err
+			}
+			u.DeploymentID = id
+		}
+		tx.Notify(UpdateTopic, u.ID)
+		return tx.InsertUpdate(u)
+	})
+	if err != nil {
+		return store.Update{}, fmt.Errorf("creating an update: %w", err)
+	}
+	return u, nil
+}
+
+// FindUpdate returns an update of a stack.
+func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (store.Update, error) {
+	var u store.Update
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		u, err = tx.Update(id)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) || err == nil && u.StackID != st.ID {
+		return store.Update{}, fault.NotFound("Not Found: stack '%s' has no update %q", st.Ref(), id)
+	}
+	if err != nil {
+		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
+	}
+	return u, nil
+}
+
+// Started is what the start of an update gives its client.
+type Started struct {
+	Version int64
+	Token   string
+	Expires time.Time
+}
+
+// Start gives an update its lease and, unless it is a preview, the stack. tags
+// replace the tags of the stack unless nil. It is a conflict if another update
+// holds the stack.
+func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string) (Started, error) {
+	token, hash := identity.NewToken()
+	var out Started
+	var ended []store.Update
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		ended = nil
+		now := time.Now().UTC()
+		cur, err := tx.Update(u.ID)
+		if err != nil {
+			return err
+		}
+		if !Status(cur.Status).CanBecome(Running) {
+			return fault.Conflict("Conflict: this update has been started already; its status is %q", cur.Status)
+		}
+		st, err := tx.Stack(cur.StackID)
+		if err != nil {
+			return err
+		}
+		if !cur.Preview {
+			if ended, err = s.free(tx, &st, now); err != nil {
+				return err
+			}
+			st.Version++
+			st.ActiveUpdate = cur.ID
+			st.LastUpdateAt = now
+			// What the update leaves is what it found until it says otherwise.
+			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
+			if err := tx.UpdateStack(st); err != nil {
+				return err
+			}
+			if tags != nil {
+				if err := replaceTags(tx, st, tags); err != nil {
+					return err
+				}
+			}
+		}
+		cur.Status, cur.Version, cur.StartedAt = string(Running), st.Version, now
+		cur.LeaseHash, cur.LeaseExpiresAt = hash, now.Add(s.lease)
+		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt}
+		tx.Notify(UpdateTopic, cur.ID)
+		return tx.SaveUpdate(cur)
+	})
+	if err != nil {
+		return Started{}, err
+	}
+	s.told(ended)
+	return out, nil
+}
+
+// free makes sure that no update holds a stack: one whose lease has expired is
+// ended and returned, any other is a conflict that says who holds the stack
+// since when.
+func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []store.Update, err error) {
+	if st.ActiveUpdate == "" {
+		return nil, nil
+	}
+	cur, err := tx.Update(st.ActiveUpdate)
+	if err != nil {
+		return nil, err
+	}
+	if Status(cur.Status) != Running {
+		st.ActiveUpdate = ""
+		return nil, nil
+	}
+	if !s.expired(cur, now) {
+		who := "an organization token"
+		if cur.RequestedBy != "" {
+			if by, err := tx.User(cur.RequestedBy); err == nil {
+				who = by.Login
+			}
+		}
+		return nil, fault.Conflict("Conflict: Another update is currently in progress: %s #%d, started by %s at %s",
+			cur.Kind, cur.Version, who, cur.StartedAt.Format(time.RFC3339))
+	}
+	if err := s.finish(tx, &cur, Failed, reasonExpired, now); err != nil {
+		return nil, err
+	}
+	if *st, err = tx.Stack(st.ID); err != nil {
+		return nil, err
+	}
+	return []store.Update{cur}, nil
+}
+
+const reasonExpired = "the client that ran this update stopped renewing its lease"
+
+// finish ends a running update and frees its stack.
+func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
+	if !Status(u.Status).CanBecome(status) {
+		return fault.Conflict("Conflict: the update cannot become %q, its status is %q", status, u.Status)
+	}
+	st, err := tx.Stack(u.StackID)
+	if err != nil {
+		return err
+	}
+	if st.ActiveUpdate == u.ID {
+		st.ActiveUpdate = ""
+		if err := tx.UpdateStack(st); err != nil {
+			return err
+		}
+	}
+	if !u.Preview && u.StateBlob == "" {
+		// An update without a checkpoint changed nothing.
+		u.StateBlob, u.StateSchema, u.ResourceCount = st.StateBlob, st.StateSchema, st.ResourceCount
+	}
+	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
+	tx.Notify(UpdateTopic, u.ID)
+	return tx.SaveUpdate(*u)
+}
+
+// told passes updates that ended to the hook.
+func (s *Service) told(ended []store.Update) {
+	if s.hooks.UpdateFinished == nil {
+		return
+	}
+	for _, u := range ended {
+		s.hooks.UpdateFinished(u)
+	}
+}
+
+// Complete ends an update as its client says.
+func (s *Service) Complete(ctx context.Context, u store.Update, status Status) error {
+	if !status.Finished() {
+		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
+	}
+	return s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+		// A repetition of the same word is a retry whose first answer was lost.
+		if Status(cur.Status) == status {
+			return "", "", nil
+		}
+		return status, "", s.held(cur, time.Now())
+	})
+}
+
+// Cancel ends an update on a user's request and frees its stack; the client
+// that runs it loses its lease.
+func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
+	return s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+		switch Status(cur.Status) {
+		case NotStarted:
+			return "", "", fault.Conflict("Conflict: The Update has not started")
+		case Cancelled:
+			return "", "", nil
+		case Running:
+			return Cancelled, "cancelled by " + by, nil
+		default:
+			return "", "", fault.Conflict("Conflict: The Update has already completed")
+		}
+	})
+}
+
+// end finishes one update in a transaction of its own. decide looks at it and
+// says how; an empty status changes nothing.
+func (s *Service) end(ctx context.Context, id string, decide func(store.Update) (Status, string, error)) error {
+	var ended []store.Update
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		ended = nil
+		cur, err := tx.Update(id)
+		if err != nil {
+			return err
+		}
+		status, reason, err := decide(cur)
+		if err != nil || status == "" {
+			return err
+		}
+		if err := s.finish(tx, &cur, status, reason, time.Now().UTC()); err != nil {
+			return err
+		}
+		ended = append(ended, cur)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.told(ended)
+	return nil
+}
+
+// HoldsToken tells whether a token is the one that the start of an update gave
+// out, in constant time.
+func HoldsToken(u store.Update, token string) bool {
+	return len(u.LeaseHash) > 0 && subtle.ConstantTimeCompare(u.LeaseHash, identity.HashToken(token)) == 1
+}
+
+// UpdateOfToken returns the update that a lease token belongs to. The names
+// must be those of the stack it runs on.
+func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
+	var u store.Update
+	var st store.Stack
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		var err error
+		if u, err = tx.Update(id); err != nil {
+			return err
+		}
+		st, err = tx.Stack(u.StackID)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) || err == nil && (st.OrgName != org || st.Project != project || st.Name != name) {
+		return store.Update{}, fault.NotFound("Not Found: stack '%s/%s/%s' has no update %q", org, project, name, id)
+	}
+	if err != nil {
+		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
+	}
+	if !HoldsToken(u, token) {
+		return store.Update{}, fault.Forbidden("Forbidden: the token does not belong to this update")
+	}
+	return u, nil
+}
