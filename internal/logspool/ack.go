@@ -51,7 +51,8 @@ func (s *Stream) missing(target int64) int64 {
 func (s *Stream) take() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cut >= 0 {
+	if s.cut >= 0 || s.openSize >= 0 {
+		// Where a stream of another process goes on is for the server to say.
 		return s.received, 0
 	}
 	n = int(min(s.size-s.received, maxRequest))
