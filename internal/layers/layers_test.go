@@ -244,33 +244,98 @@ func onlyOurs() map[string]ban {
 // TestImports checks the direct imports of every package of ours.
 func TestImports(t *testing.T) {
 	for _, p := range ourPackages(t) {
-		for _, r := range rules() {
-			if r.of != "" && !within(p.ImportPath, r.of) || withinAny(p.ImportPath, r.except) {
-				continue
-			}
-			for _, imported := range p.Imports {
-				if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) {
-					t.Errorf("%s imports %s, but %s", p.ImportPath, imported, r.ban.reason)
-				}
+		for _, violation := range violations(p) {
+			t.Error(violation)
+		}
+	}
+}
+
+// violations returns what a package imports and should not, each with the reason.
+func violations(p goPackage) []string {
+	var found []string
+	add := func(imported, reason string) {
+		found = append(found, p.ImportPath+" imports "+imported+", but "+reason)
+	}
+	for _, r := range rules() {
+		if r.of != "" && !within(p.ImportPath, r.of) || withinAny(p.ImportPath, r.except) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) {
+				add(imported, r.ban.reason)
 			}
 		}
-		for of, only := range onlyOurs() {
-			if !within(p.ImportPath, of) {
-				continue
-			}
-			for _, imported := range p.Imports {
-				if strings.HasPrefix(imported, module) && !within(imported, of) && !withinAny(imported, only.paths) {
-					t.Errorf("%s imports %s, but %s", p.ImportPath, imported, only.reason)
-				}
+	}
+	for of, only := range onlyOurs() {
+		if !within(p.ImportPath, of) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, module) && !within(imported, of) && !withinAny(imported, only.paths) {
+				add(imported, only.reason)
 			}
 		}
-		// net/http serves the control plane's requests in api and console and its metrics in its
-		// wiring. Clients, for webhooks and foreign keys, are given to a subsystem from there.
-		server := module + "internal/server"
-		if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
-			!withinAny(p.ImportPath, []string{server + "/api", server + "/console"}) {
-			t.Errorf("%s imports net/http, but inside the control plane only api and console know HTTP", p.ImportPath)
+	}
+	// The wiring opens the listener. Clients, for webhooks and foreign keys, are given to a
+	// subsystem from there.
+	server := module + "internal/server"
+	if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
+		!withinAny(p.ImportPath, []string{server + "/api", server + "/console"}) {
+		add("net/http", "inside the control plane only api and console know HTTP")
+	}
+	return found
+}
+
+// TestViolations checks that the rules can be broken at all.
+func TestViolations(t *testing.T) {
+	for _, tt := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"internal/workflow", "workflowagent/internal/redact", false},
+		{"internal/workflow", "time", true},
+		{"internal/workflow", "net/http", false},
+		{"internal/protocol", "workflowagent/internal/workflow", true},
+		{"internal/protocol", "workflowagent/internal/logspool", false},
+		{"internal/agent", "workflowagent/internal/server/store", false},
+		{"internal/agent", "database/sql", false},
+		{"internal/agent", "github.com/moby/moby/client", false},
+		{"internal/agent", "workflowagent/internal/config", true},
+		{"internal/runner/source", "workflowagent/internal/server", false},
+		{"internal/runner", "workflowagent/internal/executor", true},
+		{"internal/runner", "workflowagent/internal/executor/process", false},
+		{"internal/executor/docker", "github.com/moby/moby/client", true},
+		{"internal/executor/process", "workflowagent/internal/agent", false},
+		{"internal/logspool", "workflowagent/internal/server/api", false},
+		{"internal/redact", "workflowagent/internal/server", false},
+		{"internal/config", "workflowagent/internal/server", false},
+		{"internal/config", "workflowagent/internal/agent", false},
+		{"internal/server", "net/http", true},
+		{"internal/server/api", "net/http", true},
+		{"internal/server/api/state", "github.com/go-chi/chi/v5", true},
+		{"internal/server/stacks", "net/http", false},
+		{"internal/server/stacks", "github.com/go-chi/chi/v5", false},
+		{"internal/server/stacks", "workflowagent/internal/server/store", true},
+		{"internal/server/stacks", "database/sql", false},
+		{"internal/server/store", "github.com/jackc/pgx/v5/pgxpool", true},
+		{"internal/server/pools", "workflowagent/internal/agent", false},
+		{"internal/agent", "workflowagent/cmd/workflow-server", false},
+		{"internal/agent", "github.com/spf13/cobra", false},
+		{"cmd/workflow-server", "workflowagent/internal/server", true},
+		{"cmd/workflow-runner", "workflowagent/internal/server", false},
+	} {
+		found := violations(goPackage{ImportPath: module + tt.from, Imports: []string{tt.to}})
+		if ok := len(found) == 0; ok != tt.ok {
+			t.Errorf("%s importing %s: violations %v", tt.from, tt.to, found)
 		}
+	}
+
+	packages := []goPackage{{ImportPath: "main", Imports: []string{"a", "b"}}, {ImportPath: "a", Imports: []string{"b"}}, {ImportPath: "b", Imports: []string{"bad/x"}}}
+	if chain := strings.Join(chainTo(packages, "main", []string{"bad"}), " "); chain != "main b bad/x" {
+		t.Errorf("chain %q", chain)
+	}
+	if chain := chainTo(packages, "main", []string{"ba"}); chain != nil {
+		t.Errorf("chain %q", chain)
 	}
 }
 

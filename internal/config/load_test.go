@@ -1,0 +1,364 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const testToken = "pul-0123456789abcdef"
+
+// TestEnvironment sets every variable and looks for every value; the file sets the opposite.
+func TestEnvironment(t *testing.T) {
+	values := map[string]string{
+		"token": "pul-from-environment", "service_url": "https://other.example.com", "working_directory": "/srv/bin",
+		"shared_volume_directory": "/srv/shared", "deploy_target": "process", "single_run": "true", "pull_image": "false",
+		"enabled_workflow_types": "deployment,policy_evaluation", "env_forward_allowlist": "VAR1 VAR2",
+		"oidc_token_file": "/run/oidc", "organization_name": "acme", "runner_pool_id": "pool-1", "token_expiration": "1h",
+		"polling_interval": "2s", "polling_interval_override": "true", "job_status_loop_interval": "3s", "request_timeout": "4s",
+		"request_retry_count": "5", "request_retry_wait": "6s", "request_retry_max_wait": "7s", "circuit_breaker_failures": "8",
+		"circuit_breaker_timeout": "9s", "http_server_port": "10", "http_server_address": "::1", "health_threshold": "11s",
+		"syslog": "true", "log_format": "json", "log_job_output": "false", "max_concurrent_jobs": "1",
+		"state_directory": "/srv/state", "allowed_images": "pulumi/*,example.com/**", "allowed_repositories": "github.com/acme/*,gitlab.com/**",
+		"ca_certificate_file": "/srv/ca.pem", "docker_network": "jobs", "docker_memory": "2g", "docker_cpus": "0.5",
+		"docker_pids_limit": "12", "auto_update": "true", "update_channel": "beta", "update_url": "https://updates.example.com",
+		"image": "example.com/agent:1", "image_pull_policy": "Always", "service_account_name": "worker", "num_cpus": "2",
+		"mem_quantity": "4", "debug_pod": "true", "override_image_reference": "example.com/job:1", "docker_host": "tcp://engine:2375",
+	}
+	var environ []string
+	for _, f := range fields() {
+		value, ok := values[f.name]
+		if !ok {
+			t.Fatalf("%s is not in this test", f.name)
+		}
+		environ = append(environ, f.env+"= "+value+" ")
+	}
+	path := writeFile(t, FileName, "token: "+testToken+"\nsingle_run: false\nallowed_images: [nothing]\nservice_url: file.example.com\n")
+	c, err := Load(testOptions(path, environ...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.Settings() {
+		want := values[s.Key]
+		if s.Key == "token" {
+			want = redacted
+		}
+		if s.Value != want || s.Source.Kind != FromEnv || !strings.HasPrefix(s.Source.String(), "env ") {
+			t.Errorf("%s is %q from %q, want %q", s.Key, s.Value, s.Source, want)
+		}
+	}
+	if c.Token.Reveal() != values["token"] {
+		t.Error("the token is not that of the environment")
+	}
+	if got := c.HTTPServerListen(); got != "[::1]:10" {
+		t.Errorf("the server listens on %q", got)
+	}
+}
+
+// TestSources: the place of each value is known.
+func TestSources(t *testing.T) {
+	path := writeFile(t, FileName, "# comment\ntoken: "+testToken+"\n\npolling_interval: 5s\nsyslog: \"\"\nrequest_timeout: 1m\n")
+	c, err := Load(testOptions(path, "PULUMI_AGENT_REQUEST_TIMEOUT=2m", "PULUMI_AGENT_LOG_FORMAT="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"token": path + ":2", "polling_interval": path + ":4", "syslog": "default",
+		"request_timeout": "env PULUMI_AGENT_REQUEST_TIMEOUT", "log_format": "default", "no_such_key": "default",
+	} {
+		if got := c.Source(key).String(); got != want {
+			t.Errorf("%s comes from %q, want %q", key, got, want)
+		}
+	}
+	if c.RequestTimeout != 2*time.Minute || c.PollingInterval != 5*time.Second {
+		t.Errorf("got %s and %s", c.RequestTimeout, c.PollingInterval)
+	}
+}
+
+func TestBadEnvironment(t *testing.T) {
+	for variable, want := range map[string]string{
+		"PULUMI_AGENT_POLLING_INTERVAL=60":                "env PULUMI_AGENT_POLLING_INTERVAL: polling_interval: has no unit: write it with one, such as 30s, 5m or 1h30m",
+		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=deployment,": "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an empty entry, number 2: remove it",
+		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=a":           "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an unknown entry, number 1: choose from deployment, insights_scan or policy_evaluation",
+		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not have: set it to docker or process",
+		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is kubernetes, which is not in this build: set it to docker or process",
+		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process",
+		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: has white space or control characters in it: paste the token again, as one word",
+		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: is neither true nor false: write one of them",
+	} {
+		_, err := loadAndValidate(testOptions("", "PULUMI_AGENT_TOKEN="+testToken, variable))
+		if err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", variable, err, want)
+		}
+	}
+}
+
+// TestWarnings: what an operator should know, and nothing stops for.
+func TestWarnings(t *testing.T) {
+	load := func(content string, environ ...string) []string {
+		t.Helper()
+		path := writeFile(t, FileName, content)
+		c, err := loadAndValidate(testOptions(path, environ...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var warnings []string
+		for _, w := range c.Warnings() {
+			warnings = append(warnings, strings.ReplaceAll(w, path, "FILE"))
+		}
+		return warnings
+	}
+	for _, tt := range []struct {
+		name    string
+		content string
+		environ []string
+		want    []string
+	}{
+		{name: "nothing", content: "version: v0.0.5\n"},
+		{
+			name:    "variables Kubernetes makes",
+			environ: []string{"PULUMI_AGENT_SERVICE_PORT_8080_TCP=tcp://10.0.0.1:8080", "PULUMI_AGENT_ECS_FOO=1", "PULUMI_AGENT_EMPTY=", "PULUMI_OTHER=1"},
+			want: []string{
+				"the variable PULUMI_AGENT_ECS_FOO is not one of this agent's settings and has no effect",
+				"the variable PULUMI_AGENT_SERVICE_PORT_8080_TCP is not one of this agent's settings and has no effect",
+			},
+		},
+		{
+			name:    "legacy keys",
+			content: "version: v0.0.5\nworkflow_runners_directory: /opt\nworkflow_runners_embeddable: x\n",
+			want: []string{
+				"FILE:2: workflow_runners_directory: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not beside the agent's",
+				"FILE:3: workflow_runners_embeddable: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not beside the agent's",
+			},
+		},
+		{
+			name: "forwarded variables", content: "env_forward_allowlist: [LONG, SHORT, ABSENT, DOCKER_HOST]\n",
+			environ: []string{"LONG=123456", "SHORT=12345"},
+			want: []string{
+				"the value of SHORT is shorter than 6 characters and cannot be masked in logs",
+				"ABSENT is in env_forward_allowlist but not set on this host, so jobs do not get it",
+			},
+		},
+		{
+			name: "plain http", content: "service_url: http://pulumi.example.com\n",
+			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
+		},
+		{name: "plain http on this host", content: "service_url: http://127.0.0.1:8800\n"},
+		{
+			name: "single run", content: "single_run: true\nmax_concurrent_jobs: 3\n",
+			want: []string{"max_concurrent_jobs is taken as 1, because single_run is true"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := load(tt.content, append(tt.environ, "PULUMI_AGENT_TOKEN="+testToken)...)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := load("token: pul-d2d2….\n"); len(got) != 1 || !strings.Contains(got[0], "outside of ASCII") || strings.Contains(got[0], "d2d2") {
+		t.Errorf("a shortened token warns %q", got)
+	}
+}
+
+// TestSearch builds all eight places and removes the best one again and again.
+func TestSearch(t *testing.T) {
+	root := t.TempDir()
+	o := testOptions("", "PULUMI_AGENT_TOKEN="+testToken)
+	o.Cwd, o.Home, o.Etc = filepath.Join(root, "cwd"), filepath.Join(root, "home"), filepath.Join(root, "etc")
+	o.Binary = filepath.Join(root, "bin", "customer-managed-workflow-agent")
+	var files []string
+	for _, dir := range []string{o.Cwd, o.Home, o.Etc, filepath.Dir(o.Binary)} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{FileName, OldFileName} {
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte("single_run: true\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, path)
+		}
+	}
+	for len(files) > 0 {
+		c, err := Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, shadowed := range files[1:] {
+			want = append(want, shadowed+" is not used, because "+files[0]+" comes first")
+		}
+		if c.File() != files[0] || !slices.Equal(c.Warnings(), want) || !c.SingleRun {
+			t.Errorf("read %s, want %s; warnings %q, want %q", c.File(), files[0], c.Warnings(), want)
+		}
+		if err := os.Remove(files[0]); err != nil {
+			t.Fatal(err)
+		}
+		files = files[1:]
+	}
+	c, err := Load(o)
+	if err != nil || c.File() != "" || c.SingleRun {
+		t.Errorf("without any file: %v, %v", c, err)
+	}
+}
+
+// TestSearchOddPlaces: the same directory twice, a link between the names, no home, places that
+// are no directories.
+func TestSearchOddPlaces(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, OldFileName)
+	if err := os.WriteFile(path, []byte("token: "+testToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions("")
+	o.Cwd, o.Home, o.Binary = dir, "", filepath.Join(dir, "agent")
+	for _, home := range []string{"", "/dev/null", "/nonexistent"} {
+		o.Home = home
+		c, err := loadAndValidate(o)
+		if err != nil || c.File() != path || len(c.Warnings()) > 0 {
+			t.Errorf("home %q: %v, %v", home, c, err)
+		}
+	}
+	if err := os.Symlink(OldFileName, filepath.Join(dir, FileName)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := loadAndValidate(o)
+	if err != nil || c.File() != filepath.Join(dir, FileName) || len(c.Warnings()) > 0 {
+		t.Errorf("with a link: %v, %v", c, err)
+	}
+}
+
+// TestConfigFlag: a file that is asked for is read and no other, and must be there.
+func TestConfigFlag(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{FileName: "single_run: true\n", "mine.yaml": "syslog: true\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"mine.yaml", filepath.Join(dir, "mine.yaml"), "~/mine.yaml"} {
+		o := testOptions(path)
+		o.Cwd, o.Home = dir, dir
+		c, err := Load(o)
+		if err != nil || c.File() != filepath.Join(dir, "mine.yaml") || !c.Syslog || c.SingleRun || len(c.Warnings()) > 0 {
+			t.Errorf("--config %s: %v, %v", path, c, err)
+		}
+	}
+	_, err := Load(testOptions(filepath.Join(dir, "absent.yaml")))
+	want := "the configuration file " + dir + "/absent.yaml given with --config does not exist: correct the path or create the file"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestFileTrust: who may have written the file decides whether it is read.
+func TestFileTrust(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		mode     os.FileMode
+		uid      func(owner int) int
+		want     string
+		warnings int
+	}{
+		{name: "private", mode: 0o600},
+		{name: "readable by others", mode: 0o644, warnings: 1},
+		{name: "readable by the group", mode: 0o640, warnings: 1},
+		{name: "writable by the group", mode: 0o620, want: "PATH: can be written by other users (mode 0620), who could change what this agent runs: run chmod go-w on it"},
+		{name: "writable by others", mode: 0o602, want: "PATH: can be written by other users (mode 0602), who could change what this agent runs: run chmod go-w on it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := writeFile(t, FileName, "token: "+testToken+"\n")
+			if err := os.Chmod(path, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Load(testOptions(path))
+			if tt.want != "" {
+				if err == nil || strings.ReplaceAll(err.Error(), path, "PATH") != tt.want {
+					t.Errorf("got %v, want %s", err, tt.want)
+				}
+				return
+			}
+			if err != nil || len(c.Warnings()) != tt.warnings {
+				t.Errorf("got %v, %v", c, err)
+			}
+		})
+	}
+
+	t.Run("no token and readable by others", func(t *testing.T) {
+		path := writeFile(t, FileName, "single_run: true\n")
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// The token of the environment is not in the file.
+		c, err := Load(testOptions(path, "PULUMI_AGENT_TOKEN="+testToken))
+		if err != nil || len(c.Warnings()) > 0 {
+			t.Errorf("got %v, %v", c, err)
+		}
+	})
+
+	t.Run("owned by another user", func(t *testing.T) {
+		path := writeFile(t, FileName, "token: "+testToken+"\n")
+		o := testOptions(path)
+		if os.Geteuid() == 0 {
+			if err := os.Chown(path, 12345, -1); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			o.UID++ // to this user, the file is another's
+		}
+		if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "belongs to user") || !strings.Contains(err.Error(), "chown") {
+			t.Errorf("got %v", err)
+		}
+		o.UID = 12345
+		if _, err := Load(o); os.Geteuid() == 0 && err != nil {
+			t.Errorf("the owner's own file: %v", err)
+		}
+	})
+}
+
+// TestNotAFile: what can be in the place of the file, and must neither block nor be read.
+func TestNotAFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:         dir + ": is a directory: name the configuration file in it",
+		fifo:        fifo + ": is not a regular file: name a configuration file",
+		"/dev/zero": "/dev/zero: is not a regular file: name a configuration file",
+	} {
+		if _, err := Load(testOptions(path)); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", path, err, want)
+		}
+	}
+	// Also where nobody asked for it: the place is taken, and skipping it would hide the mistake.
+	o := testOptions("")
+	o.Cwd = dir
+	if err := os.Mkdir(filepath.Join(dir, FileName), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestProcessOptions: the test's own process has all of it.
+func TestProcessOptions(t *testing.T) {
+	t.Setenv("PULUMI_AGENT_TOKEN", testToken)
+	o := ProcessOptions("x.yaml")
+	if o.Path != "x.yaml" || o.Cwd == "" || o.Etc != "/etc" || !filepath.IsAbs(o.Binary) || o.TempDir == "" || o.UID != os.Geteuid() {
+		t.Errorf("got %+v", slices.Sorted(maps.Keys(environment(o.Environ))))
+	}
+	if environment(o.Environ)["PULUMI_AGENT_TOKEN"] != testToken {
+		t.Error("the environment is not that of the process")
+	}
+}
