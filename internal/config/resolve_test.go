@@ -1,0 +1,244 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// TestStateDirectory goes through the places, best first.
+func TestStateDirectory(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		uid     int
+		home    string
+		environ []string
+		want    string
+	}{
+		{"set", 1000, "/home/me", []string{"PULUMI_AGENT_STATE_DIRECTORY=~/state", "STATE_DIRECTORY=/var/lib/x"}, "/home/me/state"},
+		{"service manager", 1000, "/home/me", []string{"STATE_DIRECTORY=/var/lib/x"}, "/var/lib/x"},
+		{"service manager with several", 0, "", []string{"STATE_DIRECTORY=/var/lib/x:/var/lib/y"}, "/var/lib/x"},
+		{"service manager, odd", 0, "", []string{"STATE_DIRECTORY=relative"}, "/var/lib/workflow-agent"},
+		{"root", 0, "/root", []string{"XDG_STATE_HOME=/x"}, "/var/lib/workflow-agent"},
+		{"user with XDG", 1000, "/home/me", []string{"XDG_STATE_HOME=/x"}, "/x/workflow-agent"},
+		{"user with relative XDG", 1000, "/home/me", []string{"XDG_STATE_HOME=x"}, "/home/me/.local/state/workflow-agent"},
+		{"user", 1000, "/home/me", nil, "/home/me/.local/state/workflow-agent"},
+		{"user without home", 1000, "", nil, "/tmp/workflow-agent-1000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := testOptions("", tt.environ...)
+			o.UID, o.Home = tt.uid, tt.home
+			c, err := Load(o)
+			if err != nil || c.StateDirectory != tt.want {
+				t.Errorf("got %q, %v, want %q", c.StateDirectory, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestPrepareStateDirectory(t *testing.T) {
+	prepare := func(dir string) error {
+		o := testOptions("", "PULUMI_AGENT_STATE_DIRECTORY="+dir)
+		c, err := Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.PrepareStateDirectory()
+	}
+	root := t.TempDir()
+	dir := filepath.Join(root, "a", "b", "state")
+	for range 2 {
+		if err := prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v, want mode 0700", info.Mode(), err)
+	}
+
+	// An administrator's link to another disk is followed.
+	link := filepath.Join(root, "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(link); err != nil {
+		t.Errorf("through a link: %v", err)
+	}
+	// In a directory such as /tmp, somebody else may have made it.
+	shared := filepath.Join(root, "tmp")
+	if err := os.Mkdir(shared, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(shared, 0o1777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(shared, "state")); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(filepath.Join(shared, "state")); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+		t.Errorf("through a link in a shared directory: %v", err)
+	}
+	if err := os.Chmod(dir, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(dir); err == nil || !strings.Contains(err.Error(), "run chmod 700 on it") {
+		t.Errorf("writable by the group: %v", err)
+	}
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(file); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+		t.Errorf("a file: %v", err)
+	}
+	if err := prepare(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), "state_directory: ") {
+		t.Errorf("below a file: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		foreign := filepath.Join(root, "foreign")
+		if err := os.Mkdir(foreign, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(foreign, 12345, -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := prepare(foreign); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+			t.Errorf("another user's: %v", err)
+		}
+	}
+}
+
+// TestWorkingDirectory: a value that names the binary, or a link to it, means its directory.
+func TestWorkingDirectory(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary, link := filepath.Join(bin, "customer-managed-workflow-agent"), filepath.Join(root, "customer-managed-deployment-agent")
+	if err := os.WriteFile(binary, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(binary, link); err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{
+		"": "/opt/agent", binary: bin, link: bin, bin: bin, bin + "/": bin, "relative": "/cwd/relative",
+		"<location of customer-managed-deployment-agent binary>": "/opt/agent",
+	} {
+		c, err := Load(testOptions("", "PULUMI_AGENT_WORKING_DIRECTORY="+value))
+		if err != nil || c.WorkingDirectory != want {
+			t.Errorf("%q became %q, %v, want %q", value, c.WorkingDirectory, err, want)
+		}
+	}
+}
+
+// TestForwardedEnv: order, absent and empty variables, DOCKER_HOST, and no value in plain sight.
+func TestForwardedEnv(t *testing.T) {
+	c, err := loadAndValidate(testOptions("",
+		"PULUMI_AGENT_TOKEN="+testToken, "PULUMI_AGENT_ENV_FORWARD_ALLOWLIST=B DOCKER_HOST A ABSENT EMPTY",
+		"A=value-of-a", "B=value=of b", "EMPTY=", "C=not listed", "DOCKER_HOST=tcp://engine:2375"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range c.ForwardedEnv() {
+		got = append(got, v.Name+"="+v.Value.Reveal())
+	}
+	if want := "B=value=of b|A=value-of-a|EMPTY=|DOCKER_HOST=tcp://engine:2375"; strings.Join(got, "|") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if c.DockerHost != "tcp://engine:2375" {
+		t.Errorf("the engine is %q", c.DockerHost)
+	}
+	if text := fmt.Sprintf("%+v %#v %v", *c, c.ForwardedEnv(), c.Settings()); strings.Contains(text, "value-of-a") || strings.Contains(text, testToken) {
+		t.Errorf("a secret shows in %s", text)
+	}
+
+	c, err = Load(testOptions(""))
+	if err != nil || c.ForwardedEnv() != nil || c.DockerHost != "" {
+		t.Errorf("without anything: %v, %v", c.ForwardedEnv(), err)
+	}
+}
+
+func TestDerivedValues(t *testing.T) {
+	load := func(environ ...string) *Config {
+		t.Helper()
+		c, err := Load(testOptions("", environ...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, tt := range []struct {
+		name, got, want string
+	}{
+		{"threshold by poll", load("PULUMI_AGENT_POLLING_INTERVAL=5m").HealthThreshold.String(), "10m0s"},
+		{"threshold by status", load("PULUMI_AGENT_JOB_STATUS_LOOP_INTERVAL=3m").HealthThreshold.String(), "6m0s"},
+		{"threshold", load("PULUMI_AGENT_HEALTH_THRESHOLD=7s").HealthThreshold.String(), "7s"},
+		{"server", load().HTTPServerListen(), "127.0.0.1:8080"},
+		{"server off", load("PULUMI_AGENT_HTTP_SERVER_PORT=0").HTTPServerListen(), ""},
+		{"server in a pod", load("KUBERNETES_SERVICE_HOST=10.0.0.1").HTTPServerListen(), ":8080"},
+		{"server for pods", load("PULUMI_AGENT_DEPLOY_TARGET=kubernetes").HTTPServerListen(), ":8080"},
+		{"server told", load("KUBERNETES_SERVICE_HOST=10.0.0.1", "PULUMI_AGENT_HTTP_SERVER_ADDRESS=localhost").HTTPServerListen(), "localhost:8080"},
+		{"temp", load().TempDirectory(), "/tmp"},
+		{"temp told", load("PULUMI_AGENT_SHARED_VOLUME_DIRECTORY=/shared").TempDirectory(), "/shared"},
+		{"expiration in seconds", load("PULUMI_AGENT_TOKEN_EXPIRATION=90").TokenExpiration.String(), "1m30s"},
+		{"expiration as a duration", load("PULUMI_AGENT_TOKEN_EXPIRATION=90m").TokenExpiration.String(), "1h30m0s"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, tt.got, tt.want)
+		}
+	}
+	if c := load("PULUMI_AGENT_OIDC_TOKEN_FILE=/run/token"); !c.UsesOIDC() || load().UsesOIDC() {
+		t.Error("OIDC is not told apart")
+	}
+}
+
+// TestSecretHides tries the ways a value gets into a log.
+func TestSecretHides(t *testing.T) {
+	const plain = "s3cr3t-value"
+	type public struct{ Token Secret }
+	type private struct {
+		token  Secret
+		tokens []Secret
+	}
+	s := NewSecret(plain)
+	values := []any{
+		s, &s, []Secret{s}, map[string]Secret{"a": s}, public{s}, &public{s},
+		private{s, []Secret{s}}, &private{s, nil}, fmt.Errorf("failed: %v", s), struct{ any }{s},
+	}
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10.3s", "%T"} {
+			if text := fmt.Sprintf(verb, v); strings.Contains(text, plain) || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", plain)) {
+				t.Errorf("%s of %T shows %s", verb, v, text)
+			}
+		}
+	}
+	if text := fmt.Sprint(s, " ", []Secret{s}); text != "[REDACTED] [[REDACTED]]" {
+		t.Errorf("prints %s", text)
+	}
+	encoded, err := json.Marshal(public{s})
+	if err != nil || string(encoded) != `{"Token":"[REDACTED]"}` {
+		t.Errorf("JSON: %s, %v", encoded, err)
+	}
+	document, err := yaml.Marshal(public{s})
+	if err != nil || strings.Contains(string(document), plain) || !strings.Contains(string(document), redacted) {
+		t.Errorf("YAML: %s, %v", document, err)
+	}
+	if s.Reveal() != plain || s.IsZero() || !s.Equal(NewSecret(plain)) || s.Equal(NewSecret("other")) || s.Equal(Secret{}) {
+		t.Error("the value is not kept")
+	}
+	if empty := NewSecret(""); !empty.IsZero() || empty.Reveal() != "" || fmt.Sprint(empty) != "" || !empty.Equal(Secret{}) {
+		t.Error("the empty secret is not empty")
+	}
+}
