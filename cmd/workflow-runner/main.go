@@ -1,0 +1,89 @@
+// Command workflow-runner runs one job where the job lives: the agent starts it
+// in a container or as a process and hands it the job on standard input.
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/runner/source"
+)
+
+// version is set by the build.
+var version = ""
+
+func main() { os.Exit(run()) }
+
+// run returns the exit code of the process.
+func run() int {
+	if file := os.Getenv(source.AskpassEnv); file != "" {
+		return askpass(file, strings.Join(os.Args[1:], " "))
+	}
+	code := 0
+	err := newRootCommand(&code).Execute()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", " "))
+		if code == 0 {
+			code = 1
+		}
+	}
+	return code
+}
+
+// newRootCommand returns the whole command line. code takes the exit code that a
+// command wants.
+func newRootCommand(code *int) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "workflow-runner",
+		Short: "Run one workflow job",
+		Long: "workflow-runner runs one job of the workflow agent: it is started by the agent\n" +
+			"where the job lives, takes the job on standard input, and runs its steps.",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(newRunCommand(code), newVersionCommand())
+	root.AddCommand(newStepCommands()...)
+	return root
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+}
+
+// versionText is the version of the build, or of the module if it was built
+// without one.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// askpass answers a question of git or ssh.
+func askpass(file, prompt string) int {
+	answer, err := source.Answer(file, prompt)
+	if err == nil {
+		_, err = fmt.Println(answer)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner"
+)
+
+func newRunCommand(code *int) *cobra.Command {
+	var jobDir string
+	cmd := &cobra.Command{
+		Use:   "run --job-dir DIR",
+		Short: "Run the job that comes on standard input",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			*code, err = runJob(cmd.Context(), cmd.InOrStdin(), jobDir)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&jobDir, "job-dir", "", "the job's own directory")
+	_ = cmd.MarkFlagRequired("job-dir") // fails only for a flag that does not exist
+	return cmd
+}
+
+// runJob reads the job and runs it.
+func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err error) {
+	// Before anything secret is in memory.
+	protectErr := runner.Protect()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	// Nobody may be left to read our output, and terminals may go: neither is a
+	// reason to end. Notify, because ignored signals would be inherited by the steps.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
+
+	launch, err := readLaunch(ctx, stdin, signals)
+	if err != nil {
+		return runner.ExitNoLaunch, err
+	}
+	logger := logrus.New()
+	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
+	log := logger.WithField("job_id", launch.JobID)
+	if d := launch.Definition; d != nil && d.Deployment != nil {
+		log = log.WithFields(logrus.Fields{"deployment_id": d.Deployment.ID, "stack": d.Deployment.StackName()})
+	}
+	if protectErr != nil {
+		log.WithError(protectErr).Warn("The runner's memory is not protected from the job's own processes")
+	}
+	if jobDir, err = filepath.Abs(jobDir); err != nil {
+		return runner.ExitNoLaunch, fmt.Errorf("finding the job directory: %w", err)
+	}
+	if err := os.MkdirAll(jobDir, 0o700); err != nil {
+		return runner.ExitNoLaunch, fmt.Errorf("making the job directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return runner.ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
+	}
+	userAgent := launch.UserAgent
+	if userAgent == "" {
+		userAgent = "workflow-runner/" + versionText()
+	}
+	client, err := protocol.NewClient(protocol.Options{
+		BaseURL:   launch.ServiceURL,
+		UserAgent: userAgent,
+		CACertPEM: []byte(launch.CACertPEM),
+		Log:       log,
+	})
+	if err != nil {
+		return runner.ExitNoLaunch, fmt.Errorf("preparing the connection to the server: %w", err)
+	}
+	return runner.Run(ctx, launch, client.Job(launch.JobID, launch.JobToken), runner.Options{
+		JobDir:  jobDir,
+		Self:    self,
+		Environ: os.Environ(),
+		Echo:    os.Stdout,
+		Signals: signals,
+		Log:     log,
+	})
+}
+
+// readLaunch reads the job within the time for it. A signal before the job came in
+// ends the process.
+func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
+	ctx, cancel := context.WithTimeout(ctx, runner.LaunchTimeout)
+	defer cancel()
+	type read struct {
+		launch *protocol.Launch
+		err    error
+	}
+	done := make(chan read, 1)
+	go func() {
+		launch, err := runner.ReadLaunch(ctx, stdin)
+		done <- read{launch, err}
+	}()
+	select {
+	case got := <-done:
+		return got.launch, got.err
+	case sig := <-signals:
+		return nil, fmt.Errorf("ended by %s before a job came in; nothing was started", sig)
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/runner"
+	"workflowagent/internal/workflow"
+)
+
+// newStepCommands returns the commands that steps of a job call. They get their
+// parameters from `workflow-runner run` and are of no use without it, so help does
+// not list them.
+func newStepCommands() []*cobra.Command {
+	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *runner.Params) error {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		// git runs beside us and must end with us.
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return runner.SourceGit(ctx, p, self, cmd.OutOrStdout())
+	})
+	source := &cobra.Command{Use: "source", Short: "Fetch the program", Hidden: true}
+	source.AddCommand(git)
+
+	pulumi := &cobra.Command{
+		Use:    "pulumi OPERATION",
+		Short:  "Run an operation of a deployment",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			op, err := workflow.ParseOperation(args[0])
+			if err != nil {
+				return err
+			}
+			p, err := runner.ReadParams()
+			if err != nil {
+				return err
+			}
+			return runner.Pulumi(p, op, cmd.OutOrStdout())
+		},
+	}
+	return []*cobra.Command{
+		source,
+		pulumi,
+		step("dependencies", "Install what the program needs", func(cmd *cobra.Command, p *runner.Params) error {
+			return runner.Dependencies(p, cmd.OutOrStdout())
+		}),
+		step("pre-run", "Run a pre-run command", func(cmd *cobra.Command, p *runner.Params) error {
+			return runner.PreRun(p, cmd.OutOrStdout())
+		}),
+		step("remove-stack", "Delete the stack", func(_ *cobra.Command, p *runner.Params) error {
+			return runner.RemoveStack(p)
+		}),
+	}
+}
+
+// step returns a command without arguments that takes its parameters first.
+func step(name, short string, run func(cmd *cobra.Command, p *runner.Params) error) *cobra.Command {
+	return &cobra.Command{
+		Use:    name,
+		Short:  short,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := runner.ReadParams()
+			if err != nil {
+				return err
+			}
+			return run(cmd, p)
+		},
+	}
+}

@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"workflowagent/internal/runner/pulumi"
+	"workflowagent/internal/runner/source"
+	"workflowagent/internal/workflow"
+)
+
+// This file holds the commands that steps call. Those that end in another program
+// become it by exec, so that the leader of the step, which gets the one SIGINT of a
+// cancellation, is that program itself.
+
+// dirGit is the directory for git's credentials in the job directory.
+const dirGit = "git"
+
+// SourceGit fetches the job's git source.
+func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error {
+	if p.Git == nil {
+		return errors.New("the job has no git source")
+	}
+	git := source.Git{
+		Source:  *p.Git,
+		Dir:     p.WorkDir,
+		Private: filepath.Join(p.JobDir, dirGit),
+		Askpass: self,
+		Environ: os.Environ(),
+		Log:     out,
+	}
+	_, err := git.Fetch(ctx)
+	return err
+}
+
+// Dependencies installs what the program needs, by the pulumi command line. It
+// returns only if there is nothing to install or on an error.
+func Dependencies(p *Params, out io.Writer) error {
+	root, dir, err := p.program()
+	if err != nil {
+		return err
+	}
+	file, err := pulumi.FindProject(root, dir)
+	if errors.Is(err, pulumi.ErrNoProject) && p.Generated {
+		fmt.Fprintln(out, "There is no Pulumi.yaml yet; nothing is installed before the pre-run commands")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	project, err := pulumi.ReadProject(file)
+	if err != nil {
+		return err
+	}
+	if !project.NeedsInstall() {
+		fmt.Fprintf(out, "Programs of the runtime %s have no dependencies to install\n", project.Runtime)
+		return nil
+	}
+	return become(dir, pulumi.Find, pulumi.Install())
+}
+
+// PreRun becomes the shell that runs one of the deployment's pre-run commands.
+func PreRun(p *Params, out io.Writer) error {
+	_, dir, err := p.program()
+	if err != nil {
+		return err
+	}
+	shell, err := findShell(p.Shell)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "+ "+strings.ReplaceAll(strings.TrimSpace(p.Command), "\n", "\n+ "))
+	find := func() (string, error) { return shell[0], nil }
+	return become(dir, find, append(shell[1:], "-c", p.Command))
+}
+
+// Pulumi becomes the pulumi command line that runs the operation on the stack.
+func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
+	root, dir, err := p.program()
+	if err != nil {
+		return err
+	}
+	if _, err := pulumi.FindProject(root, dir); err != nil {
+		return err
+	}
+	args, err := pulumi.Operation(op, p.Stack)
+	if err != nil {
+		return err
+	}
+	if op == workflow.OperationDetectDrift && p.Remediate {
+		drift, err := detect(dir, args)
+		if err != nil || !drift {
+			return err
+		}
+		fmt.Fprintln(out, "Drift was detected; remediating it")
+		if args, err = pulumi.Operation(workflow.OperationRemediateDrift, p.Stack); err != nil {
+			return err
+		}
+	}
+	return become(dir, pulumi.Find, args)
+}
+
+// RemoveStack becomes the pulumi command line that deletes the stack.
+func RemoveStack(p *Params) error {
+	_, dir, err := p.program()
+	if err != nil {
+		return err
+	}
+	return become(dir, pulumi.Find, pulumi.RemoveStack(p.Stack))
+}
+
+// program returns the real paths of the checkout and of the program in it; root is
+// empty for a program that is part of the image.
+func (p *Params) program() (root, dir string, err error) {
+	if p.ProgramDir != "" {
+		info, err := os.Stat(p.ProgramDir)
+		if err != nil || !info.IsDir() {
+			return "", "", fmt.Errorf("the working directory %s does not exist in the image", p.ProgramDir)
+		}
+		return "", p.ProgramDir, nil
+	}
+	if root, err = source.ProgramDir(p.WorkDir, ""); err != nil {
+		return "", "", err
+	}
+	dir, err = source.ProgramDir(p.WorkDir, p.RepoDir)
+	return root, dir, err
+}
+
+// become replaces this process by the program that find returns, in dir. It returns
+// only if that is not possible.
+func become(dir string, find func() (string, error), args []string) error {
+	path, err := find()
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir(dir); err != nil {
+		return fmt.Errorf("entering the program's directory: %w", err)
+	}
+	if err := os.Setenv("PWD", dir); err != nil {
+		return fmt.Errorf("entering the program's directory: %w", err)
+	}
+	err = syscall.Exec(path, append([]string{filepath.Base(path)}, args...), os.Environ()) //nolint:gosec // running the program is the purpose
+	return fmt.Errorf("starting %s: %w", path, err)
+}
+
+// detect runs pulumi to find out whether there is drift. As something follows, it
+// cannot become pulumi; it passes one interrupt on, like the step's leader gets one.
+func detect(dir string, args []string) (drift bool, err error) {
+	path, err := pulumi.Find()
+	if err != nil {
+		return false, err
+	}
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGINT)
+	defer signal.Stop(interrupts)
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // ends by itself or by the interrupt that is passed on
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "PWD="+dir)
+	if err := cmd.Start(); err != nil {
+		return false, fmt.Errorf("starting %s: %w", path, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	interrupted := false
+	for {
+		select {
+		case <-interrupts:
+			if !interrupted {
+				interrupted = true
+				_ = cmd.Process.Signal(syscall.SIGINT) // fails only if it has ended
+			}
+		case err = <-ended:
+			var exit *exec.ExitError
+			switch {
+			case err == nil:
+				return false, nil
+			case interrupted:
+				return false, errors.New("drift detection was interrupted")
+			case errors.As(err, &exit) && exit.ExitCode() == pulumi.ExitNoChanges:
+				return true, nil
+			}
+			return false, fmt.Errorf("drift detection failed: %w", err)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package runner
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/redact"
+	"workflowagent/internal/workflow"
+)
+
+// Variables that the runner itself deals with.
+const (
+	envAccessToken = "PULUMI_ACCESS_TOKEN"
+	envBackendURL  = "PULUMI_BACKEND_URL"
+	envServiceURL  = "PULUMI_SERVICE_URL"
+	envPulumiEnv   = "PULUMI_ENV"
+	envOIDCToken   = "PULUMI_OIDC_TOKEN"
+)
+
+// Names in the job directory.
+const (
+	filePulumiEnv  = "pulumi.env"
+	fileOIDC       = "pulumi.oidc"
+	fileCA         = "ca-certificates.pem"
+	dirHome        = "home"
+	dirCredentials = "pulumi-credentials"
+)
+
+// fallbackPath is the PATH of an image that sets none.
+const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment is the environment of the job's steps. Later layers win:
+//
+//  1. the place's own (of the image, or what the executor passes on)
+//  2. the definition's, without reserved names
+//  3. what the runner sets, because a job must know which deployment it is
+//  4. the values that the agent forwards from its host: the administrator's word
+//  5. what earlier steps have written to the file PULUMI_ENV
+type environment struct {
+	vars       map[string]string
+	secretEnv  []string
+	pulumiEnv  string // path of the file
+	deployment bool   // the job is a deployment of ours, so identity names are reserved
+	notices    []string
+}
+
+// loaderNames make programs load or run other code than their own, so that a value
+// of the settings could take over a step that handles credentials. Pre-run commands
+// can set what they need of these through PULUMI_ENV.
+var (
+	loaderNames = []string{
+		"BASH_ENV", "SHELLOPTS", "BASHOPTS",
+		"GIT_ASKPASS", "SSH_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR",
+	}
+	loaderPrefixes = []string{"LD_", "DYLD_", "GIT_CONFIG"}
+)
+
+// identityNames say where a deployment belongs. The runner sets them.
+var identityNames = []string{
+	envBackendURL, envServiceURL, envPulumiEnv, envOIDCToken,
+	"PULUMI_CI_SYSTEM", "PULUMI_CI_BUILD_ID", "PULUMI_CI_BUILD_NUMBER",
+	"PULUMI_CI_ORGANIZATION", "PULUMI_CI_PROJECT", "PULUMI_CI_STACK", "PULUMI_CI_OPERATION",
+}
+
+// ownPrefixes belong to runner and agent and never reach a step.
+var ownPrefixes = []string{"WORKFLOW_RUNNER_", "PULUMI_AGENT_"}
+
+func hasAnyPrefix(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// newEnvironment makes the environment and the files that it points to.
+func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.JobDefinition) (*environment, error) {
+	e := &environment{
+		vars:       map[string]string{},
+		secretEnv:  definition.SecretEnv,
+		pulumiEnv:  filepath.Join(opts.JobDir, filePulumiEnv),
+		deployment: definition.Deployment != nil,
+	}
+	for _, entry := range opts.Environ {
+		name, value, ok := strings.Cut(entry, "=")
+		if ok && name != "" && !hasAnyPrefix(name, ownPrefixes) {
+			e.vars[name] = value
+		}
+	}
+	own, err := e.own(opts.JobDir, launch, definition)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(definition.Env)) {
+		value := definition.Env[name]
+		switch {
+		case !validName(name) || strings.ContainsRune(value, 0):
+			e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %q cannot be set and is ignored", name))
+		case hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes):
+			e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %s is reserved and is ignored", name))
+		case own[name] != "":
+			// The server writes these names too, with the same values.
+			if e.deployment && strings.TrimRight(own[name], "/") != strings.TrimRight(value, "/") {
+				e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %s is set by the deployment itself; the given value is ignored", name))
+			}
+		default:
+			e.vars[name] = value
+		}
+	}
+	maps.Copy(e.vars, own)
+	if err := e.fallbacks(opts.JobDir, launch); err != nil {
+		return nil, err
+	}
+	for name, value := range launch.ForwardedEnv {
+		if validName(name) && !hasAnyPrefix(name, ownPrefixes) {
+			e.vars[name] = value
+		}
+	}
+	return e, nil
+}
+
+// own returns what the runner sets whatever the definition says.
+func (e *environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
+	own := map[string]string{envPulumiEnv: e.pulumiEnv}
+	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("making the file for PULUMI_ENV: %w", err)
+	}
+	if d := definition.Deployment; d != nil {
+		own[envBackendURL] = d.BackendURL
+		own[envServiceURL] = strings.TrimRight(d.BackendURL, "/") + "/api"
+		own["PULUMI_CI_SYSTEM"] = "Pulumi Deployments"
+		own["PULUMI_CI_BUILD_ID"] = d.ID
+		own["PULUMI_CI_BUILD_NUMBER"] = strconv.FormatInt(d.Version, 10)
+		own["PULUMI_CI_ORGANIZATION"] = d.Organization
+		own["PULUMI_CI_PROJECT"] = d.Project
+		own["PULUMI_CI_STACK"] = d.Stack
+		own["PULUMI_CI_OPERATION"] = string(d.Operation)
+	}
+	if launch.OIDCToken != "" {
+		own[envOIDCToken] = launch.OIDCToken
+		if err := os.WriteFile(filepath.Join(jobDir, fileOIDC), []byte(launch.OIDCToken), 0o600); err != nil {
+			return nil, fmt.Errorf("storing the OIDC token of the job: %w", err)
+		}
+	}
+	return own, nil
+}
+
+// fallbacks fills in what nobody has set: places to write to, quiet defaults, and
+// the agent's certificate authorities.
+func (e *environment) fallbacks(jobDir string, launch *protocol.Launch) error {
+	fill := func(name, value string) {
+		if e.vars[name] == "" {
+			e.vars[name] = value
+		}
+	}
+	fill("PATH", fallbackPath)
+	fill("LANG", "C.UTF-8")
+	fill("PULUMI_SKIP_UPDATE_CHECK", "true")
+	// The CLI writes the token of whoever logs in to a file. It goes away with the
+	// job, and jobs of one user do not see each other's.
+	fill("PULUMI_CREDENTIALS_PATH", filepath.Join(jobDir, dirCredentials))
+	if home := e.vars["HOME"]; home == "" || unix.Access(home, unix.W_OK) != nil {
+		e.vars["HOME"] = filepath.Join(jobDir, dirHome)
+		if err := os.MkdirAll(e.vars["HOME"], 0o700); err != nil {
+			return fmt.Errorf("making a home directory for the job: %w", err)
+		}
+	}
+	if launch.CACertPEM == "" {
+		return nil
+	}
+	bundle := filepath.Join(jobDir, fileCA)
+	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"]); err != nil {
+		return err
+	}
+	fill("NODE_EXTRA_CA_CERTS", bundle)
+	e.vars["SSL_CERT_FILE"] = bundle // the bundle holds what the old one held
+	for _, name := range []string{"GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"} {
+		fill(name, bundle)
+	}
+	return nil
+}
+
+// forStep returns the environment of the next step, what to tell about it, and
+// the secrets in it that the runner has not known before.
+func (e *environment) forStep() (env, notices []string, secrets []redact.Secret) {
+	vars := maps.Clone(e.vars)
+	loaded, notices := e.load()
+	for name, value := range loaded {
+		vars[name] = value
+		if slices.Contains(e.secretEnv, name) || looksSecret(name) {
+			secrets = append(secrets, redact.Secret{Name: name, Value: value})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env, notices, secrets
+}
+
+// validName reports whether an environment variable can have the name.
+func validName(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "=\x00")
+}

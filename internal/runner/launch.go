@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/redact"
+	"workflowagent/internal/runner/source"
+	"workflowagent/internal/workflow"
+)
+
+// Bounds of what comes in on standard input.
+const (
+	LaunchTimeout = 30 * time.Second
+	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
+)
+
+// ReadLaunch reads the job from r, which is the standard input of the process. It
+// gives up when ctx ends; r may then still be read from, which is of no harm in a
+// process that is about to end. Its errors never repeat what was read.
+func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
+	type read struct {
+		data []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(r, maxLaunch+1))
+		done <- read{data, err}
+	}()
+	var data []byte
+	select {
+	case <-ctx.Done():
+		return nil, errors.New("no job came in on standard input in time; nothing was started. The agent starts this program, people do not")
+	case got := <-done:
+		if got.err != nil {
+			return nil, fmt.Errorf("reading the job from standard input: %w", got.err)
+		}
+		data = got.data
+	}
+	switch {
+	case len(data) == 0:
+		return nil, errors.New("standard input is empty; nothing was started. The agent starts this program, people do not")
+	case len(data) > maxLaunch:
+		return nil, fmt.Errorf("the job on standard input is longer than %d bytes; nothing was started", maxLaunch)
+	}
+	var launch protocol.Launch
+	if err := json.Unmarshal(data, &launch); err != nil {
+		// The error could quote the input, which holds secrets.
+		return nil, errors.New("the job on standard input is not the JSON document that was expected; nothing was started")
+	}
+	return &launch, validateLaunch(&launch)
+}
+
+// validateLaunch checks what the runner cannot do without. Whether the definition
+// can be run is found out later, where the deployment's log can tell it.
+func validateLaunch(l *protocol.Launch) error {
+	base, err := url.Parse(l.ServiceURL)
+	switch {
+	case err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":
+		return errors.New("the job on standard input names no usable service URL; nothing was started")
+	case l.JobID == "" || l.JobToken == "":
+		return errors.New("the job on standard input has no id or no token; nothing was started")
+	case l.Epoch < 0:
+		return errors.New("the job on standard input has a negative epoch; nothing was started")
+	}
+	return nil
+}
+
+// launchSecrets returns everything in a launch that must not show in a log.
+func launchSecrets(l *protocol.Launch) []redact.Secret {
+	secrets := []redact.Secret{
+		{Name: "the job token", Value: l.JobToken},
+		{Name: "the OIDC token", Value: l.OIDCToken},
+	}
+	for name, value := range l.ForwardedEnv {
+		secrets = append(secrets, redact.Secret{Name: name, Value: value})
+	}
+	if l.Definition != nil {
+		secrets = append(secrets, definitionSecrets(l.Definition)...)
+	}
+	return secrets
+}
+
+// definitionSecrets returns the secrets of a definition with the names by which a
+// warning may mention them. The access token of the job is one of them, whether
+// the server says so or not.
+func definitionSecrets(d *workflow.JobDefinition) []redact.Secret {
+	names := map[string]string{}
+	for _, name := range d.SecretEnv {
+		names[d.Env[name]] = name
+	}
+	var secrets []redact.Secret
+	add := func(name string, values ...string) {
+		for _, value := range values {
+			if known := names[value]; known != "" {
+				name = known
+			}
+			secrets = append(secrets, redact.Secret{Name: name, Value: value})
+		}
+	}
+	add("a secret of the deployment", d.Secrets()...)
+	add(envAccessToken, d.Env[envAccessToken])
+	if d.Deployment != nil && d.Deployment.Source != nil && d.Deployment.Source.Git != nil {
+		add("the password in the repository URL", source.URLSecrets(d.Deployment.Source.Git.RepoURL)...)
+	}
+	return secrets
+}

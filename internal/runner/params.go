@@ -1,0 +1,159 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/workflow"
+)
+
+// The steps that our server writes are commands of this program. Their parameters
+// come through a pipe that is file descriptor paramsFD of the command: not through
+// its arguments or environment, which others can see, and not through a file, which
+// would have to be removed again.
+const (
+	paramsFD  = 3
+	paramsEnv = "WORKFLOW_RUNNER_PARAMETERS" // holds the number of the file descriptor
+	maxParams = 16 << 20                     // bytes
+)
+
+// commandPrefix begins the text of every step that our server writes.
+const commandPrefix = "workflow-runner "
+
+// Params are the parameters of one command. Only what the command needs is set.
+type Params struct {
+	JobDir string `json:"jobDir"`
+	// WorkDir is where a source is checked out to.
+	WorkDir string `json:"workDir"`
+	// ProgramDir is the directory of the program in the image; "" means that it is
+	// in the checkout, in the directory RepoDir.
+	ProgramDir string `json:"programDir,omitempty"`
+	RepoDir    string `json:"repoDir,omitempty"`
+	Stack      string `json:"stack"` // organization/project/stack
+
+	Git       *workflow.GitSource `json:"git,omitempty"`       // for source git
+	Shell     string              `json:"shell,omitempty"`     // for pre-run
+	Command   string              `json:"command,omitempty"`   // for pre-run
+	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands may yet write the project
+	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
+}
+
+// internalCommand returns the arguments of a command of ours. Text that is none,
+// from a server that writes shell steps, is not internal.
+func internalCommand(run string) (args []string, internal bool, err error) {
+	if !strings.HasPrefix(run, commandPrefix) {
+		return nil, false, nil
+	}
+	switch run {
+	case workflow.RunSourceGit, workflow.RunDependencies, workflow.RunPreRun, workflow.RunRemoveStack:
+		return strings.Fields(run)[1:], true, nil
+	}
+	if op, ok := strings.CutPrefix(run, workflow.RunPulumi+" "); ok {
+		if _, err := workflow.ParseOperation(op); err != nil {
+			return nil, false, err
+		}
+		return []string{"pulumi", op}, true, nil
+	}
+	return nil, false, fmt.Errorf("this runner does not know the command %q: the server is newer, update the agent", run)
+}
+
+// paramsFor picks the parameters of a step.
+func (j *job) paramsFor(step workflow.Step, preRun int) (*Params, error) {
+	d := j.definition.Deployment
+	if d == nil {
+		return nil, fmt.Errorf("the job definition has the step %q but no deployment that says what it works on", step.Name)
+	}
+	p := &Params{
+		JobDir:  j.opts.JobDir,
+		WorkDir: filepath.Join(j.opts.JobDir, executor.DirWork),
+		Stack:   d.StackName(),
+	}
+	if d.Source != nil && d.Source.Git != nil {
+		p.RepoDir = d.Source.Git.RepoDir
+	} else {
+		dir, err := filepath.Abs(step.WorkingDir)
+		if err != nil {
+			return nil, fmt.Errorf("finding the program's directory: %w", err)
+		}
+		p.ProgramDir = dir
+	}
+	switch step.Run {
+	case workflow.RunSourceGit:
+		if d.Source == nil || d.Source.Git == nil {
+			return nil, errors.New("the job definition wants a git source fetched but names none")
+		}
+		p.Git = d.Source.Git
+	case workflow.RunDependencies:
+		p.Generated = len(d.PreRunCommands) > 0
+	case workflow.RunPreRun:
+		if preRun >= len(d.PreRunCommands) {
+			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
+		}
+		p.Command = d.PreRunCommands[preRun]
+		p.Shell = d.Options.Shell
+		if p.Shell == "" {
+			p.Shell = j.definition.Shell
+		}
+	default:
+		p.Remediate = d.Options.RemediateIfDriftDetected
+	}
+	return p, nil
+}
+
+// handOver prepares cmd for taking the parameters. The function it returns must be
+// called after cmd was started, or could not be.
+func (p *Params) handOver(cmd *exec.Cmd) (pass func(started bool), err error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the step's parameters: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe for the step's parameters: %w", err)
+	}
+	cmd.ExtraFiles = []*os.File{r} // becomes paramsFD
+	cmd.Env = append(cmd.Env, paramsEnv+"="+strconv.Itoa(paramsFD))
+	return func(started bool) {
+		if !started {
+			_ = w.Close()
+			return
+		}
+		// More than a pipe holds is written as the command reads. If it ends without
+		// reading, the write fails; the command says itself what went wrong.
+		go func() {
+			_, _ = w.Write(data)
+			_ = w.Close()
+		}()
+	}, nil
+}
+
+// ReadParams takes the parameters that [Run] hands to a command. They can be read
+// once; nothing of them is left for programs that the command starts.
+func ReadParams() (*Params, error) {
+	fd, err := strconv.Atoi(os.Getenv(paramsEnv))
+	if err != nil || fd != paramsFD {
+		return nil, errors.New("this command is a step of a job and is started by `workflow-runner run`, which the agent starts")
+	}
+	if err := os.Unsetenv(paramsEnv); err != nil {
+		return nil, fmt.Errorf("removing the way to the parameters from the environment: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "parameters")
+	defer file.Close() // only read from
+	data, err := io.ReadAll(io.LimitReader(file, maxParams))
+	if err != nil {
+		return nil, fmt.Errorf("reading the step's parameters: %w", err)
+	}
+	var p Params
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, errors.New("the step's parameters cannot be read: the runner's two halves do not fit each other")
+	}
+	return &p, nil
+}

@@ -1,0 +1,59 @@
+package pulumi
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxProjectFile bounds what is read of a project file, in bytes.
+const maxProjectFile = 1 << 20
+
+// Project is what the runner needs to know of a project file.
+type Project struct {
+	Name    string
+	Runtime string
+	// Packages says that the project lists packages whose SDKs must be generated
+	// or plugins installed before it can run.
+	Packages bool
+}
+
+// ReadProject reads a project file. JSON is read too, being YAML.
+func ReadProject(path string) (Project, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Project{}, fmt.Errorf("opening the project file: %w", err)
+	}
+	defer file.Close() // only read from
+	data, err := io.ReadAll(io.LimitReader(file, maxProjectFile))
+	if err != nil {
+		return Project{}, fmt.Errorf("reading the project file: %w", err)
+	}
+	var parsed struct {
+		Name     string `yaml:"name"`
+		Runtime  any    `yaml:"runtime"`
+		Packages any    `yaml:"packages"`
+		Plugins  any    `yaml:"plugins"`
+	}
+	if err := yaml.Unmarshal(data, &parsed); err != nil {
+		return Project{}, fmt.Errorf("the project file %s is not valid: %w", path, err)
+	}
+	p := Project{Name: parsed.Name, Packages: parsed.Packages != nil || parsed.Plugins != nil}
+	switch runtime := parsed.Runtime.(type) {
+	case string:
+		p.Runtime = runtime
+	case map[string]any:
+		p.Runtime, _ = runtime["name"].(string)
+	}
+	if p.Runtime == "" {
+		return Project{}, fmt.Errorf("the project file %s names no runtime", path)
+	}
+	return p, nil
+}
+
+// NeedsInstall reports whether the project has anything to install before it can
+// run. A YAML program is its own dependencies unless it lists packages; its
+// provider plugins come when the engine asks for them.
+func (p Project) NeedsInstall() bool { return p.Runtime != "yaml" || p.Packages }

@@ -1,0 +1,71 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxPulumiEnv bounds the file that steps pass variables on with, in bytes.
+const maxPulumiEnv = 1 << 20
+
+// secretName matches the names of variables that probably hold a secret. A value
+// that a step passes on is masked if its name does, or if the variable was a secret
+// of the settings: other values, such as a region, must stay readable in the log.
+var secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|credential|private|api_?key|access_?key|account_?key`)
+
+func looksSecret(name string) bool { return secretName.MatchString(name) }
+
+// load reads the variables that earlier steps have appended to the file PULUMI_ENV
+// as lines NAME=value; the last line of a name counts. Names that say which
+// deployment this is cannot be changed, all others can: the steps run code anyway.
+func (e *environment) load() (vars map[string]string, notices []string) {
+	// A step owns the file's directory and could have put anything in its place.
+	file, err := os.OpenFile(e.pulumiEnv, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, []string{"warning: PULUMI_ENV cannot be read: " + err.Error()}
+	}
+	defer file.Close() // only read from
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, []string{"warning: PULUMI_ENV is not a regular file any more and is not read"}
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxPulumiEnv+1))
+	switch {
+	case err != nil:
+		return nil, []string{"warning: PULUMI_ENV cannot be read: " + err.Error()}
+	case len(data) > maxPulumiEnv:
+		return nil, []string{fmt.Sprintf("warning: PULUMI_ENV is larger than %d bytes and is not read", maxPulumiEnv)}
+	case len(strings.TrimSpace(string(data))) == 0:
+		return nil, nil
+	}
+	notices = []string{"Loading PULUMI_ENV from " + e.pulumiEnv}
+	vars = map[string]string{}
+	number := 0
+	for line := range strings.SplitSeq(string(data), "\n") {
+		number++
+		line = strings.TrimSuffix(line, "\r")
+		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		name = strings.TrimSpace(name)
+		switch {
+		case !ok || !validName(name) || strings.ContainsAny(name, " \t") || strings.ContainsRune(value, 0):
+			// The line itself may hold a secret.
+			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV is not NAME=value and is ignored", number))
+		case hasAnyPrefix(name, ownPrefixes) || e.deployment && slices.Contains(identityNames, name):
+			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV sets %s, which is reserved, and is ignored", number, name))
+		default:
+			vars[name] = value
+		}
+	}
+	return vars, notices
+}

@@ -1,0 +1,165 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/logspool"
+	"workflowagent/internal/protocol"
+)
+
+// maxConflicts bounds how often the server may ask for more log before the bytes it
+// asks for are declared gone.
+const maxConflicts = 8
+
+// deliver brings the rest of the log, the states of the steps and the verdict to
+// the server. It tries for as long as the server takes evidence, or for half a
+// minute once the place where the runner lives is about to go. shipper is nil if
+// there is no log.
+func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict) executor.Result {
+	if v.finished.IsZero() {
+		v.finished = time.Now()
+	}
+	left := executor.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
+	if v.exitCode != nil {
+		left.ExitCode = *v.exitCode
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
+	defer cancel()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.stop.hurried:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(j.opts.Timing.DeliveryStopped):
+			cancel()
+		}
+	}()
+	defer func() {
+		cancel()
+		<-watched
+	}()
+
+	logComplete := true
+	if shipper != nil {
+		if err := shipper.Flush(ctx); err != nil {
+			logComplete = false
+			j.log.WithError(err).Warn("The log could not be delivered completely; the rest is in the spool")
+		}
+	}
+	if j.reporter != nil {
+		j.reporter.wait(ctx)
+	}
+	if j.launch.Epoch == 0 {
+		// A server with only the stock calls learns the end from the states of the steps.
+		left.Reported = logComplete && ctx.Err() == nil
+		return left
+	}
+	if err := j.result(ctx, shipper, v); err != nil {
+		j.log.WithError(err).Error("The result could not be delivered; the agent goes on with it")
+		return left
+	}
+	left.Reported = true
+	return left
+}
+
+// result posts the verdict until the server has taken it.
+func (j *job) result(ctx context.Context, shipper *logspool.Shipper, v verdict) error {
+	request := protocol.ResultRequest{
+		Status:     v.status,
+		Reason:     v.reason,
+		Message:    v.message,
+		ExitCode:   v.exitCode,
+		Signal:     v.signal,
+		FinishedAt: v.finished,
+		Steps:      []protocol.StepResult{},
+	}
+	var gone []int
+	for tries, conflicts := 0, 0; ; {
+		j.describeLog(&request, gone)
+		err := j.server.Result(ctx, request)
+		var conflict *protocol.ResultConflictError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &conflict) && shipper != nil:
+			if conflicts++; conflicts > maxConflicts {
+				return fmt.Errorf("the server asked for log %d times and did not take the result: %w", conflicts, err)
+			}
+			gone = append(gone, j.unavailable(conflict.Missing, conflicts == maxConflicts)...)
+			if err := shipper.Flush(ctx); err != nil {
+				// Nothing more will come, so the result must not wait for it.
+				for _, missing := range conflict.Missing {
+					gone = append(gone, missing.Step)
+				}
+			}
+		case protocol.Permanent(err):
+			return err
+		default:
+			tries++
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(protocol.Backoff(j.opts.Timing.Retry, maxRetryPause, tries, err)):
+		}
+	}
+}
+
+// describeLog fills in what the spool holds of each step.
+func (j *job) describeLog(request *protocol.ResultRequest, gone []int) {
+	if j.spool == nil {
+		return
+	}
+	request.Steps = request.Steps[:0]
+	for _, s := range j.spool.Summaries() {
+		request.Steps = append(request.Steps, protocol.StepResult{
+			Step: s.Step, Bytes: s.Bytes, SHA256: s.SHA256, Gone: slices.Contains(gone, s.Step),
+		})
+		request.Truncated = request.Truncated || s.Truncated
+	}
+}
+
+// unavailable returns those of the missing streams that cannot be sent again: the
+// server had said that it can no longer lose these bytes, so the spool has let go
+// of them. With all set, the patience with the server is over.
+func (j *job) unavailable(missing []protocol.MissingLog, all bool) []int {
+	var steps []int
+	for _, m := range missing {
+		stream, err := j.spool.Step(m.Step)
+		if err != nil || all {
+			steps = append(steps, m.Step)
+			continue
+		}
+		if _, durable := stream.Acked(); durable > m.Received {
+			steps = append(steps, m.Step)
+		}
+	}
+	return steps
+}
+
+// writeResult leaves the outcome in the job directory, as the last thing that the
+// runner does.
+func writeResult(jobDir string, result executor.Result) error {
+	data, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	if err := renameio.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("leaving the result in the job directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Protect makes the runner's memory unreadable for other processes of the same
+// user, which the steps are, and lets what steps leave behind become the runner's
+// children, so that it can clear them away.
+func Protect() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// killSession kills the process group of a leader and every process of its
+// session. pulumi puts its plugins into groups of their own, so the group alone is
+// not enough.
+func killSession(leader int) {
+	_ = syscall.Kill(-leader, syscall.SIGKILL)
+	forEachProcess(func(pid int, p procStat) {
+		if p.session == leader && p.state != 'Z' {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+}
+
+// reapOrphans clears away ended processes that became the runner's children. The
+// leaders of steps are waited for by whoever started them and have ended by now.
+func reapOrphans() {
+	self := os.Getpid()
+	forEachProcess(func(pid int, p procStat) {
+		if p.parent == self && p.state == 'Z' {
+			var status syscall.WaitStatus
+			_, _ = syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		}
+	})
+}
+
+// procStat is the part of /proc/PID/stat that is of interest.
+type procStat struct {
+	state   byte
+	parent  int
+	session int
+}
+
+func forEachProcess(visit func(pid int, p procStat)) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	defer proc.Close() // only read from
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		if p, ok := parseProcStat(stat); ok {
+			visit(pid, p)
+		}
+	}
+}
+
+// parseProcStat reads "pid (name) state ppid pgrp session …"; the name may hold
+// anything, parentheses too.
+func parseProcStat(stat []byte) (procStat, bool) {
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return procStat{}, false
+	}
+	fields := bytes.Fields(stat[end+1:])
+	if len(fields) < 4 {
+		return procStat{}, false
+	}
+	parent, err1 := strconv.Atoi(string(fields[1]))
+	session, err2 := strconv.Atoi(string(fields[3]))
+	return procStat{state: fields[0][0], parent: parent, session: session}, err1 == nil && err2 == nil
+}
+
+// oomKills returns how many processes of the runner's control group the kernel has
+// killed for their memory; 0 if that cannot be known.
+func oomKills() int {
+	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(data) {
+			if value, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+				n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+				if err == nil {
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}

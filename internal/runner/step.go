@@ -1,0 +1,246 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// step runs one step to its end and reports it. preRun says which of the pre-run
+// commands it is, if it is one.
+func (j *job) step(index int, step workflow.Step, preRun int) verdict {
+	log := j.log.WithField("step", index).WithField("name", step.Name)
+	stream, err := j.spool.Step(index)
+	if err != nil {
+		return verdict{status: workflow.StatusFailed, reason: workflow.ReasonInvalidJob, message: err.Error()}
+	}
+	out := newStepLog(j.masks, stream, j.echo(), log)
+	started := time.Now()
+	j.reporter.report(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
+	log.Info("Step begins")
+
+	v := j.command(index, step, preRun, out)
+	if v.status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
+		out.line("error: " + v.message)
+	}
+	if last := out.lastLine(); v.reason == workflow.ReasonExitCode && strings.HasPrefix(last, "error: ") {
+		v.message = fmt.Sprintf("the step %q failed: %s", step.Name, strings.TrimPrefix(last, "error: "))
+	}
+	out.close()
+	v.finished = time.Now()
+	state := workflow.StepSucceeded
+	if v.status != workflow.StatusSucceeded {
+		state = workflow.StepFailed
+	}
+	j.reporter.report(index, protocol.StepStatusRequest{
+		Status: state, ExitCode: v.exitCode, StartedAt: &started, FinishedAt: &v.finished,
+	})
+	log.WithField("status", state).Info("Step ended")
+	return v
+}
+
+// command starts the step's command and waits for its end.
+func (j *job) command(index int, step workflow.Step, preRun int, out *stepLog) verdict {
+	failed := func(err error) verdict {
+		return verdict{status: workflow.StatusFailed, reason: workflow.ReasonInvalidJob, message: err.Error()}
+	}
+	for _, notice := range j.notices {
+		out.line(notice)
+	}
+	j.notices = nil
+	env, notices, secrets := j.env.forStep()
+	j.masks.Add(secrets...)
+	for _, notice := range notices {
+		out.line(notice)
+	}
+	cmd, passParams, err := j.prepareCommand(step, preRun, env)
+	if err != nil {
+		return failed(err)
+	}
+	oomBefore := oomKills()
+	process, err := startProcess(cmd, out)
+	for _, file := range cmd.ExtraFiles {
+		_ = file.Close() // the child has its own
+	}
+	if err != nil {
+		passParams(false)
+		return failed(fmt.Errorf("starting the step %q: %w", step.Name, err))
+	}
+	passParams(true)
+	j.sessions = append(j.sessions, process.pid)
+	sent := j.await(process, time.Duration(step.Timeout), out)
+	if process.drain(j.opts.Timing.Linger) {
+		out.line("warning: processes that the step left running were ended, because they held its output open")
+	}
+	reapOrphans()
+	return j.judge(step, process.state, sent, oomKills() > oomBefore)
+}
+
+// prepareCommand makes the command of a step. passParams must be called once, to
+// hand over the parameters of a command of ours if the command has started, and to
+// give them up otherwise.
+func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
+	nothing := func(bool) {}
+	work := filepath.Join(j.opts.JobDir, executor.DirWork)
+	args, internal, err := internalCommand(step.Run)
+	if err != nil {
+		return nil, nothing, err
+	}
+	if internal {
+		params, err := j.paramsFor(step, preRun)
+		if err != nil {
+			return nil, nothing, err
+		}
+		cmd = exec.Command(j.opts.Self, args...) //nolint:gosec,noctx // our own binary with constant words; only the stopper ends it
+		cmd.Dir, cmd.Env = work, env
+		pass, err := params.handOver(cmd)
+		if err != nil {
+			return nil, nothing, err
+		}
+		return cmd, pass, nil
+	}
+	shell, err := findShell(j.definition.Shell)
+	if err != nil {
+		return nil, nothing, err
+	}
+	cmd = exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:gosec,noctx // running the definition's text is the purpose; only the stopper ends it
+	cmd.Env = env
+	cmd.Dir = work
+	switch dir := step.WorkingDir; {
+	case filepath.IsAbs(dir):
+		cmd.Dir = dir
+	case dir != "":
+		cmd.Dir = filepath.Join(work, dir)
+	}
+	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
+		return nil, nothing, fmt.Errorf("the working directory %s of the step does not exist", cmd.Dir)
+	}
+	return cmd, nothing, nil
+}
+
+// sent is what was done to a step to end it.
+type sent int
+
+const (
+	sentNothing sent = iota
+	sentInterrupt
+	sentKill
+)
+
+// await waits for the leader of the step to end, and makes it end when the job is
+// to end: one SIGINT, then patience, then SIGKILL.
+func (j *job) await(p *process, timeout time.Duration, out *stepLog) sent {
+	var timedOut, outOfPatience <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		timedOut = timer.C
+	}
+	interrupted, killed := j.stop.interrupted, j.stop.killed
+	what := sentNothing
+	for {
+		select {
+		case <-p.exited:
+			return what
+		case <-timedOut:
+			timedOut = nil
+			j.stop.interrupt(workflow.ReasonTimeout)
+		case <-interrupted:
+			interrupted = nil
+			if what != sentNothing {
+				continue
+			}
+			patience := j.patience()
+			reason, _ := j.stop.reason()
+			out.line(fmt.Sprintf("%s: asking the running command to end, and waiting up to %s for it", capital(describeStop(reason)), patience))
+			if err := p.interrupt(); err != nil {
+				j.log.WithError(err).Warn("The running step could not be asked to end")
+			}
+			what = sentInterrupt
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			outOfPatience = timer.C
+		case <-outOfPatience:
+			outOfPatience = nil
+			out.line("warning: the command did not end in time and is killed; resources it was working on may be in an unknown state")
+			p.kill()
+			what = sentKill
+		case <-killed:
+			killed = nil
+			out.line("warning: the command is killed at once, as requested; resources it was working on may be in an unknown state")
+			p.kill()
+			what = sentKill
+		}
+	}
+}
+
+// patience is how long a command may take to end after it was asked to. A job of
+// which it is not known what it does gets the longer time.
+func (j *job) patience() time.Duration {
+	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
+		return j.opts.Timing.PatienceOther
+	}
+	return j.opts.Timing.PatienceChange
+}
+
+// judge says how a step ended. A command that was asked to end and still succeeded
+// has succeeded: that is the truth about the infrastructure.
+func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) verdict {
+	code := state.ExitCode()
+	v := verdict{status: workflow.StatusFailed, reason: workflow.ReasonExitCode}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	switch {
+	case state.Success():
+		return verdict{status: workflow.StatusSucceeded, exitCode: &code}
+	case status.Signaled():
+		code = 128 + int(status.Signal()) // as a shell says it
+		v.reason, v.signal = workflow.ReasonSignal, signalName(status.Signal())
+		v.message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.signal)
+	default:
+		v.message = fmt.Sprintf("%s ended with exit code %d", step.Name, code)
+	}
+	v.exitCode = &code
+	if reason, stopped := j.stop.reason(); stopped && what != sentNothing {
+		v.reason = reason
+		v.message = fmt.Sprintf("%s while %s was running", describeStop(reason), step.Name)
+	} else if oom {
+		v.reason = workflow.ReasonOOM
+		v.message = fmt.Sprintf("%s ran out of memory: a process of it was killed by the kernel; give the job more memory", step.Name)
+	}
+	return v
+}
+
+// findShell returns the command line of the named shell, which may carry options.
+// Without a name it is bash, or sh where there is no bash.
+func findShell(name string) ([]string, error) {
+	words := strings.Fields(name)
+	candidates := [][]string{words}
+	if len(words) == 0 {
+		candidates = [][]string{{"bash"}, {"sh"}}
+	}
+	for _, candidate := range candidates {
+		if path, err := exec.LookPath(candidate[0]); err == nil {
+			return append([]string{path}, candidate[1:]...), nil
+		}
+	}
+	if len(words) == 0 {
+		return nil, errors.New("there is no shell where the job runs: neither bash nor sh is in the PATH")
+	}
+	return nil, fmt.Errorf("the shell %q is not installed where the job runs", words[0])
+}
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

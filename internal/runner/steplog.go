@@ -1,0 +1,140 @@
+package runner
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/logspool"
+	"workflowagent/internal/redact"
+)
+
+// stepLog is the way of a step's output: masked, then into the spool and, if
+// asked for, to the runner's own output. Writing never fails: what cannot be kept
+// is lost, noted, and does not stop the step.
+type stepLog struct {
+	masked *redact.Writer
+	sink   *logSink
+}
+
+func newStepLog(masks *redact.Set, stream *logspool.Stream, echo io.Writer, log *logrus.Entry) *stepLog {
+	sink := &logSink{stream: stream, echo: echo, log: log}
+	return &stepLog{masked: masks.Writer(sink), sink: sink}
+}
+
+// Write takes output of the step.
+func (l *stepLog) Write(p []byte) (int, error) {
+	_, _ = l.masked.Write(p) // the sink never fails
+	return len(p), nil
+}
+
+// line adds a line of the runner's own, on a line of its own.
+func (l *stepLog) line(text string) {
+	text = strings.ReplaceAll(text, "\n", " ")
+	_ = l.masked.Flush()
+	if l.sink.midLine() {
+		text = "\n" + text
+	}
+	_, _ = l.Write([]byte(text + "\n"))
+}
+
+// lastLine returns the last line of the output that is not empty.
+func (l *stepLog) lastLine() string {
+	_ = l.masked.Flush()
+	return l.sink.lastLine()
+}
+
+// close passes on what was held back and ends the stream.
+func (l *stepLog) close() {
+	_ = l.masked.Close()
+	if err := l.sink.stream.Close(); err != nil {
+		l.sink.log.WithError(err).Warn("Ending the log of a step failed")
+	}
+}
+
+// maxLastLine is how much of a line is remembered, in bytes.
+const maxLastLine = 4 << 10
+
+// logSink takes the masked output.
+type logSink struct {
+	stream *logspool.Stream
+	echo   io.Writer
+	log    *logrus.Entry
+
+	mu      sync.Mutex
+	failed  bool
+	current []byte // the line in progress
+	last    []byte // the last complete line that was not empty
+}
+
+// Write stores and echoes p.
+func (s *logSink) Write(p []byte) (int, error) {
+	if _, err := s.stream.Write(p); err != nil {
+		s.mu.Lock()
+		first := !s.failed
+		s.failed = true
+		s.mu.Unlock()
+		if first {
+			s.log.WithError(err).Error("Output of the job is lost because it cannot be kept")
+		}
+	}
+	if s.echo != nil {
+		if _, err := s.echo.Write(p); err != nil {
+			s.log.WithError(err).Warn("The job's log is not copied to the runner's output any more")
+			s.echo = nil
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remember(p)
+	return len(p), nil
+}
+
+// remember keeps the last line, without looking at more of p than its end.
+func (s *logSink) remember(p []byte) {
+	end := bytes.LastIndexByte(p, '\n')
+	if end < 0 {
+		s.current = appendLimited(s.current, p)
+		return
+	}
+	lines := p[:end]
+	for {
+		start := bytes.LastIndexByte(lines, '\n') + 1
+		line := lines[start:]
+		if start == 0 {
+			line = appendLimited(s.current, line)
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			s.last = appendLimited(s.last[:0], line)
+			break
+		}
+		if start == 0 {
+			break
+		}
+		lines = lines[:start-1]
+	}
+	s.current = appendLimited(s.current[:0], p[end+1:])
+}
+
+func appendLimited(dst, src []byte) []byte {
+	room := max(0, maxLastLine-len(dst))
+	return append(dst, src[:min(room, len(src))]...)
+}
+
+func (s *logSink) lastLine() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if line := strings.TrimSpace(string(s.current)); line != "" {
+		return line
+	}
+	return strings.TrimSpace(string(s.last))
+}
+
+func (s *logSink) midLine() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.current) > 0
+}

@@ -1,0 +1,87 @@
+package runner
+
+import (
+	"sync"
+
+	"workflowagent/internal/workflow"
+)
+
+// stopper is the one place that knows whether the job is to end early, and how.
+//
+//	running ──interrupt──> interrupted ──kill──> killed
+//
+// interrupt asks the running step to end in its own time, kill does not ask. The
+// reason of the first request stays. Asking again changes nothing: clients retry,
+// and a second SIGINT would make pulumi abandon what it is doing.
+type stopper struct {
+	interrupted chan struct{} // closed by the first interrupt
+	killed      chan struct{} // closed by the first kill
+	hurried     chan struct{} // closed by the first hurry
+
+	mu       sync.Mutex
+	why      workflow.Reason
+	isKilled bool
+	isHasty  bool
+}
+
+func newStopper() *stopper {
+	return &stopper{
+		interrupted: make(chan struct{}),
+		killed:      make(chan struct{}),
+		hurried:     make(chan struct{}),
+	}
+}
+
+// interrupt asks the job to end and reports whether this was the first request.
+func (s *stopper) interrupt(why workflow.Reason) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why != workflow.ReasonNone {
+		return false
+	}
+	s.why = why
+	close(s.interrupted)
+	return true
+}
+
+// kill ends the running step without patience.
+func (s *stopper) kill(why workflow.Reason) {
+	s.interrupt(why)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isKilled {
+		s.isKilled = true
+		close(s.killed)
+	}
+}
+
+// hurry shortens the delivery of log and result, because the place where the
+// runner lives is about to go away.
+func (s *stopper) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isHasty {
+		s.isHasty = true
+		close(s.hurried)
+	}
+}
+
+// reason returns why the job is to end, and whether it is.
+func (s *stopper) reason() (workflow.Reason, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why, s.why != workflow.ReasonNone
+}
+
+// describeStop says in the log's words what happened to the job.
+func describeStop(reason workflow.Reason) string {
+	switch reason {
+	case workflow.ReasonCancelled:
+		return "the deployment was cancelled"
+	case workflow.ReasonTimeout:
+		return "the timeout passed"
+	case workflow.ReasonAgentStopped:
+		return "the agent was stopped"
+	}
+	return "the job was ended (" + string(reason) + ")"
+}
