@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// newConfigCommand returns the commands about the configuration.
+func newConfigCommand(load loader) *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	cmd.AddCommand(newConfigShowCommand(load))
+	return cmd
+}
+
+func newConfigShowCommand(load loader) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the effective values and where each comes from, secrets redacted",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load()
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				type setting struct {
+					Key    string `json:"key"`
+					Value  string `json:"value"`
+					Source string `json:"source"`
+				}
+				var list []setting
+				for _, s := range c.Settings() {
+					list = append(list, setting{s.Key, s.Value, s.Source.String()})
+				}
+				encoder := json.NewEncoder(out)
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(list)
+			}
+			w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+			for _, s := range c.Settings() {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Value, s.Source)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/docker"
+	"workflowagent/internal/executor/process"
+)
+
+// newExecutor returns the place where the configuration wants jobs to run.
+func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error) {
+	switch c.DeployTarget {
+	case config.TargetDocker:
+		pids := c.DockerPidsLimit
+		if pids == 0 {
+			pids = -1 // no limit, where the executor's zero is its default
+		}
+		return docker.New(docker.Options{
+			Host:                  c.DockerHost,
+			PullImage:             c.PullImage,
+			RunnerDir:             c.WorkingDirectory,
+			SharedVolumeDirectory: c.SharedVolumeDirectory,
+			Network:               c.DockerNetwork,
+			Memory:                c.DockerMemory,
+			CPUs:                  c.DockerCPUs,
+			PidsLimit:             pids,
+			Log:                   log,
+		})
+	case config.TargetProcess:
+		runner, err := executor.FindRunner(c.WorkingDirectory)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		base := filepath.Join(c.StateDirectory, "processes")
+		if c.SharedVolumeDirectory != "" {
+			base = filepath.Join(c.SharedVolumeDirectory, "workflow-processes")
+		}
+		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Log: log})
+	}
+	return nil, usageError{fmt.Errorf("deploy_target %q is not in this build: use docker or process", c.DeployTarget)}
+}

@@ -1,0 +1,49 @@
+// Command customer-managed-workflow-agent is the agent that runs a team's
+// deployments inside its own network: it asks a control plane for work and has
+// it done in containers or processes of its host.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// version is set by the linker.
+var version = "v0.0.0-dev"
+
+// Exit codes, for service managers and scripts.
+const (
+	exitOK     = 0
+	exitFailed = 1 // something went wrong while running; trying again may help
+	exitUsage  = 2 // the command line or the configuration is wrong; trying again will not help
+)
+
+// usageError is an error that only a person can mend.
+type usageError struct{ err error }
+
+// Error returns what is wrong.
+func (e usageError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e usageError) Unwrap() error { return e.err }
+
+func main() {
+	err := newRootCommand(version).ExecuteContext(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "customer-managed-workflow-agent:", err)
+	}
+	os.Exit(exitCode(err))
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		return exitUsage
+	}
+	return exitFailed
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"workflowagent/internal/health"
+	"workflowagent/internal/workflow"
+)
+
+// monitor tells health and metrics what the agent does.
+type monitor struct {
+	tracker *health.Tracker
+	metrics *health.Metrics
+}
+
+// Activity is a sign of progress.
+func (m monitor) Activity() { m.tracker.Touch() }
+
+// EngineState shows why no jobs can run.
+func (m monitor) EngineState(err error) { m.problem("engine", err) }
+
+// Polled shows why the server hands out no work.
+func (m monitor) Polled(err error) {
+	if err != nil {
+		m.metrics.PollFailed()
+	}
+	m.problem("server", err)
+}
+
+// JobStarted counts a job.
+func (m monitor) JobStarted() { m.metrics.JobStarted() }
+
+// JobEnded counts the end of a job; one that was let go of counts as detached.
+func (m monitor) JobEnded(status workflow.Status, reason workflow.Reason) {
+	switch {
+	case status == "":
+		m.metrics.JobFinished("detached")
+	case reason == workflow.ReasonLost:
+		m.metrics.JobFinished("lost")
+	default:
+		m.metrics.JobFinished(string(status))
+	}
+}
+
+func (m monitor) problem(name string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	m.tracker.SetProblem(name, text)
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/config"
+)
+
+// newRootCommand returns the command line of the agent.
+func newRootCommand(version string) *cobra.Command {
+	var configPath string
+	root := &cobra.Command{
+		Use:           "customer-managed-workflow-agent",
+		Short:         "Run Pulumi deployments inside your own network",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version,
+		Args:          cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc or beside the binary)")
+	load := func() (*config.Config, error) {
+		c, err := config.Load(config.ProcessOptions(configPath))
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return c, nil
+	}
+	root.AddCommand(newRunCommand(version, load), newConfigCommand(load), newVersionCommand(version))
+	return root
+}
+
+// loader reads the configuration that the flags of the command line name.
+type loader func() (*config.Config, error)

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/config"
+	"workflowagent/internal/health"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// newRunCommand returns the command that is the agent.
+func newRunCommand(version string, load loader) *cobra.Command {
+	var debug bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Ask for work and do it, until told to stop",
+		Long: `Ask the control plane for work and do it, until told to stop.
+
+The first SIGTERM or SIGINT makes the agent let go: it takes no more work and ends,
+while the jobs it started go on and report by themselves; the next start finds them
+again. A second signal ends it at once. No signal cancels a deployment.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load()
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c, version, debug)
+		},
+	}
+	cmd.Flags().BoolVar(&debug, "debug", false, "log more")
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		help(cmd, args)
+		fmt.Fprintln(cmd.OutOrStdout(), "\nSettings, in the configuration file or the environment:")
+		if err := config.WriteHelp(cmd.OutOrStdout()); err != nil {
+			cmd.PrintErrln(err)
+		}
+	})
+	return cmd
+}
+
+// run is the agent from its configuration to its end.
+func run(ctx context.Context, c *config.Config, version string, debug bool) error {
+	if err := c.Validate(); err != nil {
+		return usageError{err}
+	}
+	logger, err := newLog(c, debug)
+	if err != nil {
+		return err
+	}
+	log := logrus.NewEntry(logger)
+	for _, warning := range c.Warnings() {
+		log.Warn(warning)
+	}
+	if err := c.PrepareStateDirectory(); err != nil {
+		return usageError{err}
+	}
+	caPEM, err := c.CACertificates()
+	if err != nil {
+		return usageError{err}
+	}
+	identity, err := agent.OpenIdentity(c.StateDirectory)
+	if err != nil {
+		return err
+	}
+	defer identity.Close()
+	if c.RunnerPoolID != "" {
+		log = log.WithField("pool", c.RunnerPoolID)
+	}
+	executor, err := newExecutor(c, log)
+	if err != nil {
+		return err
+	}
+	defer executor.Close()
+
+	userAgent := fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
+	client, err := protocol.NewClient(protocol.Options{
+		BaseURL:        c.ServiceURL,
+		UserAgent:      userAgent,
+		CACertPEM:      caPEM,
+		RequestTimeout: c.RequestTimeout,
+		Retry:          protocol.Retry{Count: c.RequestRetryCount, Wait: c.RequestRetryWait, MaxWait: c.RequestRetryMaxWait},
+		Breaker:        protocol.Breaker{Failures: c.CircuitBreakerFailures, Timeout: c.CircuitBreakerTimeout},
+		Log:            log,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	defer client.Close()
+
+	tracker := health.NewTracker(c.HealthThreshold)
+	metrics := health.NewMetrics(version, tracker)
+	forwarded := map[string]string{}
+	for _, v := range c.ForwardedEnv() {
+		forwarded[v.Name] = v.Value.Reveal()
+	}
+	a, err := agent.New(agent.Options{
+		Client:         client,
+		Token:          c.Token.Reveal(),
+		Executor:       executor,
+		Identity:       identity,
+		Rules:          c,
+		Monitor:        monitor{tracker, metrics},
+		Log:            log,
+		Version:        version,
+		UserAgent:      userAgent,
+		ServiceURL:     c.ServiceURL,
+		CACertPEM:      string(caPEM),
+		Types:          types(c.EnabledWorkflowTypes),
+		Slots:          c.MaxConcurrentJobs,
+		SingleRun:      c.SingleRun,
+		LogJobOutput:   c.LogJobOutput,
+		JobOutput:      newJobOutput(c),
+		ImageOverride:  c.OverrideImageReference,
+		ForwardedEnv:   forwarded,
+		PollInterval:   c.PollingInterval,
+		KeepInterval:   c.PollingIntervalOverride,
+		RequestTimeout: c.RequestTimeout,
+		RetryWait:      c.RequestRetryWait,
+		RetryMaxWait:   c.RequestRetryMaxWait,
+		StatusInterval: c.JobStatusLoopInterval,
+	})
+	if err != nil {
+		return err
+	}
+	log.WithFields(logrus.Fields{
+		"version": version, "agent_id": identity.ID, "service_url": c.ServiceURL,
+		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
+	}).Info("The agent has started")
+
+	serving, endServing := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics), log) })
+	defer beside.Wait()
+	defer endServing()
+	return runUntilSignal(ctx, a, log)
+}
+
+// runUntilSignal runs the agent; the first signal stops it, the second ends the
+// wait for it.
+func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	ctx, abort := context.WithCancel(ctx)
+	defer abort()
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	for stopping := false; ; {
+		select {
+		case err := <-done:
+			if err == nil {
+				log.Info("The agent has stopped")
+			}
+			return err
+		case received := <-signals:
+			if stopping {
+				return errors.New("ended at once by a second signal; the next start goes on with the jobs that run")
+			}
+			stopping = true
+			log.WithField("signal", received.String()).Info("Letting go: no more work is taken, running jobs go on by themselves")
+			a.Stop()
+		}
+	}
+}
+
+// types returns the workflow types of their names.
+func types(names []string) []workflow.Type {
+	var out []workflow.Type
+	for _, name := range names {
+		out = append(out, workflow.Type(name))
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// newVersionCommand returns the command that says what this binary is.
+func newVersionCommand(version string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !asJSON {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+				return err
+			}
+			about := struct {
+				Version  string `json:"version"`
+				Commit   string `json:"commit,omitempty"`
+				Time     string `json:"time,omitempty"`
+				Go       string `json:"go"`
+				Platform string `json:"platform"`
+			}{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+			if info, ok := debug.ReadBuildInfo(); ok {
+				for _, s := range info.Settings {
+					switch s.Key {
+					case "vcs.revision":
+						about.Commit = s.Value
+					case "vcs.time":
+						about.Time = s.Value
+					}
+				}
+			}
+			encoder := json.NewEncoder(cmd.OutOrStdout())
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(about)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
