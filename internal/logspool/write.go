@@ -54,10 +54,10 @@ func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	if s.closed {
 		return 0, ErrClosed
 	}
-	now := time.Now()
+	stamp := protocol.NewFrameStamp(time.Now())
 	done := 0
 	for done < len(p) {
-		n := s.frame(now, p[done:])
+		n := s.frame(&stamp, p[done:])
 		if err := s.put(ctx, n); err != nil {
 			return done, err
 		}
@@ -118,7 +118,7 @@ func (s *Stream) end() error {
 }
 
 // frame encodes the beginning of p, as much as makes a batch, and returns how much that is.
-func (s *Stream) frame(now time.Time, p []byte) int {
+func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 	s.frames = s.frames[:0]
 	n := 0
 	for n < len(p) && len(s.frames) < batchBytes {
@@ -133,7 +133,7 @@ func (s *Stream) frame(now time.Time, p []byte) int {
 		default:
 			end = len(text)
 		}
-		s.frames = protocol.AppendFrame(s.frames, now, s.fragment, text[:end])
+		s.frames = stamp.AppendFrame(s.frames, s.fragment, text[:end])
 		n += end
 	}
 	return n

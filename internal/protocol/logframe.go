@@ -45,22 +45,30 @@ type Frame struct {
 	Text []byte
 }
 
+// FrameStamp is a time as frames carry it. Lines that arrive together share one.
+type FrameStamp [frameTime]byte
+
+// NewFrameStamp returns the stamp of t. Times outside the years 0 to 9999 become the
+// nearest time within.
+func NewFrameStamp(t time.Time) (s FrameStamp) {
+	appendFrameTime(s[:0], t)
+	return s
+}
+
+// AppendFrame appends text to dst as one frame of time t, see [FrameStamp.AppendFrame].
+func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
+	stamp := NewFrameStamp(t)
+	return stamp.AppendFrame(dst, fragment, text)
+}
+
 // AppendFrame appends text to dst as one frame and returns the longer slice.
 // With fragment set, the line goes on in the next frame.
 //
 // Text that does not fit one frame becomes several: a newline in it ends a line,
 // and what is longer than [MaxFrameText] is cut into fragments. So whatever the
-// text is, dst stays a valid log. Times outside the years 0 to 9999 are stored
-// as the nearest time within.
-func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
-	start := len(dst)
-	dst = appendFrameTime(dst, t)
-	var stamp [frameTime]byte
-	copy(stamp[:], dst[start:])
-	for first := true; ; first = false {
-		if !first {
-			dst = append(dst, stamp[:]...)
-		}
+// text is, dst stays a valid log.
+func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte {
+	for {
 		part, marker, last := text, byte(markerLine), true
 		if fragment {
 			marker = markerFragment
@@ -73,6 +81,7 @@ func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
 			part, marker, last = text[:MaxFrameText], markerFragment, false
 			text = text[MaxFrameText:]
 		}
+		dst = append(dst, s[:]...)
 		dst = append(dst, marker)
 		dst = append(dst, part...)
 		dst = append(dst, '\n')
