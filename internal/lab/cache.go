@@ -35,7 +35,7 @@ func (f *fingerprint) addFile(path string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	h := sha256.New()
 	if _, err := io.Copy(h, file); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
@@ -72,7 +72,7 @@ func (f *fingerprint) sum() string {
 	sort.Strings(parts)
 	h := sha256.New()
 	for _, part := range parts {
-		fmt.Fprintln(h, part)
+		_, _ = fmt.Fprintln(h, part) // A hash takes everything.
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
@@ -108,7 +108,7 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 	if err := os.Mkdir(draft, 0o755); err != nil {
 		return "", fmt.Errorf("preparing the cache: %w", err)
 	}
-	defer os.RemoveAll(draft)
+	defer func() { _ = os.RemoveAll(draft) }()
 	if err := make(draft); err != nil {
 		return "", err
 	}
@@ -133,8 +133,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return err == nil, err
 	})
 	if err != nil {
-		file.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-	return func() { file.Close() }, nil
+	return func() { _ = file.Close() }, nil
 }

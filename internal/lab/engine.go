@@ -34,7 +34,7 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the Docker Engine: %w", err)
 	}
-	defer docker.Close()
+	defer func() { _ = docker.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {

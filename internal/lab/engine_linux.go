@@ -55,6 +55,7 @@ func StartEngine(ctx context.Context, dir string) (*Engine, error) {
 	}
 	e := &privateEngine{dir: dir}
 	if err := e.start(ctx); err != nil {
+		//nolint:contextcheck // Cleaning up must work when the caller gave up.
 		return nil, errors.Join(fmt.Errorf("starting a Docker Engine: %w", err), e.stop())
 	}
 	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop}, nil
@@ -79,7 +80,7 @@ func (e *privateEngine) start(ctx context.Context) error {
 		return err
 	}
 	logPath := filepath.Join(e.dir, "dockerd.log")
-	cmd := exec.Command(daemon,
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), daemon,
 		"--host="+e.host(),
 		"--data-root="+filepath.Join(e.dir, "data"),
 		"--exec-root="+filepath.Join(e.dir, "exec"),
@@ -95,7 +96,7 @@ func (e *privateEngine) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer docker.Close()
+	defer func() { _ = docker.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, engineStart)
 	defer cancel()
 	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
@@ -163,7 +164,7 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer docker.Close()
+	defer func() { _ = docker.Close() }()
 	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return err

@@ -23,10 +23,7 @@ func testEngine(t *testing.T) *Engine {
 	if reason, ok := PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	dir, err := os.MkdirTemp("", "lab-engine-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Join(t.TempDir(), "e")
 	engine, err := StartEngine(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +64,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer docker.Close()
+	defer func() { _ = docker.Close() }()
 	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &container.Config{Image: image, User: user, Cmd: []string{"/bin/bash", "-euc", script}},
 	})
@@ -95,7 +92,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer logs.Close()
+	defer func() { _ = logs.Close() }()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)

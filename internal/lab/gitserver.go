@@ -45,6 +45,9 @@ func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitSe
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("starting a git server: %w", err)
+	}
 	if options.Listen == "" {
 		options.Listen = "127.0.0.1:0"
 	}
@@ -80,7 +83,9 @@ func (s *GitServer) Close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = s.server.Close()
 	}
-	<-s.served
+	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 

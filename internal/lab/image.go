@@ -88,7 +88,7 @@ func addShell(ctx context.Context, root *rootfs) error {
 	if err != nil {
 		return fmt.Errorf("asking busybox for its programs: %w", err)
 	}
-	for _, applet := range strings.Fields(string(applets)) {
+	for applet := range strings.FieldsSeq(string(applets)) {
 		if applet != "busybox" {
 			root.link("/bin/"+applet, "busybox")
 		}

@@ -118,7 +118,7 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 		args = append(args, "-c", setting)
 	}
 	logPath := filepath.Join(p.dir, "postgres.log")
-	cmd := exec.Command(server, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), server, args...)
 	p.prepare(cmd)
 	if p.process, err = start(cmd, logPath); err != nil {
 		return err

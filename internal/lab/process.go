@@ -48,12 +48,12 @@ func StartProcess(ctx context.Context, binary string, args, env []string, logFil
 
 // start starts a command as a [Process].
 func start(cmd *exec.Cmd, logFile string) (*Process, error) {
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", cmd.Path, err)
 	}
-	defer func() { _ = log.Close() }()
-	cmd.Stdout, cmd.Stderr = log, log
+	defer func() { _ = file.Close() }()
+	cmd.Stdout, cmd.Stderr = file, file
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -204,9 +205,7 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 		"http_server_port": "0",
 		"polling_interval": "2s",
 	}
-	for key, value := range o.Settings {
-		settings[key] = value
-	}
+	maps.Copy(settings, o.Settings)
 	env := append([]string{}, o.Env...)
 	for key, value := range settings {
 		env = append(env, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
@@ -222,7 +221,7 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 
 // FreePort returns a TCP port of host that was free a moment ago.
 func FreePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:noctx // It does not wait for anyone.
 	if err != nil {
 		return 0, fmt.Errorf("finding a free port on %s: %w", host, err)
 	}

@@ -36,7 +36,7 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 		return w
 	}
 	begin := time.Now()
-	fmt.Fprintf(out, "%s …\n", what)
+	_, _ = fmt.Fprintf(out, "%s …\n", what)
 	w.wg.Go(func() {
 		ticker := time.NewTicker(progressInterval)
 		defer ticker.Stop()
@@ -45,7 +45,7 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 			case <-w.done:
 				return
 			case <-ticker.C:
-				fmt.Fprintf(out, "%s … %s%s\n", what, time.Since(begin).Round(time.Second), w.count())
+				_, _ = fmt.Fprintf(out, "%s … %s%s\n", what, time.Since(begin).Round(time.Second), w.count())
 			}
 		}
 	})

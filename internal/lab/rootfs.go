@@ -212,7 +212,7 @@ func libraries(ctx context.Context, program string) ([]string, error) {
 	}
 	var found []string
 	for line := range strings.Lines(string(out)) {
-		for _, field := range strings.Fields(line) {
+		for field := range strings.FieldsSeq(line) {
 			if strings.HasPrefix(field, "/") {
 				found = append(found, field)
 			}
