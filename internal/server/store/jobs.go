@@ -205,10 +205,11 @@ func (tx *Tx) Beat(now time.Time) (last time.Time, err error) {
 	return fromMicros(at), err
 }
 
-// ForgiveSilence moves the last sign of life of all active jobs on by the time
-// in which they could not have been heard.
-func (tx *Tx) ForgiveSilence(gap time.Duration) (int64, error) {
-	return tx.exec("UPDATE jobs SET last_seen_at = last_seen_at + $1 WHERE status IN ('accepted', 'running')", gap.Microseconds())
+// ForgiveSilence moves the last sign of life of all active jobs on, but not
+// beyond now, by the time in which they could not have been heard.
+func (tx *Tx) ForgiveSilence(gap time.Duration, now time.Time) (int64, error) {
+	return tx.exec(`UPDATE jobs SET last_seen_at = CASE WHEN last_seen_at + $1 > $2 THEN $2 ELSE last_seen_at + $1 END
+		WHERE status IN ('accepted', 'running')`, gap.Microseconds(), micros(now))
 }
 
 // DeleteJobTokens removes the tokens of a kind that a job holds.

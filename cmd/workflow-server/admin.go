@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/server"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// newTokenCommand is for whoever lost the access token of the first start: it
+// works on the database itself, so it needs no token.
+func newTokenCommand() *cobra.Command {
+	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
+	create := &cobra.Command{
+		Use:   "create",
+		Short: "Create a personal access token and print it",
+		Args:  cobra.NoArgs,
+	}
+	load := configFlags(create)
+	user := create.Flags().String("user", identity.AdminLogin, "login of the user that the token acts as")
+	description := create.Flags().String("description", "created on the server's command line", "what the token is for")
+	expires := create.Flags().Duration("expires", 0, "how long the token is valid (default: for ever)")
+	create.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *expires < 0 {
+			return errors.New("--expires must not be negative")
+		}
+		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+			ids := identity.New(db, log)
+			u, err := ids.UserByLogin(cmd.Context(), *user)
+			if err != nil {
+				return err
+			}
+			spec := identity.NewTokenSpec{Kind: store.PersonalToken, Description: *description, UserID: u.ID, CreatedBy: u.ID}
+			if *expires > 0 {
+				spec.Expires = time.Now().Add(*expires)
+			}
+			text, _, err := ids.CreateToken(cmd.Context(), spec)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		})
+	}
+	token.AddCommand(create)
+	return token
+}
+
+func newSecretsCommand() *cobra.Command {
+	secrets := &cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets"}
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "Encrypt new secrets with a new key",
+		Long: "rotate adds a key to the ring that encrypts the secrets of stacks. Secrets that were encrypted\n" +
+			"with older keys stay readable. A running server uses the new key after its next start.",
+		Args: cobra.NoArgs,
+	}
+	load := configFlags(rotate)
+	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, _ *logrus.Entry) error {
+			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)
+			if err != nil {
+				return err
+			}
+			return keys.Rotate(cmd.Context())
+		})
+	}
+	secrets.AddCommand(rotate)
+	return secrets
+}
+
+// withDatabase runs work on the database of a configuration; a server may be
+// running on it at the same time.
+func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work func(server.Config, *store.DB, *logrus.Entry) error) error {
+	cfg, err := load()
+	if err != nil {
+		return err
+	}
+	log := newLog(cfg, cmd.ErrOrStderr())
+	db, err := server.OpenDatabase(cmd.Context(), cfg, log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(cfg, db, log), db.Close())
+}

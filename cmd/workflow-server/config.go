@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/server"
+)
+
+// configFlags adds the flags of all settings to a command and returns what
+// loads the configuration from them once they are parsed.
+func configFlags(cmd *cobra.Command) func() (server.Config, error) {
+	var file string
+	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")
+	values := map[string]*string{}
+	for _, f := range server.Fields() {
+		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Usage+" ["+f.Env()+"]")
+	}
+	return func() (server.Config, error) {
+		return server.LoadConfig(file,
+			func(f server.Field) (string, bool) { return *values[f.Key], cmd.Flags().Changed(f.Flag()) },
+			func(f server.Field) (string, bool) { v := os.Getenv(f.Env()); return v, v != "" },
+		)
+	}
+}
+
+// newLog returns the log of the process.
+func newLog(cfg server.Config, out io.Writer) *logrus.Entry {
+	l := logrus.New()
+	l.SetOutput(out)
+	l.SetLevel(cfg.LogLevel)
+	if cfg.LogFormat == "json" {
+		l.SetFormatter(&logrus.JSONFormatter{})
+	} else {
+		l.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
+	}
+	return logrus.NewEntry(l)
+}

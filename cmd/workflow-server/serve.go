@@ -1,0 +1,32 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/server"
+)
+
+func newServeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: "serve runs the server until it is told to stop. The first start creates an organization,\n" +
+			"an administrator and an access token, which is shown once and kept in the data directory.\n\n" +
+			"Every setting can be given as a flag, as the environment variable shown behind it, or in\n" +
+			"the file given with --config; the first of these wins.",
+		Args: cobra.NoArgs,
+	}
+	load := configFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		s, err := server.New(cmd.Context(), cfg, versionText(), newLog(cfg, cmd.ErrOrStderr()), cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		return s.Run(cmd.Context())
+	}
+	return cmd
+}

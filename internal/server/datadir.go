@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/server/identity"
+)
+
+// makeDataDir makes the data directory, readable by its owner only.
+func makeDataDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	return nil
+}
+
+// lockDatabase makes sure that one server at a time uses a SQLite database:
+// the leases it keeps in memory would be blind to those of another. Servers on
+// PostgreSQL share on purpose.
+func lockDatabase(cfg Config) (io.Closer, error) {
+	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
+	if !ok {
+		return nil, nil //nolint:nilnil // nothing to lock
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of the database: %w", err)
+	}
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the database: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, fmt.Errorf("another workflow-server is using the database %s; stop it, or give this one a --data-dir of its own", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking the database %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// urlOf returns the address of a listener as clients on this machine write it.
+func urlOf(addr net.Addr) (string, error) {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsUnspecified() {
+		return "", errors.New("the server listens on every address, so clients need to be told one: set --external-url")
+	}
+	return "http://" + addr.String(), nil
+}
+
+// bootstrap sets up an empty installation and hands the first access token to
+// the person who started the server: on the terminal, and in a file that only
+// they can read.
+func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
+	path := filepath.Join(c.cfg.DataDir, "admin-token")
+	var token string
+	err := c.identity.Bootstrap(ctx, c.cfg.Organization, func(text string) error {
+		token = text
+		return writeToken(path, text)
+	})
+	if errors.Is(err, identity.ErrNothingToDo) {
+		if token != "" {
+			// Another server on the same database was first.
+			return os.Remove(path)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.log.WithField("organization", c.cfg.Organization).Info("created the first organization and its administrator")
+	_, err = fmt.Fprintf(notices, `
+Created organization %q and its administrator %q.
+Access token, shown only once and kept in %s:
+
+    %s
+
+Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
+
+`, c.cfg.Organization, identity.AdminLogin, path, token, path, c.cfg.ExternalURL)
+	return err
+}
+
+// writeToken writes a token into a new file. A file that is there already is
+// of a database that is no more, or of a start that did not finish.
+func writeToken(path, text string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replacing an old admin token: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the admin token: %w", err)
+	}
+	_, err = f.WriteString(text + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("writing the admin token: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+// Package server is the control plane as one process: it wires the domains
+// together, serves their API and keeps their background work running.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// Server is a control plane that listens but does not serve yet.
+type Server struct {
+	cfg        Config
+	log        *logrus.Entry
+	listener   net.Listener
+	lock       io.Closer
+	c          *components
+	handler    http.Handler
+	subsystems []Subsystem
+}
+
+// components are what the domains are built from.
+type components struct {
+	cfg      Config
+	log      *logrus.Entry
+	version  string
+	db       *store.DB
+	identity *identity.Service
+	stacks   *stacks.Service
+	metrics  *prometheus.Registry
+	// draining is closed when the server begins to stop: long polls end then.
+	draining chan struct{}
+}
+
+// New opens the database, sets up an empty installation, and listens. Notices
+// for the person at the terminal, such as the first access token, go to notices.
+func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
+	s := &Server{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			s.closeAll()
+		}
+	}()
+	if err := makeDataDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	if s.lock, err = lockDatabase(cfg); err != nil {
+		return nil, err
+	}
+	if s.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", cfg.Listen, err)
+	}
+	if s.cfg.ExternalURL == "" {
+		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr()); err != nil {
+			return nil, err
+		}
+	}
+	if s.c, err = newComponents(ctx, s.cfg, version, log); err != nil {
+		return nil, err
+	}
+	if err := bootstrap(ctx, s.c, notices); err != nil {
+		return nil, err
+	}
+	domains, subsystems, err := newDeployments(s.c)
+	if err != nil {
+		return nil, fmt.Errorf("preparing deployments: %w", err)
+	}
+	s.subsystems = append(ownSubsystems(s.c), subsystems...)
+	s.handler = api.New(api.Deps{
+		Log:          log.WithField("subsystem", "api"),
+		Identity:     s.c.identity,
+		Stacks:       s.c.stacks,
+		ExternalURL:  s.cfg.ExternalURL,
+		Version:      version,
+		Metrics:      s.c.metrics,
+		MetricsToken: cfg.MetricsToken,
+		Ready:        s.ready,
+	}, domains...)
+	return s, nil
+}
+
+// OpenDatabase opens the database of a configuration.
+func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
+	return store.Open(ctx, cfg.database(), store.Options{
+		Log:     log.WithField("subsystem", "store"),
+		BlobDir: filepath.Join(cfg.DataDir, "blobs"),
+	})
+}
+
+func newComponents(ctx context.Context, cfg Config, version string, log *logrus.Entry) (*components, error) {
+	db, err := OpenDatabase(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	c := &components{cfg: cfg, log: log, version: version, db: db, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
+	c.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	secrets, err := OpenSecrets(ctx, cfg, db)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	c.identity = identity.New(db, log.WithField("subsystem", "identity"))
+	c.stacks = stacks.New(db, stacks.Options{
+		Log: log.WithField("subsystem", "stacks"), Secrets: secrets, Lease: cfg.UpdateLease,
+	})
+	return c, nil
+}
+
+// OpenSecrets opens the key ring of a database with the master key of a
+// configuration. The key is made only for a database that is not shared: a
+// server that invented its own could not read what the others wrote.
+func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*stacks.Secrets, error) {
+	path := cfg.MasterKeyFile
+	create := path == ""
+	if path == "" {
+		path = filepath.Join(cfg.DataDir, "master-key")
+	}
+	key, err := stacks.LoadMasterKey(path, create)
+	if err != nil {
+		return nil, err
+	}
+	return stacks.OpenSecrets(ctx, db, key)
+}
+
+// URL is the address under which clients reach the server.
+func (s *Server) URL() string { return s.cfg.ExternalURL }
+
+// ready says whether requests can be served.
+func (s *Server) ready(r *http.Request) error {
+	select {
+	case <-s.c.draining:
+		return errors.New("the server is stopping")
+	default:
+		return s.c.db.Ping(r.Context())
+	}
+}
+
+// Run serves until ctx ends, then stops in order: no new connections, long
+// polls answered, requests in flight finished within the shutdown timeout,
+// background work ended, database closed. It returns nil after such a stop.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.closeAll()
+	hs := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+	// Requests in flight outlive ctx; subsystems end with it.
+	group, working := errgroup.WithContext(ctx)
+	for _, sub := range s.subsystems {
+		group.Go(func() error {
+			supervise(working, s.log.WithField("subsystem", sub.Name), s.c.db, sub)
+			return nil
+		})
+	}
+	group.Go(func() error {
+		err := hs.Serve(s.listener)
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serving on %s: %w", s.listener.Addr(), err)
+	})
+	group.Go(func() error {
+		<-working.Done()
+		close(s.c.draining)
+		s.log.Info("stopping")
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+		defer cancel()
+		if err := hs.Shutdown(closing); err != nil {
+			s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
+			return hs.Close()
+		}
+		return nil
+	})
+	s.log.WithFields(logrus.Fields{"listen": s.listener.Addr().String(), "url": s.cfg.ExternalURL}).Info("serving")
+	return group.Wait()
+}
+
+func (s *Server) closeAll() {
+	if s.listener != nil {
+		s.listener.Close() //nolint:errcheck // closed by the HTTP server already
+	}
+	if s.c != nil {
+		if err := s.c.db.Close(); err != nil {
+			s.log.WithError(err).Warn("closing the database failed")
+		}
+	}
+	if s.lock != nil {
+		s.lock.Close() //nolint:errcheck // the lock ends with the process
+	}
+}

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/store"
+)
+
+// Subsystem is named background work.
+type Subsystem struct {
+	Name string
+	// Run works until ctx ends. When it returns or panics earlier it is
+	// started again after a pause.
+	Run func(ctx context.Context) error
+	// Exclusive work runs on one of the servers that share a database.
+	Exclusive bool
+}
+
+const (
+	firstRestart = time.Second
+	lastRestart  = time.Minute
+)
+
+// supervise keeps a subsystem running until ctx ends.
+func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsystem) {
+	run := sub.Run
+	if sub.Exclusive {
+		run = func(ctx context.Context) error { return db.Exclusive(ctx, sub.Name, sub.Run) }
+	}
+	delay := firstRestart
+	for {
+		began := time.Now()
+		err := guarded(ctx, run)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > lastRestart {
+			delay = firstRestart
+		}
+		log.WithError(err).WithField("again_in", delay.String()).Error("background work ended; starting it again")
+		if !pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // jitter is no secret
+			return
+		}
+		delay = min(2*delay, lastRestart)
+	}
+}
+
+func guarded(ctx context.Context, run func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return run(ctx)
+}
+
+// pause waits, or returns false when ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// every calls work at an interval, jittered by a tenth, until ctx ends.
+func every(ctx context.Context, interval time.Duration, work func(context.Context) error) error {
+	for {
+		if err := work(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if !pause(ctx, interval-interval/20+rand.N(max(1, interval/10))) { //nolint:gosec // jitter is no secret
+			return nil
+		}
+	}
+}
+
+// ownSubsystems is the background work of the core.
+func ownSubsystems(c *components) []Subsystem {
+	sweep := min(30*time.Second, max(100*time.Millisecond, c.cfg.UpdateLease/10))
+	return []Subsystem{
+		{Name: "update-leases", Exclusive: true, Run: func(ctx context.Context) error {
+			return every(ctx, sweep, func(ctx context.Context) error {
+				n, err := c.stacks.ExpireLeases(ctx)
+				if n > 0 {
+					c.log.WithField("updates", n).Info("ended updates whose clients are gone")
+				}
+				return err
+			})
+		}},
+		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
+			return every(ctx, time.Hour, c.identity.DeleteExpired)
+		}},
+	}
+}
