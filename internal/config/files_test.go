@@ -2,10 +2,13 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -143,6 +146,26 @@ func TestEmptyFiles(t *testing.T) {
 		if c.File() != path || c.Source("token").String() != "env PULUMI_AGENT_TOKEN" {
 			t.Errorf("%q: file %q, token from %q", content, c.File(), c.Source("token"))
 		}
+	}
+}
+
+// TestManyProblems: a large file that is something else altogether gives a short error, soon.
+func TestManyProblems(t *testing.T) {
+	var b strings.Builder
+	for i := 0; b.Len() < maxFileSize-100; i++ {
+		fmt.Fprintf(&b, "some_key_%s: x\n", strings.Map(func(r rune) rune { return r - '0' + 'a' }, strconv.Itoa(i)))
+	}
+	begin := time.Now()
+	_, err := Load(testOptions(writeFile(t, FileName, b.String())))
+	if err == nil {
+		t.Fatal("the file was accepted")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != maxProblems+1 || !strings.HasPrefix(lines[maxProblems], "and ") || !strings.Contains(lines[0], ":1: some_key_a: ") {
+		t.Errorf("got %d lines: %.300s", len(lines), err)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("took %s", took)
 	}
 }
 

@@ -101,7 +101,7 @@ func readFile(path string, uid int) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the configuration file: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // nothing was written that could get lost
 	info, err := f.Stat()
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the configuration file: %w", err)

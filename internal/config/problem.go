@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +35,9 @@ func (ps *problems) add(source Source, key, what string) {
 	*ps = append(*ps, &problem{source: source, key: key, what: what})
 }
 
+// maxProblems is how many problems an error names. More than that is the wrong file.
+const maxProblems = 20
+
 // err returns nil if there are no problems, else one error with a line for each: the file's in
 // the order of its lines, then the environment's. The tokens do not appear in it.
 func (ps problems) err(tokens ...Secret) error {
@@ -43,9 +47,12 @@ func (ps problems) err(tokens ...Secret) error {
 	slices.SortStableFunc(ps, func(a, b *problem) int {
 		return cmp.Or(cmp.Compare(a.source.rank(), b.source.rank()), cmp.Compare(a.source.Line, b.source.Line))
 	})
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = errors.New(scrub(p.Error(), tokens...))
+	var errs []error
+	for _, p := range ps[:min(len(ps), maxProblems)] {
+		errs = append(errs, errors.New(scrub(p.Error(), tokens...)))
+	}
+	if more := len(ps) - maxProblems; more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more problems: correct these first, or check that it is the right file", more))
 	}
 	return errors.Join(errs...)
 }

@@ -49,7 +49,7 @@ func Sample() []byte {
 // comment writes a text as comment lines of at most 100 characters.
 func comment(b *bytes.Buffer, text string) {
 	line := "#"
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > 100 {
 			b.WriteString(line + "\n")
 			line = "#"

@@ -214,8 +214,14 @@ func TestSecretHides(t *testing.T) {
 	}
 	s := NewSecret(plain)
 	values := []any{
-		s, &s, []Secret{s}, map[string]Secret{"a": s}, public{s}, &public{s},
-		private{s, []Secret{s}}, &private{s, nil}, fmt.Errorf("failed: %v", s), struct{ any }{s},
+		s, &s,
+		[]Secret{s},
+		map[string]Secret{"a": s},
+		public{s},
+		&public{s},
+		private{s, []Secret{s}},
+		&private{s, nil}, fmt.Errorf("failed: %v", s),
+		struct{ any }{s},
 	}
 	for _, v := range values {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10.3s", "%T"} {

@@ -92,7 +92,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // nothing was written that could get lost
 	data, err := io.ReadAll(io.LimitReader(f, maxBundleSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)

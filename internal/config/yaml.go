@@ -165,7 +165,9 @@ func (c *Config) apply(file string, entries []entry, p paths) problems {
 		if !known {
 			if why := refusal(e.key); why != "" {
 				fail(why)
-			} else if ok, warning := legacy(e.key); !ok {
+			} else if ok, warning := legacy(e.key); !ok && len(wrong) > maxProblems {
+				fail("is not a known key") // not shown, so not worth a suggestion
+			} else if !ok {
 				fail("is not a known key: " + suggestion(e.key))
 			} else if warning != "" {
 				c.warn("%s: %s: %s", source, e.key, warning)
@@ -274,15 +276,13 @@ func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 
 // errorLine returns the line a YAML error points at, 1 if it points nowhere.
 func errorLine(err error) int {
-	var one *yaml.LoadError
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
 			return one.ContextMark.Line // where an open quote begins, not where the file ends
 		}
 		return max(one.Mark.Line, one.ContextMark.Line, 1)
 	}
-	var many *yaml.LoadErrors
-	if errors.As(err, &many) && len(many.Errors) > 0 {
+	if many, ok := errors.AsType[*yaml.LoadErrors](err); ok && len(many.Errors) > 0 {
 		lines := make([]int, 0, len(many.Errors))
 		for _, e := range many.Errors {
 			lines = append(lines, e.Mark.Line)

@@ -2,7 +2,6 @@ package health
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-func get(t *testing.T, h http.Handler, path, accept string) *http.Response {
+func get(t *testing.T, h http.Handler, path, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	if accept != "" {
@@ -20,16 +19,7 @@ func get(t *testing.T, h http.Handler, path, accept string) *http.Response {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
-}
-
-func body(t *testing.T, r *http.Response) string {
-	t.Helper()
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
+	return w
 }
 
 func TestHealthz(t *testing.T) {
@@ -42,11 +32,11 @@ func TestHealthz(t *testing.T) {
 			t.Helper()
 			r := get(t, h, "/healthz", "")
 			var got map[string]string
-			if err := json.Unmarshal([]byte(body(t, r)), &got); err != nil {
+			if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
-			if r.StatusCode != wantCode || got["status"] != wantStatus || r.Header.Get("Content-Type") != "application/json" {
-				t.Errorf("got %d %v, want %d %s", r.StatusCode, got, wantCode, wantStatus)
+			if r.Code != wantCode || got["status"] != wantStatus || r.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("got %d %v, want %d %s", r.Code, got, wantCode, wantStatus)
 			}
 			if now := time.Now().UTC().Format(time.RFC3339Nano); got["currentTime"] != now {
 				t.Errorf("currentTime is %s, want %s", got["currentTime"], now)
@@ -59,9 +49,9 @@ func TestHealthz(t *testing.T) {
 			}
 		}
 		check(200, "healthy", start)
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		check(200, "healthy", start)
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		check(503, "unhealthy", start)
 		tracker.Touch()
 		check(200, "healthy", time.Now())
@@ -76,12 +66,12 @@ func TestProblemsAreShownAndHarmless(t *testing.T) {
 	tracker.SetProblem("engine", "The engine is still down.")
 	r := get(t, h, "/healthz", "application/json")
 	var got report
-	if err := json.Unmarshal([]byte(body(t, r)), &got); err != nil {
+	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"The disk is full.", "The engine is still down."}
-	if r.StatusCode != 200 || got.Status != "healthy" || !slices.Equal(got.Problems, want) {
-		t.Errorf("got %d %+v", r.StatusCode, got)
+	if r.Code != 200 || got.Status != "healthy" || !slices.Equal(got.Problems, want) {
+		t.Errorf("got %d %+v", r.Code, got)
 	}
 	tracker.SetProblem("engine", "")
 	tracker.SetProblem("disk", "")
@@ -114,10 +104,10 @@ func TestAccept(t *testing.T) {
 		{"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3", false},
 	} {
 		r := get(t, h, "/healthz", tt.accept)
-		if isJSON := r.Header.Get("Content-Type") == "application/json"; isJSON != tt.json {
-			t.Errorf("Accept %q: got %q", tt.accept, r.Header.Get("Content-Type"))
+		if isJSON := r.Header().Get("Content-Type") == "application/json"; isJSON != tt.json {
+			t.Errorf("Accept %q: got %q", tt.accept, r.Header().Get("Content-Type"))
 		}
-		if r.Header.Get("Vary") != "Accept" {
+		if r.Header().Get("Vary") != "Accept" {
 			t.Errorf("Accept %q: no Vary header", tt.accept)
 		}
 	}
@@ -136,7 +126,7 @@ func TestMetrics(t *testing.T) {
 		m.PollFailed()
 		tracker.SetProblem("engine", "The engine is down.")
 
-		text := body(t, get(t, h, "/metrics", ""))
+		text := get(t, h, "/metrics", "").Body.String()
 		for _, want := range []string{
 			`workflow_agent_build_info{`, `version="v1.2.3"} 1`,
 			"\nworkflow_agent_up 1\n",
@@ -154,10 +144,10 @@ func TestMetrics(t *testing.T) {
 		}
 
 		// A scrape of an unhealthy agent still succeeds, and says so.
-		time.Sleep(61 * time.Second)
+		<-time.After(61 * time.Second)
 		r := get(t, h, "/healthz", "text/plain;version=0.0.4")
-		if text := body(t, r); r.StatusCode != 200 || !strings.Contains(text, "\nworkflow_agent_up 0\n") {
-			t.Errorf("got %d %s", r.StatusCode, text)
+		if text := r.Body.String(); r.Code != 200 || !strings.Contains(text, "\nworkflow_agent_up 0\n") {
+			t.Errorf("got %d %s", r.Code, text)
 		}
 	})
 }

@@ -105,12 +105,12 @@ func TestServeEndsGracefully(t *testing.T) {
 			getErr = err
 			return
 		}
-		response, err := http.DefaultClient.Do(request)
+		response, err := (&http.Client{Timeout: 20 * time.Second}).Do(request)
 		if err != nil {
 			getErr = err
 			return
 		}
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		answer, getErr = io.ReadAll(response.Body)
 	})
 	wait(t, entered, "the request")
@@ -133,7 +133,7 @@ func TestTakenPortIsAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	t.Cleanup(func() { _ = taken.Close() })
 	addr := taken.Addr().String()
 	ctx, cancel := context.WithCancel(t.Context())
 	log, out := newLog()
@@ -159,12 +159,14 @@ func TestListenTriesAgain(t *testing.T) {
 		begin := time.Now()
 		listened := start(func() { listener = listen(t.Context(), addr, log) })
 		synctest.Wait()
-		taken.Close()
+		if err := taken.Close(); err != nil {
+			t.Fatal(err)
+		}
 		<-listened
 		if listener == nil {
 			t.Fatal("no listener")
 		}
-		defer listener.Close()
+		defer func() { _ = listener.Close() }()
 		if waited := time.Since(begin); waited < firstListenPause/2 || waited > firstListenPause {
 			t.Errorf("waited %s", waited)
 		}
@@ -179,7 +181,9 @@ func TestServerThatBreaksIsAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	log, out := newLog()
 	served := start(func() { serveOn(ctx, listener, http.NotFoundHandler(), log) })

@@ -25,15 +25,13 @@ func run(args []string) error {
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
 		return fmt.Errorf("%s is not the root of the repository: %w", root, err)
 	}
-	docs := filepath.Join(root, "docs")
-	if err := os.MkdirAll(docs, 0o755); err != nil {
-		return fmt.Errorf("make the directory of the reference page: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(docs, "configuration.md"), config.Reference(), 0o644); err != nil {
-		return fmt.Errorf("write the reference page: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(root, config.FileName+".sample"), config.Sample(), 0o644); err != nil {
-		return fmt.Errorf("write the sample: %w", err)
+	for path, content := range map[string][]byte{
+		filepath.Join(root, "docs", "configuration.md"): config.Reference(),
+		filepath.Join(root, config.FileName+".sample"):  config.Sample(),
+	} {
+		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // documents for everybody, without any secret
+			return fmt.Errorf("write a generated file: %w", err)
+		}
 	}
 	return nil
 }
