@@ -1,0 +1,231 @@
+// Command minserver is the yardstick for the server: a bare long-poll queue on
+// the same SQLite library and sync level as the product, with one writer that
+// groups commits, and a log that is appended to files. It has no tenants, leases,
+// epochs, checks or API of any width: it is the floor, not a design.
+//
+//	POST /enqueue          body: shell command → id
+//	GET  /poll             held up to 25 s → "id\ncommand", or 204
+//	POST /log?job=N        body appended to the job's log
+//	POST /finish?job=N     body: exit code; the log is synced before the answer
+//	GET  /state?job=N      queued, claimed or finished
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: minserver ADDR DIR")
+		os.Exit(2)
+	}
+	s, err := open(os.Args[2])
+	if err == nil {
+		server := &http.Server{Addr: os.Args[1], Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
+		err = server.ListenAndServe()
+	}
+	fmt.Fprintln(os.Stderr, "minserver:", err)
+	os.Exit(1)
+}
+
+const schema = `
+CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, command TEXT NOT NULL, state TEXT NOT NULL, code INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX IF NOT EXISTS queue ON jobs (state, id);`
+
+type server struct {
+	dir    string
+	db     *sql.DB
+	writes chan write
+	wake   chan struct{} // one token a runnable job
+
+	mu   sync.Mutex
+	logs map[string]*os.File
+}
+
+// write is one closure of the single writer.
+type write struct {
+	do   func(*sql.Tx) error
+	done chan error
+}
+
+func open(dir string) (*server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "min.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.Exec(schema); err != nil { //nolint:noctx // once, at start
+		return nil, err
+	}
+	s := &server{dir: dir, db: db, writes: make(chan write, 1024), wake: make(chan struct{}, 1<<20), logs: map[string]*os.File{}}
+	go s.writer()
+	return s, nil
+}
+
+// writer runs closures in one transaction for all that wait, and answers them
+// after its commit.
+func (s *server) writer() {
+	for first := range s.writes {
+		batch := []write{first}
+		for len(batch) < 256 {
+			select {
+			case w := <-s.writes:
+				batch = append(batch, w)
+				continue
+			default:
+			}
+			break
+		}
+		err := s.commit(batch)
+		for _, w := range batch {
+			w.done <- err
+		}
+	}
+}
+
+func (s *server) commit(batch []write) error {
+	tx, err := s.db.BeginTx(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	for _, w := range batch {
+		if err := w.do(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	return tx.Commit()
+}
+
+func (s *server) write(do func(*sql.Tx) error) error {
+	w := write{do, make(chan error, 1)}
+	s.writes <- w
+	return <-w.done
+}
+
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	handle("POST /enqueue", s.enqueue)
+	handle("GET /poll", s.poll)
+	handle("POST /log", s.log)
+	handle("POST /finish", s.finish)
+	handle("GET /state", s.state)
+	return mux
+}
+
+func (s *server) enqueue(w http.ResponseWriter, r *http.Request) error {
+	command, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	var id int64
+	err = s.write(func(tx *sql.Tx) error {
+		return tx.QueryRow(`INSERT INTO jobs (command, state) VALUES (?, 'queued') RETURNING id`, string(command)).Scan(&id) //nolint:noctx // the writer outlives requests
+	})
+	if err != nil {
+		return err
+	}
+	s.wake <- struct{}{}
+	_, err = fmt.Fprint(w, id)
+	return err
+}
+
+func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case <-s.wake:
+	case <-time.After(25 * time.Second):
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case <-r.Context().Done():
+		return nil
+	}
+	var id int64
+	var command string
+	err := s.write(func(tx *sql.Tx) error {
+		return tx.QueryRow(`UPDATE jobs SET state = 'claimed' WHERE id = (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1) RETURNING id, command`).Scan(&id, &command) //nolint:noctx // the writer outlives requests
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%d\n%s", id, command)
+	return err
+}
+
+func (s *server) file(job string) (*os.File, error) {
+	if _, err := strconv.ParseInt(job, 10, 64); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.logs[job]; f != nil {
+		return f, nil
+	}
+	f, err := os.OpenFile(filepath.Join(s.dir, job+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		s.logs[job] = f
+	}
+	return f, err
+}
+
+func (s *server) log(_ http.ResponseWriter, r *http.Request) error {
+	f, err := s.file(r.URL.Query().Get("job"))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r.Body)
+	return err
+}
+
+func (s *server) finish(_ http.ResponseWriter, r *http.Request) error {
+	job := r.URL.Query().Get("job")
+	f, err := s.file(job)
+	if err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.logs, job)
+	s.mu.Unlock()
+	code, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return s.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec(`UPDATE jobs SET state = 'finished', code = ? WHERE id = ?`, string(code), job) //nolint:noctx // the writer outlives requests
+		return err
+	})
+}
+
+func (s *server) state(w http.ResponseWriter, r *http.Request) error {
+	var state string
+	if err := s.db.QueryRowContext(r.Context(), `SELECT state FROM jobs WHERE id = ?`, r.URL.Query().Get("job")).Scan(&state); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, state)
+	return err
+}
