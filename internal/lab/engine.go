@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
 
@@ -20,7 +21,8 @@ type Engine struct {
 	// Host is the value for DOCKER_HOST.
 	Host string
 	// BridgeIP is the address of this machine on the engine's default bridge,
-	// under which containers reach what listens on it.
+	// under which containers reach what listens on it; the zero value if there
+	// is no such bridge.
 	BridgeIP netip.Addr
 
 	stop func() error
@@ -42,6 +44,9 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	}
 	engine := &Engine{Host: docker.DaemonHost(), stop: func() error { return nil }}
 	bridge, err := docker.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})
+	if errdefs.IsNotFound(err) { // An engine can be told to have none.
+		return engine, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("asking the Docker Engine for its bridge: %w", err)
 	}

@@ -1,0 +1,181 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// sshStart bounds the start of an ssh server.
+	sshStart = 30 * time.Second
+	// sshRunDir is where sshd wants an empty directory when root runs it.
+	sshRunDir = "/run/sshd"
+)
+
+// sshCommand is all that a login may do: read a repository.
+const sshCommand = `#!/bin/sh
+case "$SSH_ORIGINAL_COMMAND" in
+"git-upload-pack "*) exec git shell -c "$SSH_ORIGINAL_COMMAND" ;;
+esac
+echo "this server serves repositories for reading" >&2
+exit 1
+`
+
+// SSHServer lets git read repositories over ssh, by OpenSSH's own server. The
+// user is the one who runs the tests, and only the server's key opens it.
+type SSHServer struct {
+	// PrivateKey is the key that opens the server, in OpenSSH's format.
+	PrivateKey string
+	// KnownHosts is the line of a known_hosts file that names the server.
+	KnownHosts string
+
+	user    string
+	port    int
+	process *Process
+}
+
+// SSHAvailable says whether [StartSSHServer] can work on this machine, and why
+// not.
+func SSHAvailable() (reason string, ok bool) {
+	for _, name := range []string{"sshd", "ssh-keygen"} {
+		if _, err := findProgram(name); err != nil {
+			return err.Error() + " (Debian's openssh-server)", false
+		}
+	}
+	return "", true
+}
+
+// StartSSHServer starts an ssh server on loopback that keeps everything in dir.
+// A passphrase that is not empty protects its key. The caller closes the server.
+func StartSSHServer(ctx context.Context, dir, passphrase string) (*SSHServer, error) {
+	s := new(SSHServer)
+	if err := s.start(ctx, dir, passphrase); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("starting an ssh server: %w", err)
+	}
+	return s, nil
+}
+
+// RepoURL returns the URL of a repository on this server.
+func (s *SSHServer) RepoURL(repo *Repo) string {
+	return fmt.Sprintf("ssh://%s@127.0.0.1:%d%s", s.user, s.port, repo.Dir())
+}
+
+// Close stops the server.
+func (s *SSHServer) Close() {
+	if s.process != nil {
+		_ = s.process.Stop(syscall.SIGTERM, stopPatience)
+	}
+}
+
+func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
+	if reason, ok := SSHAvailable(); !ok {
+		return errors.New(reason)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	account, err := user.Current()
+	if err != nil {
+		return err
+	}
+	s.user = account.Username
+	if os.Geteuid() == 0 {
+		if err := os.MkdirAll(sshRunDir, 0o755); err != nil {
+			return err
+		}
+	}
+	if s.port, err = FreePort("127.0.0.1"); err != nil {
+		return err
+	}
+	if err := s.makeKeys(ctx, dir, passphrase); err != nil {
+		return err
+	}
+	config, err := writeSSHConfig(dir, s.port)
+	if err != nil {
+		return err
+	}
+	daemon, err := findProgram("sshd")
+	if err != nil {
+		return err
+	}
+	logPath := filepath.Join(dir, "sshd.log")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), daemon, "-D", "-e", "-f", config)
+	if s.process, err = start(cmd, logPath); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sshStart)
+	defer cancel()
+	return poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		select {
+		case <-s.process.Done():
+			return false, fmt.Errorf("it ended at once (%w):\n%s", s.process.Err(), Tail(logPath, tailLines))
+		default:
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(s.port))
+		if err != nil {
+			return false, nil //nolint:nilerr // It does not listen yet.
+		}
+		return true, conn.Close()
+	})
+}
+
+// makeKeys makes the key of the host and the one that opens it.
+func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error {
+	keygen, err := findProgram("ssh-keygen")
+	if err != nil {
+		return err
+	}
+	for name, secret := range map[string]string{"host": "", "client": passphrase} {
+		cmd := command(ctx, keygen, "-q", "-t", "ed25519", "-N", secret, "-C", "lab", "-f", filepath.Join(dir, name))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("making a key: %w: %s", err, out)
+		}
+	}
+	private, err := os.ReadFile(filepath.Join(dir, "client"))
+	if err != nil {
+		return err
+	}
+	host, err := os.ReadFile(filepath.Join(dir, "host.pub"))
+	if err != nil {
+		return err
+	}
+	s.PrivateKey = string(private)
+	s.KnownHosts = fmt.Sprintf("[127.0.0.1]:%d %s", s.port, host)
+	return nil
+}
+
+// writeSSHConfig writes the server's configuration and the command it runs.
+func writeSSHConfig(dir string, port int) (path string, err error) {
+	script := filepath.Join(dir, "command")
+	if err := os.WriteFile(script, []byte(sshCommand), 0o755); err != nil { //nolint:gosec // It is a program.
+		return "", err
+	}
+	config := strings.Join([]string{
+		"ListenAddress 127.0.0.1:" + strconv.Itoa(port),
+		"HostKey " + filepath.Join(dir, "host"),
+		"PidFile none",
+		"AuthorizedKeysFile " + filepath.Join(dir, "client.pub"),
+		"AuthenticationMethods publickey",
+		"PermitRootLogin prohibit-password",
+		"StrictModes no", // Temporary directories are not strict.
+		"UsePAM no",
+		"DisableForwarding yes",
+		"PermitTTY no",
+		"ForceCommand " + script,
+		"",
+	}, "\n")
+	path = filepath.Join(dir, "sshd_config")
+	return path, os.WriteFile(path, []byte(config), 0o600)
+}
