@@ -1,0 +1,225 @@
+package runner_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/workflow"
+)
+
+func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}
+
+// countSignals is a program that notes every SIGINT it gets and ends gracefully a
+// while after the first. A child of it in the same group notes them too.
+const countSignals = `
+(trap 'echo child >> signals' INT; while :; do sleep 0.05; done) &
+child=$!
+trap 'echo leader >> signals; stop=1' INT
+echo ready
+n=0
+while [ $n -lt 8 ]; do sleep 0.05; [ -n "$stop" ] && n=$((n+1)); done
+kill -9 $child
+echo ended gracefully
+exit 3
+`
+
+// deployment makes a definition a deployment's.
+func deployment(d *workflow.JobDefinition, op workflow.Operation) *workflow.JobDefinition {
+	d.Deployment = &workflow.Deployment{
+		ID: "dep-1", Version: 4, Organization: "acme", Project: "shop", Stack: "dev", Operation: op, BackendURL: "http://server.example",
+	}
+	return d
+}
+
+func (h *harness) signalsSeen() string {
+	data, err := os.ReadFile(filepath.Join(h.dir, "work", "signals"))
+	if err != nil && !os.IsNotExist(err) {
+		h.t.Error(err)
+	}
+	return string(data)
+}
+
+func (h *harness) whenReady(then func()) {
+	go func() {
+		h.server.waitFor("the step's output", func() bool { return strings.Contains(h.server.textLocked(1), "ready") })
+		then()
+	}()
+}
+
+func TestCancelSendsOneInterrupt(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cancel func(h *harness)
+		reason workflow.Reason
+	}{
+		{"by heartbeat", func(h *harness) { h.server.update(func() { h.server.cancel = true }) }, workflow.ReasonCancelled},
+		{"by signal", func(h *harness) { h.signals <- syscall.SIGINT }, workflow.ReasonCancelled},
+		{"by repeated signals and heartbeat", func(h *harness) {
+			h.server.update(func() { h.server.cancel = true })
+			h.signals <- syscall.SIGINT
+			h.signals <- syscall.SIGTERM
+			h.signals <- syscall.SIGINT
+		}, workflow.ReasonCancelled},
+		{"by end of the agent", func(h *harness) { h.signals <- syscall.SIGTERM }, workflow.ReasonAgentStopped},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, shellSteps(countSignals, "echo not reached"))
+			h.whenReady(func() { tt.cancel(h) })
+			code, left := h.run()
+			if code != 3 || left.Reason != tt.reason && tt.name != "by repeated signals and heartbeat" {
+				t.Errorf("exit code %d, left %+v", code, left)
+			}
+			if got := h.signalsSeen(); got != "leader\n" {
+				t.Errorf("the signals seen were %q, want one by the leader", got)
+			}
+			h.wantLog(1, "ended gracefully", "asking the running command to end", "error: ")
+			if h.server.text(2) != "" {
+				t.Error("another step was started")
+			}
+			if result := h.server.oneResult(); result.Status != workflow.StatusFailed || !left.Reported {
+				t.Errorf("got %+v", result)
+			}
+		})
+	}
+}
+
+// deaf is a program that ignores SIGINT, with a child in a group of its own, as
+// pulumi's plugins are.
+const deaf = `
+trap '' INT
+python3 -c 'import os,time; os.setpgid(0,0); open("child.pid","w").write(str(os.getpid())); time.sleep(300)' &
+while [ ! -s child.pid ]; do sleep 0.05; done
+echo ready
+while :; do sleep 0.05; done
+`
+
+func TestCancelKillsAfterPatience(t *testing.T) {
+	h := newHarness(t, deployment(shellSteps(deaf), workflow.OperationPreview))
+	h.timing.PatienceOther = 400 * time.Millisecond
+	h.timing.PatienceChange = time.Hour
+	h.whenReady(func() { h.server.update(func() { h.server.cancel = true }) })
+	code, left := h.run()
+	if code != 128+9 || left.Reason != workflow.ReasonCancelled {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	h.wantLog(1, "did not end in time and is killed", "error: the deployment was cancelled while Step was running")
+	h.wantDead("child.pid")
+}
+
+func TestForceKillsAtOnce(t *testing.T) {
+	h := newHarness(t, deployment(shellSteps(deaf), workflow.OperationUpdate))
+	h.whenReady(func() { h.server.update(func() { h.server.force = true }) })
+	code, left := h.run()
+	if code != 128+9 || left.Reason != workflow.ReasonCancelled {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	h.wantDead("child.pid")
+}
+
+// wantDead waits until the process whose id is in a file of the work directory has
+// ended.
+func (h *harness) wantDead(file string) {
+	h.t.Helper()
+	pid, err := os.ReadFile(filepath.Join(h.dir, "work", file))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		stat, err := os.ReadFile(filepath.Join("/proc", string(pid), "stat"))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("process %s is still alive", pid)
+		}
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  func(d *workflow.JobDefinition)
+	}{
+		{"of the job", func(d *workflow.JobDefinition) { d.Timeout = workflow.Duration(300 * time.Millisecond) }},
+		{"of the step", func(d *workflow.JobDefinition) { d.Steps[1].Timeout = workflow.Duration(300 * time.Millisecond) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := shellSteps(countSignals, "echo not reached")
+			tt.set(d)
+			h := newHarness(t, d)
+			code, left := h.run()
+			if code != 3 || left.Reason != workflow.ReasonTimeout {
+				t.Errorf("exit code %d, left %+v", code, left)
+			}
+			h.wantLog(1, "the timeout passed")
+			if got := h.signalsSeen(); got != "leader\n" {
+				t.Errorf("the signals seen were %q", got)
+			}
+		})
+	}
+}
+
+// A command that succeeds although it was asked to end has succeeded.
+func TestCancelTooLate(t *testing.T) {
+	h := newHarness(t, shellSteps(strings.Replace(countSignals, "exit 3", "exit 0", 1)))
+	h.whenReady(func() { h.signals <- syscall.SIGINT })
+	code, left := h.run()
+	if code != 0 || left.Status != workflow.StatusSucceeded {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+}
+
+// The place goes away while the server cannot be reached: what is left is in the
+// job directory, for the agent.
+func TestStopWhileDelivering(t *testing.T) {
+	h := newHarness(t, shellSteps("echo work"))
+	h.timing.DeliveryStopped = 200 * time.Millisecond
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if strings.HasSuffix(r.URL.Path, "/heartbeat") {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	go func() {
+		h.server.waitFor("the end of the work", func() bool {
+			for _, phase := range h.server.phases {
+				if phase == "finishing" {
+					return true
+				}
+			}
+			return false
+		})
+		h.signals <- syscall.SIGTERM
+	}()
+	code, left := h.run()
+	if code != 0 || left.Status != workflow.StatusSucceeded || left.Reported {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	spool, err := os.ReadDir(filepath.Join(h.dir, "spool"))
+	if err != nil || len(spool) == 0 {
+		t.Errorf("the spool holds %v, %v", spool, err)
+	}
+}
+
+func TestStrangeSignal(t *testing.T) {
+	h := newHarness(t, shellSteps("kill -9 $$"))
+	code, left := h.run()
+	if code != 137 || left.Reason != workflow.ReasonSignal {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	h.wantLog(1, "error: Step was ended by the signal SIGKILL")
+	if result := h.server.oneResult(); result.Signal != "SIGKILL" {
+		t.Errorf("got %+v", result)
+	}
+}

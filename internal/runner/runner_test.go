@@ -1,0 +1,366 @@
+package runner_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner"
+	"workflowagent/internal/workflow"
+)
+
+// harness runs jobs against a fake server.
+type harness struct {
+	t       *testing.T
+	server  *fakeServer
+	dir     string
+	launch  *protocol.Launch
+	environ []string
+	timing  runner.Timing
+	signals chan os.Signal
+	echo    lockedBuffer
+	log     lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// shellSteps is a definition of shell steps, as a stock server writes it.
+func shellSteps(commands ...string) *workflow.JobDefinition {
+	d := &workflow.JobDefinition{
+		OS: "linux", Image: &workflow.Image{}, Shell: "sh", Env: map[string]string{},
+		Steps: []workflow.Step{{Name: "Setup"}},
+	}
+	for _, command := range commands {
+		d.Steps = append(d.Steps, workflow.Step{Name: "Step", Run: command})
+	}
+	return d
+}
+
+func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
+	t.Helper()
+	server := newFakeServer(t)
+	return &harness{
+		t:      t,
+		server: server,
+		dir:    t.TempDir(),
+		launch: &protocol.Launch{
+			ServiceURL: server.URL, JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition,
+		},
+		environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1"},
+		timing: runner.Timing{
+			Heartbeat: 20 * time.Millisecond,
+			Linger:    300 * time.Millisecond,
+			Retry:     5 * time.Millisecond,
+			Delivery:  30 * time.Second,
+		},
+		signals: make(chan os.Signal, 4),
+	}
+}
+
+func (h *harness) run() (int, executor.Result) {
+	h.t.Helper()
+	logger := logrus.New()
+	logger.SetOutput(&h.log)
+	client, err := protocol.NewClient(protocol.Options{BaseURL: h.launch.ServiceURL})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	code, err := runner.Run(h.t.Context(), h.launch, client.Job(h.launch.JobID, h.launch.JobToken), runner.Options{
+		JobDir: h.dir, Self: self, Environ: h.environ, Echo: &h.echo,
+		Signals: h.signals, Log: logger.WithField("job_id", jobID), Timing: h.timing,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(h.dir, executor.FileResult))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var left executor.Result
+	if err := json.Unmarshal(data, &left); err != nil {
+		h.t.Fatal(err)
+	}
+	return code, left
+}
+
+func (h *harness) wantLog(step int, parts ...string) {
+	h.t.Helper()
+	text := h.server.text(step)
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			h.t.Errorf("the log of step %d lacks %q:\n%s", step, part, text)
+		}
+	}
+}
+
+func TestRunSteps(t *testing.T) {
+	h := newHarness(t, shellSteps("echo one; pwd", "echo two >&2; printf unfinished"))
+	h.launch.EchoLog = true
+	code, left := h.run()
+	if code != 0 || left.Status != workflow.StatusSucceeded || !left.Reported {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	h.wantLog(1, "one\n", filepath.Join(h.dir, "work")+"\n")
+	h.wantLog(2, "two\nunfinished\n")
+	want := []string{"1 running", "1 succeeded", "2 running", "2 succeeded"}
+	if diff := cmp.Diff(want, h.server.statuses); diff != "" {
+		t.Error(diff)
+	}
+	result := h.server.oneResult()
+	if result.Status != workflow.StatusSucceeded || len(result.Steps) != 2 || result.Truncated {
+		t.Errorf("got %+v", result)
+	}
+	if !strings.Contains(h.echo.String(), "one\n") {
+		t.Errorf("the echo is %q", h.echo.String())
+	}
+	if !slices.Contains(h.server.phases, protocol.PhaseRunning) {
+		t.Errorf("the phases were %v", h.server.phases)
+	}
+}
+
+func TestRunStopsAtFirstFailure(t *testing.T) {
+	h := newHarness(t, shellSteps("exit 7", "echo not reached"))
+	code, left := h.run()
+	if code != 7 || left.ExitCode != 7 || left.Reason != workflow.ReasonExitCode {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	h.wantLog(1, "error: Step ended with exit code 7\n")
+	if diff := cmp.Diff([]string{"1 running", "1 failed"}, h.server.statuses); diff != "" {
+		t.Error(diff)
+	}
+	result := h.server.oneResult()
+	if result.Status != workflow.StatusFailed || *result.ExitCode != 7 || !strings.Contains(result.Message, "exit code 7") {
+		t.Errorf("got %+v", result)
+	}
+}
+
+func TestRunMasks(t *testing.T) {
+	d := shellSteps(`echo $SECRET $FORWARDED; echo "TOKEN=late-secret-1" >> $PULUMI_ENV; echo REGION=eu >> $PULUMI_ENV; echo broken >> $PULUMI_ENV`,
+		`echo "$TOKEN in $REGION"; echo `+jobToken)
+	d.Env["SECRET"] = "settings-secret"
+	d.SecretEnv = []string{"SECRET"}
+	h := newHarness(t, d)
+	h.launch.ForwardedEnv = map[string]string{"FORWARDED": "forwarded-secret", "PIN": "123"}
+	h.launch.EchoLog = true
+	if code, _ := h.run(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	h.wantLog(1, "[secret] [secret]\n", "warning: the value of PIN is shorter")
+	h.wantLog(2, "Loading PULUMI_ENV from "+h.dir, "warning: line 3 of PULUMI_ENV", "[secret] in eu\n[secret]\n")
+	for _, secret := range []string{"settings-secret", "forwarded-secret", "late-secret-1", jobToken} {
+		if strings.Contains(h.server.text(1)+h.server.text(2)+h.echo.String()+h.log.String(), secret) {
+			t.Errorf("%q shows in a log", secret)
+		}
+	}
+}
+
+func TestRunEnvironment(t *testing.T) {
+	d := shellSteps("env", "cat; echo end")
+	d.Env = map[string]string{
+		"LD_PRELOAD": "/evil.so", "BASH_ENV": "/evil", "GIT_SSH_COMMAND": "evil", "ENV": "production",
+		"WORKFLOW_RUNNER_ASKPASS": "/x", "WHO": "definition", "PULUMI_ENV": "/elsewhere",
+	}
+	h := newHarness(t, d)
+	h.environ = append(h.environ, "PULUMI_AGENT_TOKEN=agent-token", "FROM_IMAGE=yes", "WHO=image")
+	h.launch.ForwardedEnv = map[string]string{"WHO": "forwarded-host"}
+	if code, _ := h.run(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	h.wantLog(1, "ENV=production\n", "FROM_IMAGE=yes\n", "WHO=[secret]\n", "PULUMI_ENV="+h.dir,
+		"variable LD_PRELOAD is reserved", "variable BASH_ENV is reserved", "variable GIT_SSH_COMMAND is reserved")
+	for _, name := range []string{"\nLD_PRELOAD=", "\nBASH_ENV=", "PULUMI_AGENT_TOKEN=", "\nWORKFLOW_RUNNER", "/elsewhere", "=evil"} {
+		if strings.Contains(h.server.text(1), name) {
+			t.Errorf("%q is in the environment", name)
+		}
+	}
+	h.wantLog(2, "end\n")
+}
+
+// The server is away for the whole of the work and comes back afterwards.
+func TestRunWithoutServer(t *testing.T) {
+	h := newHarness(t, shellSteps("echo working", "echo done"))
+	var refused atomic.Int32
+	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		if refused.Add(1) > 25 {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	code, left := h.run()
+	if code != 0 || !left.Reported {
+		t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
+	}
+	h.wantLog(1, "working\n")
+	h.wantLog(2, "done\n")
+	h.server.oneResult()
+	if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A superseded epoch ends no work.
+func TestRunGone(t *testing.T) {
+	h := newHarness(t, shellSteps("echo working; touch proof"))
+	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusGone)
+		return true
+	}
+	code, left := h.run()
+	if code != 0 || left.Reported || left.Status != workflow.StatusSucceeded {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "work", "proof")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The server loses bytes that it had acknowledged and asks for them in vain.
+func TestRunResultConflict(t *testing.T) {
+	h := newHarness(t, shellSteps("echo kept"))
+	var asked atomic.Int32
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+		if !strings.HasSuffix(r.URL.Path, "/result") {
+			return false
+		}
+		var request protocol.ResultRequest
+		if err := json.Unmarshal(body, &request); err != nil {
+			t.Error(err)
+		}
+		if asked.Add(1); request.Steps[0].Gone {
+			return false
+		}
+		answer(w, http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
+		return true
+	}
+	_, left := h.run()
+	if !left.Reported || asked.Load() != 2 {
+		t.Errorf("left %+v after %d results", left, asked.Load())
+	}
+}
+
+func TestRunStock(t *testing.T) {
+	h := newHarness(t, shellSteps("echo one; echo two", "echo three; exit 2"))
+	h.launch.Epoch = 0
+	code, left := h.run()
+	if code != 2 || !left.Reported {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	if diff := cmp.Diff([]string{"one", "two"}, h.server.lines[1]); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"three", "error: Step ended with exit code 2"}, h.server.lines[2]); diff != "" {
+		t.Error(diff)
+	}
+	if len(h.server.results) != 0 || len(h.server.logs) != 0 {
+		t.Error("calls were made that a stock server does not know")
+	}
+}
+
+func TestRunRefusesBadDefinitions(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		definition *workflow.JobDefinition
+		want       string
+	}{
+		{"no steps", &workflow.JobDefinition{}, "at least one more"},
+		{"unknown command", shellSteps("workflow-runner frobnicate"), "update the agent"},
+		{"command without deployment", shellSteps("workflow-runner source git"), "no deployment"},
+		{"no shell", &workflow.JobDefinition{Shell: "nosuchshell", Steps: []workflow.Step{{}, {Name: "x", Run: "true"}}}, `the shell "nosuchshell" is not installed`},
+		{"no directory", &workflow.JobDefinition{Steps: []workflow.Step{{}, {Name: "x", Run: "true", WorkingDir: "/nonexistent"}}}, "does not exist"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, tt.definition)
+			code, left := h.run()
+			if code != runner.ExitFailed || left.Reason != workflow.ReasonInvalidJob {
+				t.Errorf("exit code %d, left %+v", code, left)
+			}
+			h.wantLog(1, "error: ", tt.want)
+			if result := h.server.oneResult(); !strings.Contains(result.Message, tt.want) {
+				t.Errorf("the message is %q", result.Message)
+			}
+		})
+	}
+}
+
+// A process that the step leaves behind holds the output open.
+func TestRunOrphans(t *testing.T) {
+	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 300 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
+	begin := time.Now()
+	code, _ := h.run()
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("took %v", took)
+	}
+	h.wantLog(1, "started\n", "processes that the step left running were ended")
+	h.wantLog(2, "again\n")
+	if strings.Contains(h.server.text(3), "warning") {
+		t.Error("a process that holds nothing open was taken for one that does")
+	}
+}
+
+func TestReadLaunch(t *testing.T) {
+	good := `{"serviceURL":"http://x","jobID":"1","jobToken":"t","definition":null,"unknown":1}`
+	if _, err := runner.ReadLaunch(t.Context(), strings.NewReader(good)); err != nil {
+		t.Error(err)
+	}
+	for _, tt := range []struct{ input, want string }{
+		{"", "is empty"},
+		{`{"jobToken":"sensitive"`, "not the JSON document"},
+		{`{"jobToken":5,"jobID":"sensitive"}`, "not the JSON document"},
+		{`{"serviceURL":"ftp://x","jobID":"1","jobToken":"sensitive"}`, "service URL"},
+		{`{"serviceURL":"http://x","jobToken":"sensitive"}`, "no id"},
+		{`{"serviceURL":"http://x","jobID":"1","jobToken":"sensitive","epoch":-1}`, "epoch"},
+		{strings.Repeat(" ", 25<<20), "longer than"},
+	} {
+		_, err := runner.ReadLaunch(t.Context(), strings.NewReader(tt.input))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sensitive") {
+			t.Errorf("got %v, want %q", err, tt.want)
+		}
+	}
+}
+
+func TestReadLaunchTimesOut(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := contextWithTimeout(t, 50*time.Millisecond)
+	defer cancel()
+	if _, err := runner.ReadLaunch(ctx, r); err == nil || !strings.Contains(err.Error(), "nothing was started") {
+		t.Errorf("got %v", err)
+	}
+}
