@@ -212,7 +212,8 @@ token: pul-xxx
 ` + "```" + `
 
 Every key can also be set with a variable, which is ` + "`" + envPrefix + "`" + ` and the key in upper case. A variable
-wins over the file; an empty one counts as not set.
+wins over the file; an empty one counts as not set. ` + "`customer-managed-workflow-agent config show`" + `
+prints the value of every key in effect and where it comes from, secrets redacted.
 
 ## The file
 
