@@ -120,7 +120,7 @@ func FuzzMaskingAgreesWithReference(f *testing.F) {
 			t.Fatalf("cuts %v of %q:\n got %q\nwant %q", cuts, text, got, want)
 		}
 		for _, s := range []string{a, b, c} {
-// A secret that shares bytes with the marker may come to be where it stands.
+			// A secret that shares bytes with the marker may come to be where it stands.
 			if len(strings.TrimSpace(s)) >= MinLength && !strings.ContainsAny(s, Marker) && strings.Contains(set.String(text), s) {
 				t.Fatalf("%q is still in %q", s, set.String(text))
 			}
