@@ -38,6 +38,7 @@ type quickstart struct {
 	git    *lab.GitServer
 
 	deployed bool
+	secrets  []string       // tokens, which no log is shown with
 	undo     []func() error // in the order of the starts
 }
 
@@ -120,6 +121,7 @@ func (q *quickstart) startServer(ctx context.Context) error {
 		return err
 	}
 	q.server = server
+	q.secrets = append(q.secrets, server.Token)
 	q.undo = append(q.undo, func() error { return server.Process.Stop(syscall.SIGTERM, stopPatience) })
 	q.ui.say("server on %s, organization %q, data in %s", server.URL, server.Organization, server.DataDir)
 	return nil
@@ -131,6 +133,7 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 		return err
 	}
 	q.poolID = poolID
+	q.secrets = append(q.secrets, token)
 	agent, err := lab.StartAgent(ctx, lab.AgentOptions{
 		Binary: filepath.Join(q.bin, "customer-managed-workflow-agent"), Dir: q.dir,
 		ServiceURL: q.server.URL, Token: token, Target: q.place.target, Settings: q.place.settings,
@@ -222,8 +225,11 @@ func (q *quickstart) explain(err error) {
 func (q *quickstart) showLog(who, path string) {
 	const lines = 25
 	q.ui.note("the end of the %s's log:", who)
-	out := q.ui.lines()
-	_, _ = out.Write([]byte(strings.TrimRight(lab.Tail(path, lines), "\n") + "\n"))
+	text := strings.TrimRight(lab.Tail(path, lines), "\n")
+	for _, secret := range q.secrets {
+		text = strings.ReplaceAll(text, secret, "[token]")
+	}
+	_, _ = q.ui.lines().Write([]byte(text + "\n"))
 }
 
 // cleanUp undoes all starts, the last one first.
