@@ -5,7 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
+	"strings"
 )
+
+// namePrefix begins the name of every object of a job.
+const namePrefix = "workflow-"
 
 // plainID is what a job id may look like to be used in the names of objects as
 // it is. The id comes from the server: whatever else it is must not reach a path.
@@ -20,7 +25,31 @@ func ObjectName(owner, jobID string, epoch int64) string {
 	if !plainID.MatchString(id) {
 		id = Digest(id)
 	}
-	return fmt.Sprintf("workflow-%s-%d-%s", id, epoch, Digest(owner)[:8])
+	return fmt.Sprintf("%s%s-%d-%s", namePrefix, id, epoch, ownerSuffix(owner))
+}
+
+func ownerSuffix(owner string) string { return Digest(owner)[:8] }
+
+// IsObjectName reports whether name looks like the name of a job's object, of
+// whatever owner. Such a name is a single path element.
+func IsObjectName(name string) bool {
+	return strings.HasPrefix(name, namePrefix) && !strings.ContainsAny(name, `/\`)
+}
+
+// ParseObjectName returns the job and epoch of an object that owner made, for one
+// that has nothing but its name. The job id is a digest if it was not fit for names.
+func ParseObjectName(owner, name string) (jobID string, epoch int64, ok bool) {
+	rest, found := strings.CutSuffix(name, "-"+ownerSuffix(owner))
+	if !found || !IsObjectName(name) {
+		return "", 0, false
+	}
+	rest = strings.TrimPrefix(rest, namePrefix)
+	dash := strings.LastIndexByte(rest, '-')
+	if dash < 0 {
+		return "", 0, false
+	}
+	epoch, err := strconv.ParseInt(rest[dash+1:], 10, 64)
+	return rest[:dash], epoch, err == nil
 }
 
 // Digest returns the first 16 hexadecimal digits of the SHA-256 of s, for names.

@@ -91,7 +91,7 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	defer f.Close()
 	// The descriptor stands for whoever had the number when it was opened.
 	p, ok := id.find()
-	if !ok || p.zombie {
+	if !ok {
 		return nil, nil
 	}
 	if f.SetReadDeadline(time.Time{}) != nil {

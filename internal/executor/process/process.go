@@ -23,7 +23,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -153,7 +152,7 @@ func (e *Executor) open(h executor.Handle) (dir, error) {
 		return "", fmt.Errorf("reading the handle of job %s: %w", h.JobID, err)
 	}
 	parent, name := filepath.Split(data.Dir)
-	if filepath.Clean(parent) != e.base || !strings.HasPrefix(name, namePrefix) {
+	if filepath.Clean(parent) != e.base || !executor.IsObjectName(name) {
 		return "", fmt.Errorf("the handle of job %s names the directory %q, which is not a job's directory in %s", h.JobID, data.Dir, e.base)
 	}
 	return dir(data.Dir), nil
@@ -223,27 +222,18 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 // meta.json was never written because the agent died.
 func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
 	name := strings.TrimPrefix(entry.Name(), removedPrefix)
-	if !entry.IsDir() || !strings.HasPrefix(name, namePrefix) {
+	if !entry.IsDir() || !executor.IsObjectName(name) {
 		return meta{}, false
 	}
 	if m, err := dir(filepath.Join(e.base, entry.Name())).meta(); err == nil {
 		return m, m.Owner == owner
 	}
-	rest, ours := strings.CutSuffix(name, "-"+executor.Digest(owner)[:8])
+	jobID, epoch, ours := executor.ParseObjectName(owner, name)
 	info, err := entry.Info()
 	if !ours || err != nil {
 		return meta{}, false
 	}
-	rest = strings.TrimPrefix(rest, namePrefix)
-	dash := strings.LastIndexByte(rest, '-')
-	if dash < 0 {
-		return meta{}, false
-	}
-	epoch, err := strconv.ParseInt(rest[dash+1:], 10, 64)
-	if err != nil {
-		return meta{}, false
-	}
-	return meta{JobID: rest[:dash], Epoch: epoch, Owner: owner, CreatedAt: info.ModTime()}, true
+	return meta{JobID: jobID, Epoch: epoch, Owner: owner, CreatedAt: info.ModTime()}, true
 }
 
 var _ executor.Executor = (*Executor)(nil)

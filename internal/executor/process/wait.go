@@ -105,7 +105,11 @@ func (d dir) settle(ctx context.Context) (executor.Exit, error) {
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	if status, ok := reap(id); ok {
+	status, ok, err := reap(ctx, id)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	if ok {
 		record = fromStatus(status)
 		if err := writeJSON(d.path(fileExit), record); err != nil {
 			return executor.Exit{}, err
@@ -123,18 +127,28 @@ func (d dir) settle(ctx context.Context) (executor.Exit, error) {
 }
 
 // reap takes the exit status of a child that has ended. Asking for anything else
-// is harmless: the process is checked to be the one that was started.
-func reap(id identity) (unix.WaitStatus, bool) {
-	if p, ok := id.find(); !ok || !p.zombie {
-		return 0, false
-	}
-	var status unix.WaitStatus
+// is harmless: the process is checked to be the one that was started. A process
+// of several threads looks dead a moment before its status can be taken.
+func reap(ctx context.Context, id identity) (unix.WaitStatus, bool, error) {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
 	for {
-		pid, err := unix.Wait4(id.PID, &status, unix.WNOHANG, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if p, ok := id.find(); !ok || !p.zombie {
+			return 0, false, nil
 		}
-		return status, err == nil && pid == id.PID
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(id.PID, &status, unix.WNOHANG, nil)
+		switch {
+		case err == nil && pid == id.PID:
+			return status, true, nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return 0, false, nil // not a child of ours
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
+		}
 	}
 }
 

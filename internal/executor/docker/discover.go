@@ -1,0 +1,160 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// address is where an engine is and how that is known.
+type address struct {
+	host   string
+	origin string
+	// ca, cert and key are files for TLS; empty without.
+	ca, cert, key string
+}
+
+func (a address) options() []client.Opt {
+	opts := []client.Opt{}
+	if a.cert != "" || a.ca != "" {
+		opts = append(opts, client.WithTLSClientConfig(a.ca, a.cert, a.key))
+	}
+	return append(opts, client.WithHost(a.host))
+}
+
+// discover finds the engine like the docker command does, and on macOS also
+// where its various distributions put the socket when no context names it.
+func discover(o Options) (address, error) {
+	getenv, home := o.Getenv, o.Home
+	if getenv == nil {
+		getenv = os.Getenv
+	}
+	if home == "" {
+		home, _ = os.UserHomeDir() // a service may have none
+	}
+	switch {
+	case o.Host != "":
+		return fromHost(o.Host, "the configuration", getenv)
+	case getenv("DOCKER_HOST") != "":
+		return fromHost(getenv("DOCKER_HOST"), "DOCKER_HOST", getenv)
+	}
+	if a, ok, err := fromContext(getenv, home); ok || err != nil {
+		return a, err
+	}
+	return fromSockets(getenv, home)
+}
+
+func fromHost(host, origin string, getenv func(string) string) (address, error) {
+	a := address{host: host, origin: origin}
+	scheme, _, ok := strings.Cut(host, "://")
+	switch {
+	case !ok:
+		return a, fmt.Errorf("%s says the Docker Engine is at %q: use a form like unix:///var/run/docker.sock or tcp://host:2376", origin, host)
+	case scheme == "ssh":
+		return a, fmt.Errorf("%s says the Docker Engine is at %s: SSH is not supported, forward the engine's socket (ssh -L) and name that", origin, host)
+	}
+	if dir := getenv("DOCKER_CERT_PATH"); dir != "" && scheme != "unix" {
+		if getenv("DOCKER_TLS_VERIFY") == "" {
+			return a, errors.New("DOCKER_CERT_PATH is set without DOCKER_TLS_VERIFY: the agent talks to an engine only if it can verify it, set DOCKER_TLS_VERIFY=1")
+		}
+		a.ca, a.cert, a.key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	}
+	return a, nil
+}
+
+// fromContext reads the current context of the docker command.
+func fromContext(getenv func(string) string, home string) (address, bool, error) {
+	dir := getenv("DOCKER_CONFIG")
+	if dir == "" && home != "" {
+		dir = filepath.Join(home, ".docker")
+	}
+	if dir == "" {
+		return address{}, false, nil
+	}
+	name := getenv("DOCKER_CONTEXT")
+	if name == "" {
+		var config struct {
+			CurrentContext string `json:"currentContext"`
+		}
+		if err := readJSON(filepath.Join(dir, "config.json"), &config); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return address{}, false, fmt.Errorf("looking for the Docker Engine: %w", err)
+		}
+		name = config.CurrentContext
+	}
+	if name == "" || name == "default" {
+		return address{}, false, nil
+	}
+	sum := sha256.Sum256([]byte(name))
+	id := hex.EncodeToString(sum[:])
+	var meta struct {
+		Endpoints map[string]struct {
+			Host          string
+			SkipTLSVerify bool
+		}
+	}
+	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
+		return address{}, false, fmt.Errorf("looking for the Docker Engine of docker context %q: %w", name, err)
+	}
+	endpoint := meta.Endpoints["docker"]
+	origin := fmt.Sprintf("docker context %q", name)
+	if endpoint.SkipTLSVerify {
+		return address{}, false, fmt.Errorf("%s does not verify the engine's certificate, which the agent insists on", origin)
+	}
+	a, err := fromHost(endpoint.Host, origin, func(string) string { return "" })
+	if err != nil {
+		return a, false, err
+	}
+	for file, field := range map[string]*string{"ca.pem": &a.ca, "cert.pem": &a.cert, "key.pem": &a.key} {
+		path := filepath.Join(dir, "contexts", "tls", id, "docker", file)
+		if _, err := os.Stat(path); err == nil {
+			*field = path
+		}
+	}
+	return a, true, nil
+}
+
+// fromSockets tries the places where engines put their sockets: the first that
+// takes a connection, else the first that is there, else the usual one.
+func fromSockets(getenv func(string) string, home string) (address, error) {
+	paths := []string{"/var/run/docker.sock"}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		paths = append(paths, filepath.Join(dir, "docker.sock"))
+	}
+	if home != "" {
+		for _, rel := range []string{".docker/run/docker.sock", ".orbstack/run/docker.sock", ".colima/default/docker.sock", ".rd/docker.sock", ".docker/desktop/docker.sock"} {
+			paths = append(paths, filepath.Join(home, rel))
+		}
+	}
+	best, found := paths[0], false
+	for _, path := range paths {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			_ = conn.Close()
+			return address{host: "unix://" + path, origin: "its usual place"}, nil
+		}
+		if !found && !errors.Is(err, fs.ErrNotExist) {
+			best, found = path, true
+		}
+	}
+	return address{host: "unix://" + best, origin: "its usual place"}, nil
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	return nil
+}
