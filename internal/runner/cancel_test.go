@@ -21,8 +21,9 @@ func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context
 // countSignals is a program that notes every SIGINT it gets and ends gracefully a
 // while after the first. A child of it in the same group notes them too.
 const countSignals = `
-(trap 'echo child >> signals' INT; while :; do sleep 0.05; done) &
+TEST_RUNNER_CHILD=witness "$TEST_BINARY" &
 child=$!
+while [ ! -s child.pid ]; do sleep 0.05; done
 trap 'echo leader >> signals; stop=1' INT
 echo ready
 n=0
@@ -96,7 +97,7 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 // pulumi's plugins are.
 const deaf = `
 trap '' INT
-python3 -c 'import os,time; os.setpgid(0,0); open("child.pid","w").write(str(os.getpid())); time.sleep(300)' &
+TEST_RUNNER_CHILD=plugin "$TEST_BINARY" &
 while [ ! -s child.pid ]; do sleep 0.05; done
 echo ready
 while :; do sleep 0.05; done

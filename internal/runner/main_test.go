@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,36 @@ import (
 // not have a reserved prefix, so it reaches the steps.
 const asCommand = "TEST_RUNNER_COMMAND"
 
+// asChild makes the test binary a child of a step's command: "witness" notes the
+// interrupts it gets, "plugin" leaves the process group, as pulumi's plugins do. A
+// shell's background processes would ignore interrupts.
+const asChild = "TEST_RUNNER_CHILD"
+
+func child(role string) {
+	interrupts := make(chan os.Signal, 8)
+	signal.Notify(interrupts, syscall.SIGINT)
+	if role == "plugin" {
+		if err := syscall.Setpgid(0, 0); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+	}
+	if err := os.WriteFile("child.pid", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	for range interrupts {
+		file, err := os.OpenFile("signals", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = file.WriteString("child\n")
+			_ = file.Close()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
 // TestMain lets the test binary be what a job's steps call.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
@@ -27,6 +58,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(answer)
+		return
+	}
+	if role := os.Getenv(asChild); role != "" {
+		child(role)
 		return
 	}
 	if os.Getenv(asCommand) != "" {

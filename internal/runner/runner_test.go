@@ -68,6 +68,10 @@ func shellSteps(commands ...string) *workflow.JobDefinition {
 func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 	t.Helper()
 	server := newFakeServer(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &harness{
 		t:      t,
 		server: server,
@@ -75,7 +79,10 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 		launch: &protocol.Launch{
 			ServiceURL: server.URL, JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition,
 		},
-		environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1"},
+		environ: []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1", "TEST_BINARY=" + self,
+			"GORACE=atexit_sleep_ms=0", // else each command takes a second to end under the race detector
+		},
 		timing: runner.Timing{
 			Heartbeat: 20 * time.Millisecond,
 			Linger:    300 * time.Millisecond,
