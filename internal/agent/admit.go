@@ -37,6 +37,9 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
 		}
 	}
+	if definition.Deployment == nil && !a.opts.Rules.AllowsRepository("") {
+		return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
+	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository(git.RepoURL) {
 		return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", withoutUserInfo(git.RepoURL))
 	}

@@ -204,7 +204,8 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (verdict, er
 // untilStopped returns a context that ends with hard and, with the cause
 // errStopping, when the agent is told to stop.
 func (j *job) untilStopped(hard context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(hard)
+	// Not a child of hard: its end would come with a cause of its own.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
 	unlinkHard := context.AfterFunc(hard, func() { cancel(errStopping) })
 	unlink := context.AfterFunc(j.agent.stopping, func() { cancel(errStopping) })
 	return ctx, func(cause error) {

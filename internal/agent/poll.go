@@ -15,9 +15,10 @@ import (
 
 // Pauses of the poll loop that are not configured.
 const (
-	// conflictPause follows a 409: another live process has this identity, or
-	// the server has not noticed yet that our last process is gone.
-	conflictPause = 30 * time.Second
+	// conflictPause and its maximum follow a 409: another live process has this
+	// identity, or the server has not noticed yet that our last process is gone.
+	conflictPause    = time.Second
+	conflictMaxPause = 30 * time.Second
 	// refusedMaxPause caps the growing pause after a 401, 403 or 404: somebody
 	// has to change something first, but nobody should have to restart the agent.
 	refusedMaxPause = 5 * time.Minute
@@ -203,7 +204,7 @@ func (p *poller) failed(ctx context.Context, err error) time.Duration {
 	switch {
 	case code == http.StatusConflict:
 		p.renew()
-		pause = spread(conflictPause)
+		pause = protocol.Backoff(conflictPause, conflictMaxPause, p.errors-1, err)
 		advice = "Another agent with this identity is connected, or was a moment ago; trying again"
 	case protocol.Permanent(err):
 		p.renew()

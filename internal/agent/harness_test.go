@@ -1,0 +1,206 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "run" {
+		os.Exit(runnerMain(os.Args[2:]))
+	}
+	if os.Getenv(childVariable) != "" {
+		os.Exit(agentMain())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// buffer is a log that a test can read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// world is one agent, its server and its executor.
+type world struct {
+	t        *testing.T
+	server   *server
+	executor *fake.Executor
+	state    string
+	log      *buffer
+	output   *buffer
+	options  func(*agent.Options)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: newServer(t), executor: fake.New(), state: t.TempDir(), log: &buffer{}, output: &buffer{}}
+	t.Cleanup(func() {
+		w.executor.Shutdown()
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", w.log)
+		}
+	})
+	return w
+}
+
+// running is an agent that runs.
+type running struct {
+	*agent.Agent
+	t        *testing.T
+	identity *agent.Identity
+	abort    context.CancelFunc
+	done     chan struct{}
+	err      error
+}
+
+// start starts an agent; every call is another process with the same state.
+func (w *world) start() *running {
+	w.t.Helper()
+	client, err := protocol.NewClient(protocol.Options{BaseURL: w.server.http.URL, Breaker: protocol.Breaker{Failures: 1000, Timeout: time.Second}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	identity, err := agent.OpenIdentity(w.state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	logger := logrus.New()
+	logger.SetOutput(w.log)
+	logger.SetLevel(logrus.DebugLevel)
+	opts := agent.Options{
+		Client:         client,
+		Token:          poolToken,
+		Executor:       w.executor.Reopen(),
+		Identity:       identity,
+		Log:            logrus.NewEntry(logger),
+		Version:        "v1.2.3",
+		ServiceURL:     w.server.http.URL,
+		Types:          workflow.Types(),
+		Slots:          1,
+		LogJobOutput:   true,
+		JobOutput:      agent.NewJobOutput(w.output),
+		ForwardedEnv:   map[string]string{"CLOUD_SECRET": "forwarded-secret"},
+		PollInterval:   50 * time.Millisecond,
+		RequestTimeout: 10 * time.Second,
+		RetryWait:      5 * time.Millisecond,
+		RetryMaxWait:   50 * time.Millisecond,
+		StatusInterval: 50 * time.Millisecond,
+	}
+	if w.options != nil {
+		w.options(&opts)
+	}
+	a, err := agent.New(opts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, abort := context.WithCancel(context.Background())
+	r := &running{Agent: a, t: w.t, identity: identity, abort: abort, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = a.Run(ctx)
+		identity.Close()
+		client.Close()
+	}()
+	w.t.Cleanup(func() {
+		abort()
+		<-r.done
+	})
+	return r
+}
+
+// wait waits for the agent to end by itself.
+func (r *running) wait() {
+	r.t.Helper()
+	select {
+	case <-r.done:
+		if r.err != nil {
+			r.t.Fatal(r.err)
+		}
+	case <-time.After(20 * time.Second):
+		r.t.Fatal("the agent does not end")
+	}
+}
+
+// kill ends the agent like SIGKILL does: nothing is finished.
+func (r *running) kill() {
+	r.abort()
+	<-r.done
+}
+
+// runner is what a well-behaved runner does, in a function of the fake executor:
+// it beats once, prints a line and delivers its result.
+func (w *world) runner(status workflow.Status) func(context.Context, *fake.Job) executor.Exit {
+	return func(ctx context.Context, j *fake.Job) executor.Exit {
+		client, launch := w.runnerClient(j.Launch)
+		defer client.Close()
+		job := client.Job(launch.JobID, launch.JobToken)
+		if _, err := job.Heartbeat(ctx, protocol.PhaseRunning); err != nil {
+			return executor.Exit{Code: 1, Detail: err.Error()}
+		}
+		j.Write([]byte("the job's own line\n"))
+		result := protocol.ResultRequest{Status: status, FinishedAt: time.Now(), Steps: []protocol.StepResult{}}
+		if err := job.Result(ctx, result); err != nil {
+			return executor.Exit{Code: 1, Detail: err.Error()}
+		}
+		return executor.Exit{Result: &executor.Result{Status: status, Reported: true}}
+	}
+}
+
+// runnerClient reads a launch document and returns a client like the runner's.
+func (w *world) runnerClient(document []byte) (*protocol.Client, protocol.Launch) {
+	var launch protocol.Launch
+	if err := json.Unmarshal(document, &launch); err != nil {
+		w.t.Error(err)
+	}
+	client, err := protocol.NewClient(protocol.Options{BaseURL: launch.ServiceURL})
+	if err != nil {
+		w.t.Error(err)
+	}
+	return client, launch
+}
+
+// cleanState fails the test unless nothing of a job is left.
+func (w *world) cleanState(r *running) {
+	w.t.Helper()
+	left, err := w.executor.List(context.Background(), r.identity.ID)
+	if err != nil || len(left) > 0 {
+		w.t.Errorf("the executor still has %d jobs, %v", len(left), err)
+	}
+	files, err := os.ReadDir(r.identity.Dir + "/jobs")
+	if err != nil || len(files) > 0 {
+		w.t.Errorf("the journal still has %v, %v", files, err)
+	}
+}
+
+// isCall reports whether r is the call with this method and end of path.
+func isCall(r *http.Request, method, suffix string) bool {
+	return r.Method == method && len(r.URL.Path) >= len(suffix) && r.URL.Path[len(r.URL.Path)-len(suffix):] == suffix
+}
