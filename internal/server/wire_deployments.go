@@ -1,8 +1,29 @@
 package server
 
-import "workflowagent/internal/server/api"
+import (
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+)
 
 // newDeployments builds the domains of deployments and agent pools.
-func newDeployments(*components) ([]api.Domain, []Subsystem, error) {
-	return nil, nil, nil
+func newDeployments(c *components) ([]api.Domain, []Subsystem, error) {
+	poolService := pools.New(c.db, c.log.WithField("subsystem", "pools"))
+	service := deployments.New(c.db, deployments.Options{
+		Log:         c.log.WithField("subsystem", "deployments"),
+		Secrets:     c.stacks.Secrets(),
+		Updates:     c.stacks,
+		Pools:       poolService,
+		ExternalURL: c.cfg.ExternalURL,
+	})
+	c.stacks.Follow(stacks.Hooks{LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished})
+	domains := []api.Domain{
+		api.PoolRoutes(poolService),
+		api.SettingsRoutes(service),
+		api.DeploymentRoutes(service, c.stacks),
+		api.AgentRoutes(service, embeddedRunner()),
+		api.JobRoutes(service),
+	}
+	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}, nil
 }

@@ -1,0 +1,177 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// maxHold bounds how long a poll is held.
+	maxHold = 50 * time.Second
+	// idleRetry is what an agent is told that asks without waiting.
+	idleRetry = 10 * time.Second
+	// maxAgentText bounds what an agent says about itself, in bytes.
+	maxAgentText = 256
+)
+
+// agentRoutes are what agents call with their pool's token.
+type agentRoutes struct {
+	deployments *deployments.Service
+	runner      RunnerBinary
+}
+
+// RunnerBinary writes the Linux runner, compressed by gzip, for agents that
+// bring none.
+type RunnerBinary interface {
+	// ServeRunner answers with the binary; found is false, and nothing was
+	// written, if this server has none.
+	ServeRunner(w http.ResponseWriter, r *http.Request) (found bool, err error)
+}
+
+// AgentRoutes returns the routes that agents call.
+func AgentRoutes(s *deployments.Service, runner RunnerBinary) Domain { return &agentRoutes{s, runner} }
+
+func (a *agentRoutes) register(rt *Router) {
+	rt.authed(http.MethodGet, "/api/deployments/poll", agents, a.poll)
+	rt.authed(http.MethodGet, "/api/deployments/executor",
+		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)
+	rt.authed(http.MethodGet, "/api/deployments/{deploymentID}/status", agents, a.status)
+}
+
+func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
+	poll, err := readPoll(r)
+	if err != nil {
+		return err
+	}
+	if poll.Wait > 0 {
+		w.Header().Set(protocol.HeaderPreferenceApplied, "wait")
+	}
+	claim, err := a.deployments.Poll(r.Context(), principal(r), poll)
+	if err != nil {
+		w.Header().Del(protocol.HeaderPreferenceApplied)
+		return err
+	}
+	if claim == nil {
+		if poll.Wait <= 0 {
+			retryAfter(w, idleRetry)
+		}
+		return noContent(w)
+	}
+	return writeJSON(w, r, http.StatusOK, protocol.PollResponse{
+		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
+		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
+		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
+	})
+}
+
+// readPoll reads what an agent says about itself. Agents that know only the
+// stock calls say nothing; they are told apart by address and program.
+func readPoll(r *http.Request) (deployments.Poll, error) {
+	h := func(name string) string { return plainText(r.Header.Get(name)) }
+	ip, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		ip = r.RemoteAddr
+	}
+	p := deployments.Poll{
+		Agent: pools.Sighting{
+			AgentID: h(protocol.HeaderAgentID), SessionID: h(protocol.HeaderAgentSession), Hostname: h(protocol.HeaderAgentHostname),
+			IP: ip, PID: h(protocol.HeaderAgentPID), Platform: h(protocol.HeaderAgentPlatform), Version: h(protocol.HeaderAgentVersion),
+		},
+		PollID: h(protocol.HeaderPollID), FreeSlots: 1,
+	}
+	p.Stock = p.Agent.SessionID == ""
+	if p.Agent.AgentID == "" {
+		sum := sha256.Sum256([]byte(ip + "\n" + r.UserAgent()))
+		p.Agent.AgentID = "stock-" + hex.EncodeToString(sum[:8])
+	}
+	if p.Agent.Version == "" {
+		p.Agent.Version = plainText(r.UserAgent())
+	}
+	if p.Agent.Hostname == "" {
+		p.Agent.Hostname = ip
+	}
+	for _, f := range []struct {
+		name string
+		set  func(int)
+	}{
+		{protocol.HeaderAgentSlots, func(n int) { p.FreeSlots = n }},
+		{protocol.HeaderAgentInterval, func(n int) { p.Agent.Interval = time.Duration(n) * time.Second }},
+	} {
+		v := r.Header.Get(f.name)
+		if v == "" {
+			continue
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > 86400 {
+			return p, fault.Invalid("Bad Request: the header %s must be a whole number", f.name)
+		}
+		f.set(n)
+	}
+	p.Wait = preferredWait(r.Header.Values(protocol.HeaderPrefer))
+	for _, v := range r.URL.Query()["type"] {
+		for name := range strings.SplitSeq(v, ",") {
+			p.Types = append(p.Types, workflow.Type(strings.TrimSpace(name)))
+		}
+	}
+	return p, nil
+}
+
+// preferredWait reads "Prefer: wait=N", in seconds. What it does not
+// understand it ignores, as the standard asks.
+func preferredWait(values []string) time.Duration {
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			name, v, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(v), `"`))
+			if err == nil && n > 0 {
+				return min(time.Duration(min(n, 3600))*time.Second, maxHold)
+			}
+		}
+	}
+	return 0
+}
+
+// plainText bounds and cleans what will be shown to people.
+func plainText(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c == '\uFFFD' {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(s, ""))
+	if len(s) > maxAgentText {
+		s = strings.ToValidUTF8(s[:maxAgentText], "")
+	}
+	return s
+}
+
+func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
+	status, err := a.deployments.StatusForAgent(r.Context(), principal(r), param(r, "deploymentID"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, status)
+}
+
+func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.runner.ServeRunner(w, r)
+	if err == nil && !found {
+		return fault.NotFound("Not Found: this server has no runner binary beside it; put workflow-runner-embeddable into its directory, or use an agent that brings its own")
+	}
+	return err
+}

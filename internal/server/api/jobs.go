@@ -1,0 +1,140 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+)
+
+// Bounds of one log request, in bytes.
+const (
+	maxLogSent     = 4 << 20
+	maxLogInflated = 8 << 20
+)
+
+// jobRoutes are what the agent and the runner of a claimed job call.
+type jobRoutes struct{ deployments *deployments.Service }
+
+// JobRoutes returns the callbacks of jobs.
+func JobRoutes(s *deployments.Service) Domain { return &jobRoutes{s} }
+
+func (j *jobRoutes) register(rt *Router) {
+	const base = "/api/workflow/jobs/{jobID}"
+	rt.authed(http.MethodGet, base, runners, j.definition)
+	rt.authed(http.MethodPost, base+"/heartbeat", runners, j.heartbeat)
+	rt.authed(http.MethodPost, base+"/result", runners, j.result)
+	rt.authed(http.MethodPatch, base+"/{step}/status", runners, j.stepStatus)
+	rt.authed(http.MethodPost, base+"/{step}/logs", runners, j.lines)
+	rt.authed(http.MethodPut, base+"/{step}/log", runners, j.log)
+}
+
+func (j *jobRoutes) definition(w http.ResponseWriter, r *http.Request) error {
+	def, err := j.deployments.Definition(r.Context(), principal(r), param(r, "jobID"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, def)
+}
+
+func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
+	var req protocol.HeartbeatRequest
+	if err := decodeOptional(w, r, &req); err != nil {
+		return err
+	}
+	resp, err := j.deployments.Heartbeat(r.Context(), principal(r), param(r, "jobID"), req.Phase)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, resp)
+}
+
+func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	var req protocol.StepStatusRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := j.deployments.StepStatus(r.Context(), principal(r), param(r, "jobID"), step, req); err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	var req protocol.LogLines
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := j.deployments.PostLines(r.Context(), principal(r), param(r, "jobID"), step, req); err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, struct{}{})
+}
+
+// logConflict is the 409 to raw log: where to go on, beside the public error.
+type logConflict struct {
+	protocol.LogAck
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+	if err != nil {
+		return fault.Invalid("Bad Request: the query parameter offset must be a whole number")
+	}
+	framed, err := readBody(w, r, maxLogSent, maxLogInflated)
+	if err != nil {
+		return err
+	}
+	ack, gap, err := j.deployments.PutLog(r.Context(), principal(r), param(r, "jobID"), step, offset, framed)
+	if err != nil {
+		return err
+	}
+	if gap {
+		return writeJSON(w, r, http.StatusConflict, logConflict{ack, http.StatusConflict,
+			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; go on from received"})
+	}
+	return writeJSON(w, r, http.StatusOK, ack)
+}
+
+func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
+	var req protocol.ResultRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	err := j.deployments.Result(r.Context(), principal(r), param(r, "jobID"), req)
+	var missing *deployments.Missing
+	if errors.As(err, &missing) {
+		return writeJSON(w, r, http.StatusConflict, protocol.ResultConflict{
+			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func stepParam(r *http.Request) (int, error) {
+	n, err := strconv.Atoi(param(r, "step"))
+	if err != nil {
+		return 0, fault.Invalid("Bad Request: the step in the path must be a number")
+	}
+	return n, nil
+}

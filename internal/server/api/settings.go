@@ -1,0 +1,96 @@
+package api
+
+import (
+	"net/http"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// settingsRoutes manage the deployment settings of stacks.
+type settingsRoutes struct{ deployments *deployments.Service }
+
+// SettingsRoutes returns the routes of deployment settings.
+func SettingsRoutes(s *deployments.Service) Domain { return &settingsRoutes{s} }
+
+func (s *settingsRoutes) register(rt *Router) {
+	const base = stackPath + "/deployments/settings"
+	rt.stack(http.MethodGet, base, needRead, s.get)
+	rt.stack(http.MethodPut, base, needManage, s.put)
+	rt.stack(http.MethodPost, base, needManage, s.patch)
+	rt.stack(http.MethodDelete, base, needManage, s.delete)
+	rt.stack(http.MethodPost, base+"/encrypt", needManage, s.encrypt)
+}
+
+func (s *settingsRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	set, err := s.deployments.Settings(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) put(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	body, err := jsonBody(w, r)
+	if err != nil {
+		return err
+	}
+	set, err := s.deployments.ReplaceSettings(r.Context(), st, body, settingsSource(r))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) patch(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	body, err := jsonBody(w, r)
+	if err != nil {
+		return err
+	}
+	set, err := s.deployments.PatchSettings(r.Context(), st, body, settingsSource(r))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) delete(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if err := s.deployments.DeleteSettings(r.Context(), st); err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, true)
+}
+
+func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var v workflow.Secret
+	if err := decode(w, r, &v); err != nil {
+		return err
+	}
+	out, err := s.deployments.Encrypt(r.Context(), st, v)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, out)
+}
+
+// settingsSource tells which kind of client writes settings.
+func settingsSource(r *http.Request) string {
+	if r.Header.Get("X-Pulumi-Source") == "provider" {
+		return "provider"
+	}
+	return "api"
+}
+
+// jsonBody returns a body that the domain decodes itself.
+func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	l := limitsOf(r)
+	body, err := readBody(w, r, l.Body, l.Inflated)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 {
+		return nil, errEmptyBody
+	}
+	return body, nil
+}

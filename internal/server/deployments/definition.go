@@ -1,0 +1,220 @@
+package deployments
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Definition returns what a claimed job is to do, secrets included: this is
+// the one place that decrypts them. For an agent that knows only the stock
+// calls, fetching it is what starts the job.
+func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID string) (*workflow.JobDefinition, error) {
+	token, hash := identity.NewToken()
+	var d store.Deployment
+	platform := ""
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		job, err := callback(tx, p, jobID)
+		if err != nil {
+			return err
+		}
+		if job.Status.Final() && job.Reason != workflow.ReasonLost {
+			return ended(job)
+		}
+		now := time.Now()
+		if job.Stock && job.Status == workflow.StatusAccepted {
+			if err := leave(&job, now); err != nil {
+				return err
+			}
+		}
+		job.LastSeenAt = now
+		if err := tx.SaveJob(job); err != nil {
+			return err
+		}
+		if d, err = tx.Deployment(job.DeploymentID); err != nil {
+			return err
+		}
+		agent, err := tx.Agent(job.PoolID, job.AgentID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		platform = agent.Platform
+		set, err := workflow.ParseSettings([]byte(d.Configuration))
+		if err != nil {
+			return err
+		}
+		return tx.InsertToken(store.Token{
+			ID: identity.NewID(), Hash: hash, Kind: store.JobToken, Name: "deployment #" + strconv.FormatInt(d.Version, 10),
+			OrgID: job.OrgID, PoolID: job.PoolID, JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID,
+			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
+			// Only then may the job remove its own stack.
+			Admin: d.Operation == workflow.OperationDestroy && set.Option().DeleteAfterDestroy,
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	set, err := workflow.ParseSettings([]byte(d.Configuration))
+	if err != nil {
+		return nil, err
+	}
+	var org store.Organization
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		org, err = tx.Organization(d.OrgID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.define(ctx, d, org.Name, set, token, platform)
+}
+
+// define builds the definition of a deployment's job.
+func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, token, platform string) (*workflow.JobDefinition, error) {
+	opts := set.Option()
+	def := &workflow.JobDefinition{
+		OS: "linux", Architecture: architecture(platform), Shell: opts.Shell, Steps: set.Plan(d.Operation),
+		Env: s.environment(d, org, set, token), SecretEnv: []string{"PULUMI_ACCESS_TOKEN"},
+		Deployment: &workflow.Deployment{
+			ID: d.ID, Version: d.Version, Organization: org, Project: d.Project, Stack: d.Stack,
+			Operation: d.Operation, BackendURL: s.opts.ExternalURL, PreRunCommands: set.PreRunCommands(),
+			Options: workflow.DeploymentOptions{
+				SkipInstallDependencies: opts.SkipInstallDependencies, Shell: opts.Shell,
+				DeleteAfterDestroy: opts.DeleteAfterDestroy, RemediateIfDriftDetected: opts.RemediateIfDriftDetected,
+			},
+		},
+	}
+	if def.Shell == "" {
+		def.Shell = "bash"
+	}
+	if c := set.OperationContext; c != nil {
+		for name, v := range c.EnvironmentVariables {
+			plain, err := s.reveal(ctx, d.StackID, &v)
+			if err != nil {
+				return nil, fmt.Errorf("environment variable %s: %w", name, err)
+			}
+			def.Env[name] = plain
+			if v.IsSecret() && !slices.Contains(def.SecretEnv, name) {
+				def.SecretEnv = append(def.SecretEnv, name)
+			}
+		}
+	}
+	slices.Sort(def.SecretEnv)
+	if e := set.ExecutorContext; e != nil {
+		def.Deployment.RootPath = e.ExecutorRootPath
+	}
+	var err error
+	if def.Image, err = s.image(ctx, d.StackID, set); err != nil {
+		return nil, err
+	}
+	def.Deployment.Source, err = s.source(ctx, d.StackID, set)
+	return def, err
+}
+
+// architecture is that of the agent that claimed the job; agents that do not
+// say theirs get the one that all of them know.
+func architecture(platform string) string {
+	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
+		return arch
+	}
+	return "amd64"
+}
+
+// environment is what every job gets. Variables of the settings win over it.
+func (s *Service) environment(d store.Deployment, org string, set *workflow.Settings, token string) map[string]string {
+	env := map[string]string{
+		"PULUMI_ACCESS_TOKEN":    token,
+		"PULUMI_BACKEND_URL":     s.opts.ExternalURL,
+		"PULUMI_SERVICE_URL":     s.opts.ExternalURL + "/api",
+		"PULUMI_CI_SYSTEM":       "Pulumi Deployments",
+		"PULUMI_CI_BUILD_ID":     d.ID,
+		"PULUMI_CI_BUILD_NUMBER": strconv.FormatInt(d.Version, 10),
+		"PULUMI_CI_ORGANIZATION": org,
+		"PULUMI_CI_PROJECT":      d.Project,
+		"PULUMI_CI_STACK":        d.Stack,
+		"PULUMI_CI_OPERATION":    string(d.Operation),
+	}
+	if g := set.Git(); g != nil && g.Tag != "" {
+		env["PULUMI_CI_TAG_NAME"] = g.Tag
+	}
+	return env
+}
+
+func (s *Service) image(ctx context.Context, stackID string, set *workflow.Settings) (*workflow.Image, error) {
+	img := &workflow.Image{Reference: s.opts.DefaultImage}
+	if set.ExecutorContext == nil || set.ExecutorContext.ExecutorImage == nil {
+		return img, nil
+	}
+	want := set.ExecutorContext.ExecutorImage
+	if want.IsDefault || want.Reference == "" {
+		return img, nil
+	}
+	img.Reference = want.Reference
+	if c := want.Credentials; c != nil {
+		password, err := s.reveal(ctx, stackID, c.Password)
+		if err != nil {
+			return nil, fmt.Errorf("password of the image registry: %w", err)
+		}
+		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: password}
+	}
+	return img, nil
+}
+
+func (s *Service) source(ctx context.Context, stackID string, set *workflow.Settings) (*workflow.Source, error) {
+	g := set.Git()
+	if g == nil {
+		return nil, nil
+	}
+	src := &workflow.GitSource{
+		RepoURL: g.RepoURL, Branch: g.Branch, Commit: g.Commit, RepoDir: strings.TrimLeft(g.RepoDir, "/"),
+	}
+	if src.Branch == "" && src.Commit == "" && g.Tag != "" {
+		src.Branch = "refs/tags/" + g.Tag
+	}
+	a := g.GitAuth
+	if a == nil {
+		return &workflow.Source{Git: src}, nil
+	}
+	auth := &workflow.GitAuth{}
+	read := func(into *string, v *workflow.Secret) error {
+		plain, err := s.reveal(ctx, stackID, v)
+		*into = plain
+		return err
+	}
+	err := read(&auth.AccessToken, a.AccessToken)
+	if a.SSHAuth != nil {
+		err = errors.Join(err, read(&auth.SSHPrivateKey, a.SSHAuth.SSHPrivateKey), read(&auth.SSHPassphrase, a.SSHAuth.Password))
+	}
+	if a.BasicAuth != nil {
+		err = errors.Join(err, read(&auth.UserName, a.BasicAuth.UserName), read(&auth.Password, a.BasicAuth.Password))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("credentials of the repository: %w", err)
+	}
+	auth.SSHPrivateKey = normalizeKey(auth.SSHPrivateKey)
+	src.Auth = auth
+	return &workflow.Source{Git: src}, nil
+}
+
+// normalizeKey makes a key usable that was pasted in base64 or without its
+// final newline.
+func normalizeKey(key string) string {
+	if key == "" {
+		return ""
+	}
+	if !strings.Contains(key, "-----BEGIN") {
+		if raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key)); err == nil && strings.Contains(string(raw), "-----BEGIN") {
+			key = string(raw)
+		}
+	}
+	return strings.TrimRight(strings.ReplaceAll(key, "\r\n", "\n"), "\n") + "\n"
+}

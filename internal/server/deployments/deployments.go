@@ -1,0 +1,226 @@
+// Package deployments is the heart of the control plane: deployment settings,
+// the queue, claims and leases of jobs, their definitions, logs and results.
+//
+// Every change of a job's status goes through the one transition table in
+// package workflow, inside one database transaction.
+package deployments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// secrets encrypts what belongs to a stack. The scope is bound into the
+// ciphertext.
+type secrets interface {
+	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
+	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
+}
+
+// updates ends what a dead runner left behind.
+type updates interface {
+	// FinishOrphanedUpdate ends the updates of a deployment that are still in
+	// progress as failed. It is no error if there are none.
+	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
+}
+
+// Options of [New]. Durations of 0 mean the defaults.
+type Options struct {
+	Log     *logrus.Entry
+	Secrets secrets
+	Updates updates // nil: orphaned updates end when their lease does
+	Pools   *pools.Service
+
+	// ExternalURL is what jobs use to reach the server, without a trailing slash.
+	ExternalURL string
+	// DefaultImage is for deployments whose settings name no image.
+	DefaultImage string
+	// Cap bounds the claimed and running jobs of an organization; 0 means 150.
+	Cap int64
+
+	Lease        time.Duration // silence before leave that gives a job back; 1 min
+	Lost         time.Duration // silence after leave that ends a job; 10 min
+	Evidence     time.Duration // how long a lost job may still be corrected; 24 h
+	QueueTimeout time.Duration // longest time in the queue; 7 days
+	Sweep        time.Duration // how often timers are looked at; 5 s
+	LogSync      time.Duration // longest time that log stays only in memory; 200 ms
+	LogLimit     int64         // bytes of log per step; 1 GiB
+}
+
+// Default values of [Options].
+const (
+	DefaultImage = "pulumi/pulumi:latest"
+	DefaultCap   = 150
+
+	defaultLogLimit = 1 << 30
+)
+
+func (o *Options) fill() {
+	d := func(v *time.Duration, def time.Duration) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	d(&o.Lease, time.Minute)
+	d(&o.Lost, 10*time.Minute)
+	d(&o.Evidence, 24*time.Hour)
+	d(&o.QueueTimeout, 7*24*time.Hour)
+	d(&o.Sweep, 5*time.Second)
+	d(&o.LogSync, 200*time.Millisecond)
+	if o.Cap <= 0 {
+		o.Cap = DefaultCap
+	}
+	if o.LogLimit <= 0 {
+		o.LogLimit = defaultLogLimit
+	}
+	if o.DefaultImage == "" {
+		o.DefaultImage = DefaultImage
+	}
+}
+
+// Service runs the queue. Methods may be called concurrently.
+type Service struct {
+	db         *store.DB
+	opts       Options
+	log        *logrus.Entry
+	logs       *logStore
+	dispatcher *dispatcher
+	unwatch    func()
+	nudge      chan struct{} // asks the sweeper to look now; capacity 1
+	stopping   chan struct{} // closed when held polls are to end
+	stop       sync.Once
+}
+
+// New returns a service on a database. It does its work while [Service.Run]
+// runs.
+func New(db *store.DB, o Options) *Service {
+	o.fill()
+	s := &Service{
+		db: db, opts: o, log: o.Log,
+		logs:  newLogStore(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
+		nudge: make(chan struct{}, 1), stopping: make(chan struct{}),
+	}
+	s.dispatcher = newDispatcher(s.claim, s.handBack)
+	s.unwatch = db.Subscribe(pools.QueueTopic, s.dispatcher.note)
+	return s
+}
+
+// shutdown answers all held polls, lets no new one be held, and waits for the
+// goroutines that serve them.
+func (s *Service) shutdown() {
+	s.stop.Do(func() {
+		s.unwatch()
+		close(s.stopping)
+	})
+	s.dispatcher.close()
+}
+
+// stepState is what is known of a step of a job. Slices of it are kept as JSON
+// in store.Job.Steps.
+type stepState struct {
+	Name       string              `json:"name"`
+	Status     workflow.StepStatus `json:"status"`
+	ExitCode   *int                `json:"exitCode,omitempty"`
+	StartedAt  time.Time           `json:"startedAt,omitzero"`
+	FinishedAt time.Time           `json:"finishedAt,omitzero"`
+	UpdatedAt  time.Time           `json:"updatedAt,omitzero"`
+}
+
+// Note is something the server has to say in a deployment's log.
+type Note struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+func steps(j store.Job) ([]stepState, error) {
+	var out []stepState
+	if err := json.Unmarshal([]byte(j.Steps), &out); err != nil {
+		return nil, fmt.Errorf("reading the steps of job %s: %w", j.ID, err)
+	}
+	return out, nil
+}
+
+func setSteps(j *store.Job, st []stepState) error {
+	data, err := json.Marshal(st)
+	if err != nil {
+		return fmt.Errorf("writing the steps of job %s: %w", j.ID, err)
+	}
+	j.Steps = string(data)
+	return nil
+}
+
+func notes(j store.Job) ([]Note, error) {
+	var out []Note
+	if j.Notes == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(j.Notes), &out); err != nil {
+		return nil, fmt.Errorf("reading the notes of job %s: %w", j.ID, err)
+	}
+	return out, nil
+}
+
+// addNote adds a line that the server says in the job's log.
+func addNote(j *store.Job, at time.Time, format string, args ...any) error {
+	list, err := notes(*j)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(append(list, Note{at, oneLine(fmt.Sprintf(format, args...))}))
+	if err != nil {
+		return fmt.Errorf("writing the notes of job %s: %w", j.ID, err)
+	}
+	j.Notes = string(data)
+	return nil
+}
+
+// apply moves a job by an event. Where the event ends the job, finish does the
+// rest.
+func apply(j *store.Job, e workflow.Event, at time.Time) error {
+	next, err := workflow.Next(j.Status, j.Reason, e)
+	if err != nil {
+		return err
+	}
+	j.Status, j.ModifiedAt = next, at
+	return nil
+}
+
+// maxMessage bounds messages that come from agents and runners, in bytes.
+const maxMessage = 2000
+
+// oneLine makes text from outside fit for a column and a line of output.
+func oneLine(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	}), " ")
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	}
+	return s
+}
+
+// find returns a deployment of a stack by id.
+func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
+	dj, err := tx.DeploymentJob(id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && dj.StackID != st.ID {
+		return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '%s' not found", oneLine(id))
+	}
+	return dj, err
+}
+
+// scope is what the secrets of a stack's deployments are bound to. It differs
+// from what pulumi's own secrets of the stack are bound to, so that whoever may
+// decrypt those cannot decrypt these.
+func scope(stackID string) string { return "deployments/" + stackID }

@@ -1,0 +1,164 @@
+package deployments
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"workflowagent/internal/protocol"
+)
+
+// Line is a line of log as clients get it. Text ends with a newline unless the
+// line goes on in the next one; its bytes are valid UTF-8, and terminal escapes
+// are left to whoever shows them.
+type Line struct {
+	Time   time.Time
+	Text   string
+	Header string // starts a step; such a line has no text
+}
+
+// readAhead is how much of a stream is read at once: several of the longest
+// frames there can be.
+const readAhead = 256 << 10
+
+// readLines decodes up to limit lines of a stream from a byte offset, and
+// returns the offset behind the last of them. It stops before a frame that is
+// not complete yet. Bytes that are no frame are shown as they are.
+func (l *logStore) readLines(ctx context.Context, key string, offset int64, limit int) ([]Line, int64, error) {
+	var out []Line
+	for len(out) < limit {
+		chunk, err := l.blobs.ReadAt(ctx, key, offset, readAhead)
+		if err != nil {
+			return nil, offset, err
+		}
+		n := 0
+		for n < len(chunk) && len(out) < limit {
+			line, used := parseLine(chunk[n:])
+			if used == 0 {
+				break
+			}
+			out = append(out, line)
+			n += used
+		}
+		if n == 0 {
+			break // nothing, or only the beginning of a frame
+		}
+		offset += int64(n)
+	}
+	return out, offset, nil
+}
+
+// parseLine decodes the line at the start of b; used is 0 if it is incomplete.
+func parseLine(b []byte) (Line, int) {
+	f, used, err := protocol.ParseFrame(b)
+	if err == nil {
+		text := clean(f.Text)
+		if !f.Fragment {
+			text += "\n"
+		}
+		return Line{Time: f.Time, Text: text}, used
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		// A newline inside what should be a header is no frame either.
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			return Line{Text: clean(b[:i]) + "\n"}, i + 1
+		}
+		return Line{}, 0
+	}
+	if i := bytes.IndexByte(b[:min(len(b), protocol.MaxFrameText)], '\n'); i >= 0 {
+		return Line{Text: clean(b[:i]) + "\n"}, i + 1
+	}
+	if len(b) < protocol.MaxFrameText {
+		return Line{}, 0
+	}
+	return Line{Text: clean(b[:protocol.MaxFrameText])}, protocol.MaxFrameText
+}
+
+func clean(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+// indexEvery is how many lines lie between two entries of a lineIndex.
+const indexEvery = 1024
+
+// lineIndex knows at which byte every 1024th line of a stream starts, as far as
+// the stream was looked at.
+type lineIndex struct {
+	at      []int64 // at[i] is the offset of line i*indexEvery
+	lines   int64   // complete lines looked at
+	scanned int64   // their bytes
+}
+
+// scan looks at a stream up to its end or until it knows the line wanted.
+// The stream is held by the caller.
+func (l *logStore) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
+	for ix.lines <= want {
+		chunk, err := l.blobs.ReadAt(ctx, key, ix.scanned, readAhead)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for n < len(chunk) {
+			_, used := parseLine(chunk[n:])
+			if used == 0 {
+				break
+			}
+			if ix.lines%indexEvery == 0 {
+				ix.at = append(ix.at, ix.scanned+int64(n))
+			}
+			ix.lines++
+			n += used
+		}
+		if n == 0 {
+			return nil
+		}
+		ix.scanned += int64(n)
+	}
+	return nil
+}
+
+// readFrom returns up to count lines from the line with the number first, and
+// whether more follow.
+func (l *logStore) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
+	st := l.stream(key)
+	st.mu.Lock()
+	err := l.scan(ctx, key, &st.lines, first+int64(count))
+	known, start, at := st.lines.lines, int64(0), int64(0)
+	if i := first / indexEvery; err == nil && first < known {
+		start, at = i*indexEvery, st.lines.at[i]
+	}
+	st.mu.Unlock()
+	if err != nil || first >= known {
+		return nil, false, err
+	}
+	lines, _, err := l.readLines(ctx, key, at, int(first-start)+count)
+	if err != nil {
+		return nil, false, err
+	}
+	lines = lines[min(len(lines), int(first-start)):]
+	return lines, first+int64(len(lines)) < known, nil
+}
+
+// putLines stores log in the JSON form. Offsets count lines; lines that are
+// there already are left out.
+func (l *logStore) putLines(ctx context.Context, key string, r protocol.LogLines) error {
+	st := l.stream(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := l.scan(ctx, key, &st.lines, 1<<62); err != nil {
+		return err
+	}
+	if have := st.lines.lines - r.Offset; have > 0 {
+		r.Lines = r.Lines[min(have, int64(len(r.Lines))):]
+	}
+	var framed []byte
+	for _, line := range r.Lines {
+		framed = protocol.AppendFrame(framed, line.Time, false, []byte(strings.TrimSuffix(line.Line, "\n")))
+	}
+	if len(framed) == 0 {
+		return nil
+	}
+	_, err := l.append(ctx, key, st, st.lines.scanned, framed)
+	return err
+}

@@ -1,0 +1,338 @@
+package deployments
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// pageLines bounds the lines of one page of a stream.
+	pageLines = 1000
+	// MaxStepLines is the most lines that a client may ask for in step mode.
+	MaxStepLines = 499
+)
+
+// Page is a part of the log of a deployment.
+type Page struct {
+	Lines []Line
+	Next  string // "" only when the deployment has ended and everything was read
+}
+
+// position is where a reader of a stream is. It travels as the continuation
+// token "epoch.step.offset.flags", so the server keeps nothing about readers.
+type position struct {
+	epoch  int64
+	step   int   // len(steps): the agent's own stream; one more: the server's notes
+	offset int64 // bytes; notes when they are read
+	header bool  // the header of the step was sent
+	queued bool  // the reader was told why the deployment waits
+}
+
+func parsePosition(token string) (position, error) {
+	if token == "" {
+		return position{epoch: 1}, nil
+	}
+	bad := fault.Invalid("Bad Request: the continuationToken is not one of this server")
+	parts := strings.Split(token, ".")
+	if len(parts) != 4 {
+		return position{}, bad
+	}
+	var n [4]int64
+	for i, part := range parts {
+		v, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || v < 0 {
+			return position{}, bad
+		}
+		n[i] = v
+	}
+	if n[0] < 1 || n[1] > 1<<20 || n[3] > 3 {
+		return position{}, bad
+	}
+	return position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, queued: n[3]&2 != 0}, nil
+}
+
+func (p position) String() string {
+	flags := 0
+	if p.header {
+		flags |= 1
+	}
+	if p.queued {
+		flags |= 2
+	}
+	return fmt.Sprintf("%d.%d.%d.%d", p.epoch, p.step, p.offset, flags)
+}
+
+// next returns the beginning of the following step.
+func (p position) next() position {
+	return position{epoch: p.epoch, step: p.step + 1, queued: p.queued}
+}
+
+// view is what a reader of the log needs to know about a deployment, all of
+// one moment.
+type view struct {
+	job    store.Job
+	steps  []stepState
+	notes  []Note
+	linked bool // an update of the deployment's operation exists
+}
+
+func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string) (view, error) {
+	var v view
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx, st, deploymentID)
+		if err != nil {
+			return err
+		}
+		v = view{job: dj.Job}
+		list, err := tx.UpdatesOfDeployment(dj.ID)
+		if err != nil {
+			return err
+		}
+		for _, u := range list {
+			v.linked = v.linked || updateMatches(dj.Operation, u)
+		}
+		return nil
+	})
+	if err != nil {
+		return v, err
+	}
+	if v.steps, err = steps(v.job); err != nil {
+		return v, err
+	}
+	v.notes, err = notes(v.job)
+	return v, err
+}
+
+// updateMatches tells whether an update is the one that an operation makes. An
+// update that was only announced is not: it may never start.
+func updateMatches(op workflow.Operation, u store.Update) bool {
+	if u.StartedAt.IsZero() {
+		return false
+	}
+	switch op {
+	case workflow.OperationUpdate, workflow.OperationRemediateDrift:
+		return u.Kind == "update" && !u.Preview
+	case workflow.OperationPreview:
+		return u.Preview && (u.Kind == "preview" || u.Kind == "update")
+	case workflow.OperationRefresh:
+		return u.Kind == "refresh" && !u.Preview
+	case workflow.OperationDestroy:
+		return u.Kind == "destroy" && !u.Preview
+	case workflow.OperationDetectDrift:
+		return u.Kind == "refresh" || u.Kind == "preview"
+	default:
+		return false
+	}
+}
+
+// Log returns the part of a deployment's log that follows a continuation
+// token; the empty token starts at the beginning.
+func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string) (Page, error) {
+	pos, err := parsePosition(token)
+	if err != nil {
+		return Page{}, err
+	}
+	v, err := s.view(ctx, st, deploymentID)
+	if err != nil {
+		return Page{}, err
+	}
+	r := logReader{s: s, view: v, pos: pos}
+	done, err := r.read(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Lines: r.out}
+	if !done {
+		page.Next = r.pos.String()
+	}
+	return page, nil
+}
+
+// logReader walks the streams of a deployment: the claims one after the other,
+// the steps of each in order, at last what the agent and the server add.
+type logReader struct {
+	s *Service
+	view
+	pos position
+	out []Line
+}
+
+// read fills a page; done means that nothing more can come.
+func (r *logReader) read(ctx context.Context) (done bool, err error) {
+	r.sayWhyQueued()
+	for len(r.out) < pageLines {
+		switch {
+		case r.pos.epoch > r.job.Epoch:
+			return r.job.Status.Final(), nil
+		case r.pos.step > len(r.steps):
+			if r.pos.epoch < r.job.Epoch {
+				r.pos = position{epoch: r.pos.epoch + 1, queued: r.pos.queued}
+				continue
+			}
+			if !r.job.Status.Final() {
+				return false, nil
+			}
+			r.readNotes()
+			return true, nil
+		}
+		moved, err := r.readStep(ctx)
+		if err != nil || !moved {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func (r *logReader) sayWhyQueued() {
+	if r.pos.queued || r.job.Status != workflow.StatusNotStarted || r.job.PoolID != "" {
+		return
+	}
+	r.pos.queued = true
+	r.out = append(r.out, Line{Header: "Queued"}, Line{Time: r.job.QueuedAt, Text: noPool + "\n"})
+}
+
+// noPool tells why a deployment waits that no pool is responsible for.
+const noPool = "No agent pool is chosen for this deployment: set agentPoolID in the deployment settings, or a default pool for the organization. It starts once there is one."
+
+// readStep adds what is there of the current step; moved means that the reader
+// has gone on to the next one.
+func (r *logReader) readStep(ctx context.Context) (moved bool, err error) {
+	key := logKey(r.job.ID, r.pos.epoch, r.pos.step)
+	// Whether the step is over is decided before its stream is read: what
+	// arrives in between is then read the next time.
+	over := r.over()
+	lines, offset, err := r.s.logs.readLines(ctx, key, r.pos.offset, pageLines-len(r.out))
+	if err != nil {
+		return false, err
+	}
+	if !r.pos.header && (len(lines) > 0 || r.started()) {
+		header, ok := r.header()
+		if !ok {
+			return false, nil
+		}
+		r.out = append(r.out, Line{Header: header})
+		r.pos.header = true
+	}
+	r.out = append(r.out, lines...)
+	r.pos.offset = offset
+	if !over || len(lines) > 0 {
+		return len(lines) > 0 && over, nil // look again: the end was not seen yet
+	}
+	r.pos = r.pos.next()
+	return true, nil
+}
+
+// current tells whether the reader is at the claim that counts.
+func (r *logReader) current() bool { return r.pos.epoch == r.job.Epoch }
+
+// started tells whether the step shows a header though it has no line.
+func (r *logReader) started() bool {
+	if !r.current() || r.pos.step >= len(r.steps) {
+		return false
+	}
+	return r.steps[r.pos.step].Status != workflow.StepNotStarted
+}
+
+// over tells whether no more can come from the current step. Runners deliver
+// the log of a step before its final status; only the next step's beginning
+// proves that of a job that still runs.
+func (r *logReader) over() bool {
+	if !r.current() || r.job.Status.Final() {
+		return true
+	}
+	if r.pos.step >= len(r.steps) {
+		return false // the agent may speak until the job has ended
+	}
+	st := r.steps[r.pos.step].Status
+	if st != workflow.StepSucceeded && st != workflow.StepFailed {
+		// Stock agents never report step 0.
+		return r.pos.step == 0 && r.laterStarted()
+	}
+	return r.laterStarted()
+}
+
+func (r *logReader) laterStarted() bool {
+	for _, st := range r.steps[r.pos.step+1:] {
+		if st.Status != workflow.StepNotStarted {
+			return true
+		}
+	}
+	return false
+}
+
+// header returns the header of the current step, or false while it must be
+// held back: the stock CLI turns to the update, for a few seconds only, as soon
+// as it reads the header of the pulumi step.
+func (r *logReader) header() (string, bool) {
+	if r.pos.step >= len(r.steps) {
+		return "Agent", true
+	}
+	name := r.steps[r.pos.step].Name
+	if name != workflow.PulumiStepName(r.job.Operation) || r.linked {
+		return name, true
+	}
+	st := r.steps[r.pos.step].Status
+	if r.job.Status.Final() || !r.current() || st == workflow.StepSucceeded || st == workflow.StepFailed {
+		return name + " (not started)", true
+	}
+	return "", false
+}
+
+// readNotes adds what the server itself has to say.
+func (r *logReader) readNotes() {
+	if r.pos.offset >= int64(len(r.notes)) {
+		return
+	}
+	if !r.pos.header {
+		r.out = append(r.out, Line{Header: "Server"})
+		r.pos.header = true
+	}
+	for _, n := range r.notes[r.pos.offset:] {
+		r.out = append(r.out, Line{Time: n.At, Text: n.Text + "\n"})
+	}
+	r.pos.offset = int64(len(r.notes))
+}
+
+// StepPage is a part of the log of one step.
+type StepPage struct {
+	Name  string
+	Lines []Line
+	Next  *int64 // nil: nothing more for now
+}
+
+// StepLog returns lines of one step of the current claim; offset counts lines.
+func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID string, job, step int, offset int64, count int) (StepPage, error) {
+	if count < 1 || count > MaxStepLines {
+		return StepPage{}, fault.Invalid("Bad Request: Count must be less than 500 and more than 0")
+	}
+	if offset < 0 {
+		return StepPage{}, fault.Invalid("Bad Request: the offset must not be negative")
+	}
+	v, err := s.view(ctx, st, deploymentID)
+	if err != nil {
+		return StepPage{}, err
+	}
+	if job != 0 || step < 0 || step > len(v.steps) {
+		return StepPage{}, fault.NotFound("Not Found: the deployment has no step %d of a job %d", step, job)
+	}
+	page := StepPage{Name: "Agent"}
+	if step < len(v.steps) {
+		page.Name = v.steps[step].Name
+	}
+	lines, more, err := s.logs.readFrom(ctx, logKey(v.job.ID, v.job.Epoch, step), offset, count)
+	if err != nil {
+		return StepPage{}, err
+	}
+	page.Lines = lines
+	if more {
+		next := offset + int64(len(lines))
+		page.Next = &next
+	}
+	return page, nil
+}

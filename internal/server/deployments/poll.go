@@ -1,0 +1,98 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/workflow"
+)
+
+// Poll is a request for work.
+type Poll struct {
+	Agent     pools.Sighting // PoolID is taken from the token
+	PollID    string
+	FreeSlots int             // 0: presence only
+	Types     []workflow.Type // empty: all
+	Wait      time.Duration   // 0: answer at once
+	Stock     bool            // the agent knows only the stock calls
+}
+
+// goneTimeout bounds what is done after a client went away.
+const goneTimeout = 10 * time.Second
+
+// Poll claims a job for an agent, waiting for one as long as the agent allows.
+// It returns nil when there is nothing to do.
+func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
+	r.Agent.PoolID = p.PoolID
+	r.Agent.Hold = r.Wait
+	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
+		return nil, err
+	}
+	claim, err := s.poll(ctx, p, r)
+	if ctx.Err() != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
+		defer cancel()
+		if claim != nil {
+			s.handBack(after, claim)
+		}
+		s.opts.Pools.Gone(after, r.Agent)
+		return nil, ctx.Err()
+	}
+	s.opts.Pools.Answered(r.Agent)
+	if errors.Is(err, errNothing) {
+		return nil, nil
+	}
+	return claim, err
+}
+
+func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
+	c := claimant{OrgID: p.Org.ID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
+	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
+	var got chan outcome // nil: never
+	if r.FreeSlots > 0 && wanted {
+		if r.Wait <= 0 {
+			return s.claim(ctx, c)
+		}
+		w := s.dispatcher.join(c)
+		got = w.got
+		claim, err, done := s.hold(ctx, r.Wait, got)
+		if done {
+			return claim, err
+		}
+		o := s.dispatcher.leave(w)
+		return o.claim, o.err
+	}
+	_, err, _ := s.hold(ctx, r.Wait, got)
+	return nil, err
+}
+
+// hold waits for an outcome; done is false if it ended without one.
+func (s *Service) hold(ctx context.Context, wait time.Duration, got <-chan outcome) (_ *Claim, _ error, done bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case o := <-got:
+		return o.claim, o.err, true
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.stopping:
+	}
+	return nil, nil, false
+}
+
+// StatusForAgent returns the public status of a deployment of the agent's pool.
+func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, deploymentID string) (workflow.Status, error) {
+	job, err := s.jobOfDeployment(ctx, deploymentID)
+	if err != nil {
+		return "", err
+	}
+	if job.OrgID != p.Org.ID || job.PoolID != p.PoolID {
+		return "", fault.NotFound("Not Found: Deployment '%s' not found", oneLine(deploymentID))
+	}
+	return job.Status, nil
+}

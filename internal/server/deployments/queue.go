@@ -1,0 +1,179 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// claimant is who wants a job.
+type claimant struct {
+	OrgID  string
+	Agent  pools.Sighting
+	PollID string
+	Stock  bool // speaks only the stock calls
+}
+
+// Claim is a job that an agent has taken.
+type Claim struct {
+	Job   store.Job
+	Token string // for the callbacks of this job and epoch
+}
+
+// errNothing says that no job can be claimed now.
+var errNothing = errors.New("no job can be claimed")
+
+// claim hands the next job of the claimant's pool to it, in one transaction,
+// or returns errNothing. A poll that has claimed a job before gets the same
+// job again, for as long as its claim is current and the job not started.
+func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
+	token, hash := identity.NewToken()
+	var job store.Job
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now := time.Now()
+		var err error
+		if job, err = reclaim(tx, c, now); errors.Is(err, store.ErrNotFound) {
+			job, err = s.take(tx, c, now)
+		}
+		if err != nil {
+			return err
+		}
+		return tx.InsertToken(store.Token{
+			ID: identity.NewID(), Hash: hash, Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
+			JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.log.WithFields(logrus.Fields{
+		"job_id": job.ID, "deployment_id": job.DeploymentID, "pool": job.PoolID, "agent": c.Agent.Hostname, "epoch": job.Epoch,
+	}).Info("job claimed")
+	return &Claim{job, token}, nil
+}
+
+// reclaim finds the job that an earlier answer to the same poll carried.
+func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
+	if c.PollID == "" {
+		return store.Job{}, store.ErrNotFound
+	}
+	job, err := tx.JobByPoll(c.Agent.PoolID, c.PollID)
+	if err != nil {
+		return store.Job{}, err
+	}
+	if job.AgentID != c.Agent.AgentID {
+		return store.Job{}, store.ErrNotFound
+	}
+	job.LastSeenAt = now
+	return job, tx.SaveJob(job)
+}
+
+// take claims the next job of the queue.
+func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
+	org, err := tx.OrgQueue(c.OrgID)
+	if err != nil {
+		return store.Job{}, err
+	}
+	if org.Paused {
+		return store.Job{}, errNothing
+	}
+	active, err := tx.CountActiveJobs(c.OrgID)
+	if err != nil {
+		return store.Job{}, err
+	}
+	if active >= s.opts.Cap {
+		return store.Job{}, errNothing
+	}
+	job, err := tx.NextJob(c.Agent.PoolID)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Job{}, errNothing
+	}
+	if err != nil {
+		return store.Job{}, err
+	}
+	if err := apply(&job, workflow.EventClaim, now); err != nil {
+		return store.Job{}, err
+	}
+	job.ClaimedAt, job.LastSeenAt = now, now
+	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
+	job.PollID, job.Stock = c.PollID, c.Stock
+	if err := tx.TouchPool(job.PoolID, now); err != nil {
+		if errors.Is(err, store.ErrNotFound) { // the pool is being deleted
+			return store.Job{}, errNothing
+		}
+		return store.Job{}, err
+	}
+	return job, tx.SaveJob(job)
+}
+
+// handBack returns a claim that could not be delivered to the queue, unless it
+// has been asked for or heard of again meanwhile.
+func (s *Service) handBack(ctx context.Context, c *Claim) {
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		job, err := tx.Job(c.Job.ID)
+		if err != nil {
+			return err
+		}
+		untouched := job.Status == workflow.StatusAccepted && job.Epoch == c.Job.Epoch &&
+			job.LastSeenAt.UnixMicro() == c.Job.LastSeenAt.UnixMicro()
+		if !untouched {
+			return nil
+		}
+		return requeue(tx, &job, time.Now())
+	})
+	if err != nil {
+		// The lease returns it later.
+		s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("could not give an undelivered job back to the queue")
+	}
+}
+
+// requeue puts a claimed job that did not start back into the queue.
+func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
+	if err := apply(job, workflow.EventRequeue, now); err != nil {
+		return err
+	}
+	st, err := steps(*job)
+	if err != nil {
+		return err
+	}
+	for i := range st {
+		st[i] = stepState{Name: st[i].Name, Status: workflow.StepNotStarted}
+	}
+	if err := setSteps(job, st); err != nil {
+		return err
+	}
+	job.Epoch++
+	job.PollID, job.Stock = "", false
+	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
+	job.AgentID, job.AgentHostname, job.AgentVersion = "", "", ""
+	// The pool may have gone or the default changed while the job was out.
+	if err := reassign(tx, job); err != nil {
+		return err
+	}
+	if err := tx.DeleteJobTokens(job.ID, store.JobToken); err != nil {
+		return err
+	}
+	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
+	return tx.SaveJob(*job)
+}
+
+// reassign gives a job the pool that it would get now.
+func reassign(tx *store.Tx, job *store.Job) error {
+	if job.PoolPinned {
+		_, err := tx.Pool(job.OrgID, job.PoolID)
+		if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		job.PoolPinned = false
+	}
+	org, err := tx.OrgQueue(job.OrgID)
+	job.PoolID = org.DefaultPool
+	return err
+}

@@ -1,0 +1,250 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Step is a step of a job as clients see it.
+type Step struct {
+	Name              string
+	Status            workflow.StepStatus
+	Started, Finished time.Time
+	LastUpdated       time.Time
+	ExitCode          *int
+}
+
+// Details is a deployment with all that clients may see of it.
+type Details struct {
+	store.DeploymentJob
+	LatestVersion int64 // of the stack's newest deployment
+	User          store.User
+	Settings      *workflow.Settings
+	Steps         []Step
+	Updates       []store.Update // started ones; the operation's own first, then newest first
+	Notes         []Note
+	History       []Record // every result that was recorded
+	Message       string   // why it waits or how it ended, for people
+	Paused        bool     // its stack or organization is paused
+}
+
+// Get returns a deployment of a stack.
+func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, error) {
+	var d Details
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx, st, id)
+		if err != nil {
+			return err
+		}
+		d, err = details(tx, dj)
+		return err
+	})
+	return d, err
+}
+
+// GetVersion returns a deployment of a stack by its number.
+func (s *Service) GetVersion(ctx context.Context, st store.Stack, version int64) (Details, error) {
+	var d Details
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		found, err := tx.DeploymentByVersion(st.ID, version)
+		if errors.Is(err, store.ErrNotFound) {
+			return fault.NotFound("Not Found: Deployment '#%d' not found", version)
+		}
+		if err != nil {
+			return err
+		}
+		dj, err := find(tx, st, found.ID)
+		if err != nil {
+			return err
+		}
+		d, err = details(tx, dj)
+		return err
+	})
+	return d, err
+}
+
+// Filter selects deployments for a list.
+type Filter struct {
+	Page, PageSize int
+	Sort           string
+	Asc            bool
+}
+
+// List returns a page of the deployments of an organization, or of one of its
+// stacks if stackID is given, and how many there are.
+func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]Details, int64, error) {
+	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
+		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
+	}
+	if !store.CanSortDeployments(f.Sort) {
+		f.Sort = ""
+	}
+	var out []Details
+	var total int64
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		list, n, err := tx.Deployments(store.DeploymentFilter{
+			OrgID: orgID, StackID: stackID, Sort: f.Sort, Asc: f.Asc,
+			Limit: f.PageSize, Offset: (f.Page - 1) * f.PageSize,
+		})
+		if err != nil {
+			return err
+		}
+		total, out = n, make([]Details, 0, len(list))
+		for _, dj := range list {
+			d, err := details(tx, dj)
+			if err != nil {
+				return err
+			}
+			out = append(out, d)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("listing deployments: %w", err)
+	}
+	return out, total, nil
+}
+
+func details(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
+	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
+	set, err := workflow.ParseSettings([]byte(dj.Configuration))
+	if err != nil {
+		return d, fmt.Errorf("configuration of deployment %s: %w", dj.ID, err)
+	}
+	d.Settings = set
+	if dj.RequestedBy != "" {
+		if d.User, err = tx.User(dj.RequestedBy); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return d, err
+		}
+	}
+	queue, err := tx.StackQueue(dj.StackID)
+	if err != nil {
+		return d, err
+	}
+	org, err := tx.OrgQueue(dj.OrgID)
+	if err != nil {
+		return d, err
+	}
+	d.LatestVersion = max(queue.LastVersion, dj.Version)
+	d.Paused = queue.Paused || org.Paused
+	if dj.Job.Status == workflow.StatusNotStarted {
+		d.Message = whyQueued(dj.Job, queue, org)
+	}
+	if d.Updates, err = updatesOf(tx, dj.Deployment); err != nil {
+		return d, err
+	}
+	st, err := steps(dj.Job)
+	if err != nil {
+		return d, err
+	}
+	for _, step := range st {
+		d.Steps = append(d.Steps, Step{step.Name, step.Status, step.StartedAt, step.FinishedAt, step.UpdatedAt, step.ExitCode})
+	}
+	if d.Notes, err = notes(dj.Job); err != nil {
+		return d, err
+	}
+	d.History, err = records(dj.Job)
+	return d, err
+}
+
+// updatesOf returns the updates of a deployment that were started. Clients look
+// at the first one only, so the operation's own comes before those of commands
+// that ran beside it, and a newer one before an older.
+func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
+	list, err := tx.UpdatesOfDeployment(d.ID)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(u store.Update) bool { return u.StartedAt.IsZero() })
+	slices.SortStableFunc(list, func(a, b store.Update) int {
+		if ma, mb := updateMatches(d.Operation, a), updateMatches(d.Operation, b); ma != mb {
+			if ma {
+				return -1
+			}
+			return 1
+		}
+		return b.CreatedAt.Compare(a.CreatedAt)
+	})
+	return list, nil
+}
+
+// Updates returns the updates that a deployment ran, as Details has them.
+func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]store.Update, error) {
+	var out []store.Update
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx, st, id)
+		if err != nil {
+			return err
+		}
+		out, err = updatesOf(tx, dj.Deployment)
+		return err
+	})
+	return out, err
+}
+
+// whyQueued tells people what a deployment waits for, "" for its turn.
+func whyQueued(j store.Job, queue store.StackQueue, org store.OrgQueue) string {
+	switch {
+	case j.PoolID == "":
+		return noPool
+	case org.Paused:
+		return "Deployments of the organization are paused."
+	case queue.Paused:
+		return "Deployments of the stack are paused."
+	case queue.BlockedBy != "":
+		return "An earlier deployment of the stack was lost and its update may still be running; this one starts when that has ended."
+	default:
+		return ""
+	}
+}
+
+// StackMetadata is the state of a stack's queue.
+type StackMetadata struct{ StackPaused, OrgPaused bool }
+
+// StackMetadata returns the state of a stack's queue.
+func (s *Service) StackMetadata(ctx context.Context, st store.Stack) (StackMetadata, error) {
+	var m StackMetadata
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		queue, err := tx.StackQueue(st.ID)
+		if err != nil {
+			return err
+		}
+		org, err := tx.OrgQueue(st.OrgID)
+		m = StackMetadata{queue.Paused, org.Paused}
+		return err
+	})
+	return m, err
+}
+
+// OrgMetadata is the state of an organization's queues.
+type OrgMetadata struct {
+	Paused       bool
+	Concurrency  int64
+	Counts       map[workflow.Status]int64
+	PausedStacks []string // "project/stack"
+}
+
+// OrgMetadata returns the state of an organization's queues.
+func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, error) {
+	m := OrgMetadata{Concurrency: s.opts.Cap}
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		m.Paused = queue.Paused
+		if m.Counts, err = tx.CountDeployments(orgID); err != nil {
+			return err
+		}
+		m.PausedStacks, err = tx.PausedStacks(orgID)
+		return err
+	})
+	return m, err
+}

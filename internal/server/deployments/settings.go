@@ -1,0 +1,205 @@
+package deployments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// StoredSettings are the settings of a stack as clients may see them: secrets
+// only as ciphertext.
+type StoredSettings struct {
+	workflow.Settings
+	Version int64  `json:"version,omitempty"`
+	Source  string `json:"source,omitempty"`
+}
+
+func errNoSettings() error {
+	return fault.NotFound("Not Found: this stack has no deployment settings")
+}
+
+// Settings returns the deployment settings of a stack.
+func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings, error) {
+	var row store.DeploymentSettings
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		row, err = tx.DeploymentSettings(st.ID)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, errNoSettings()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading deployment settings: %w", err)
+	}
+	return openSettings(row)
+}
+
+func openSettings(row store.DeploymentSettings) (*StoredSettings, error) {
+	parsed, err := workflow.ParseSettings([]byte(row.Document))
+	if err != nil {
+		return nil, fmt.Errorf("stored settings of stack %s: %w", row.StackID, err)
+	}
+	return &StoredSettings{*parsed, row.Version, row.Source}, nil
+}
+
+// ReplaceSettings stores new settings; source names the kind of client.
+func (s *Service) ReplaceSettings(ctx context.Context, st store.Stack, body []byte, source string) (*StoredSettings, error) {
+	return s.changeSettings(ctx, st, source, func(*workflow.Settings) (*workflow.Settings, error) {
+		return workflow.ParseSettings(body)
+	})
+}
+
+// PatchSettings merges a patch into the settings, creating them if need be.
+func (s *Service) PatchSettings(ctx context.Context, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
+	return s.changeSettings(ctx, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
+		return workflow.MergeSettings(old, patch)
+	})
+}
+
+func (s *Service) changeSettings(ctx context.Context, st store.Stack, source string, change func(old *workflow.Settings) (*workflow.Settings, error)) (*StoredSettings, error) {
+	var out *StoredSettings
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := tx.DeploymentSettings(st.ID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		var old *workflow.Settings
+		if err == nil {
+			if old, err = workflow.ParseSettings([]byte(row.Document)); err != nil {
+				return err
+			}
+		}
+		fresh, err := change(old)
+		if err == nil {
+			err = fresh.Validate()
+		}
+		if err != nil {
+			return fault.Invalid("Bad Request: %s", err)
+		}
+		if err := s.seal(ctx, st.ID, fresh); err != nil {
+			return err
+		}
+		if _, err := poolOf(tx, st.OrgID, fresh.AgentPoolID); err != nil {
+			return err
+		}
+		doc, err := json.Marshal(fresh)
+		if err != nil {
+			return fmt.Errorf("encoding deployment settings: %w", err)
+		}
+		row = store.DeploymentSettings{
+			StackID: st.ID, Document: string(doc), Source: source, Version: row.Version + 1,
+			PoolID: fresh.AgentPoolID, UpdatedAt: time.Now(),
+		}
+		out = &StoredSettings{*fresh, row.Version, row.Source}
+		return tx.SaveDeploymentSettings(row)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// poolOf checks that a pool exists; "" is the organization's default, which
+// may be none.
+func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
+	if id == "" {
+		return false, nil
+	}
+	_, err = tx.Pool(orgID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' does not exist in this organization", oneLine(id))
+	}
+	return true, err
+}
+
+// DeleteSettings removes the settings of a stack.
+func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
+	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteDeploymentSettings(st.ID) })
+	if err != nil {
+		return fmt.Errorf("deleting deployment settings: %w", err)
+	}
+	return nil
+}
+
+// Encrypt returns the stored form of one secret of a stack.
+func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret) (workflow.Secret, error) {
+	plain, known := v.Value()
+	if !known {
+		return v, s.checkCiphertext(ctx, st.ID, v)
+	}
+	if plain == "" {
+		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
+	}
+	ct, err := s.opts.Secrets.Encrypt(ctx, scope(st.ID), []byte(plain))
+	if err != nil {
+		return workflow.Secret{}, err
+	}
+	return workflow.EncryptedValue(ct), nil
+}
+
+// seal encrypts the secrets that are still plain and refuses ciphertexts of
+// other stacks.
+func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
+	return set.EachSecret(func(v *workflow.Secret) error {
+		if !v.IsSecret() {
+			return nil
+		}
+		plain, known := v.Value()
+		if !known {
+			return s.checkCiphertext(ctx, stackID, *v)
+		}
+		ct, err := s.opts.Secrets.Encrypt(ctx, scope(stackID), []byte(plain))
+		if err != nil {
+			return err
+		}
+		*v = workflow.EncryptedValue(ct)
+		return nil
+	})
+}
+
+func (s *Service) checkCiphertext(ctx context.Context, stackID string, v workflow.Secret) error {
+	_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
+	if fault.KindOf(err) == fault.KindInvalid {
+		return fault.Invalid("Bad Request: a ciphertext was not made by this server for this stack; send the secret itself")
+	}
+	return err
+}
+
+// reveal returns a value in the clear.
+func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret) (string, error) {
+	if v == nil {
+		return "", nil
+	}
+	if plain, known := v.Value(); known {
+		return plain, nil
+	}
+	plain, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
+	if err != nil {
+		return "", err
+	}
+	return string(plain), nil
+}
+
+// ForgetPool takes the pool out of a settings document.
+func ForgetPool(document string) (string, error) {
+	set, err := workflow.ParseSettings([]byte(document))
+	if err != nil {
+		return "", err
+	}
+	set.AgentPoolID = ""
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return "", fmt.Errorf("encoding deployment settings: %w", err)
+	}
+	return string(doc), nil
+}
+
+// requester is who asks for a deployment.
+func requester(p identity.Principal) (userID, name string) { return p.User.ID, p.Name() }

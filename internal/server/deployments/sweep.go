@@ -1,0 +1,244 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Run does the background work of the service until ctx ends, and then ends
+// all held polls: it puts log on disk, and looks after everything that time
+// alone changes. Several servers on one database may do so at once.
+func (s *Service) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { s.logs.run(ctx) })
+	s.watch(ctx)
+	s.shutdown()
+	wg.Wait()
+	return nil
+}
+
+// watch sweeps at its interval, and when it is asked to, until ctx ends.
+func (s *Service) watch(ctx context.Context) {
+	ticker := time.NewTicker(s.opts.Sweep)
+	defer ticker.Stop()
+	tidied := time.Time{}
+	for {
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).Error("looking after the deployment queue failed; it is tried again")
+		}
+		if time.Since(tidied) > time.Minute {
+			tidied = time.Now()
+			if err := s.opts.Pools.Forget(ctx); err != nil && ctx.Err() == nil {
+				s.log.WithError(err).Warn("could not tidy up the list of agents")
+			}
+			s.logs.tidy()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.nudge:
+		}
+	}
+}
+
+// LinkUpdate finds the deployment of a stack that an update says it belongs
+// to. Only one that runs at this moment is believed.
+func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
+	job, err := tx.JobOfDeployment(deploymentID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && (job.StackID != st.ID || job.Status != workflow.StatusRunning) {
+		return "", nil
+	}
+	return deploymentID, err
+}
+
+// UpdateFinished is to be called when an update has ended: a queue may wait
+// for it.
+func (s *Service) UpdateFinished(store.Update) {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// sweep goes through all timers once.
+func (s *Service) sweep(ctx context.Context) error {
+	if err := s.beat(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
+}
+
+// beat notes that the server is up. Silence counts only while it is: after a
+// gap every job gets the time back in which nobody could hear it.
+func (s *Service) beat(ctx context.Context) error {
+	var gap time.Duration
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		gap = 0
+		now := time.Now()
+		last, err := tx.Beat(now)
+		if err != nil || last.IsZero() {
+			return err
+		}
+		if gap = now.Sub(last); gap <= 3*s.opts.Sweep {
+			gap = 0
+			return nil
+		}
+		_, err = tx.ForgiveSilence(gap, now)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("noting that the server is up: %w", err)
+	}
+	if gap > 0 {
+		s.log.WithField("gap", gap.Round(time.Second)).Info("the server was away; leases of jobs are extended by that time")
+	}
+	return nil
+}
+
+// sweepUnstarted gives jobs back to the queue whose agent fell silent before
+// it asked leave to start.
+func (s *Service) sweepUnstarted(ctx context.Context) error {
+	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
+		text := fmt.Sprintf("The agent on %s fell silent before it started the deployment; it goes back to the queue.", orUnknown(job.AgentHostname))
+		if err := addNote(&job, now, "%s", text); err != nil {
+			return err
+		}
+		return requeue(tx, &job, now)
+	})
+}
+
+// sweepRunning ends jobs as lost that nobody has heard from for too long.
+func (s *Service) sweepRunning(ctx context.Context) error {
+	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
+		text := fmt.Sprintf("Nothing was heard from the deployment on %s for %s: it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
+			orUnknown(job.AgentHostname), s.opts.Lost)
+		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
+		if err := s.finish(tx, &job, v, now); err != nil {
+			return err
+		}
+		queue, err := tx.StackQueue(job.StackID)
+		if err != nil {
+			return err
+		}
+		queue.BlockedBy = job.DeploymentID
+		if _, err := tx.Stack(job.StackID); err == nil { // the job may have removed it
+			if err := tx.SaveStackQueue(queue); err != nil {
+				return err
+			}
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		return tx.SaveJob(job)
+	})
+}
+
+func orUnknown(host string) string {
+	if host == "" {
+		return "an unknown host"
+	}
+	return host
+}
+
+// sweepQueue skips deployments that waited too long, or whose stack is gone.
+func (s *Service) sweepQueue(ctx context.Context) error {
+	list := func(tx *store.Tx, now time.Time) ([]store.Job, error) {
+		return tx.StaleQueuedJobs(now.Add(-s.opts.QueueTimeout))
+	}
+	return s.sweepJobs(ctx, list, func(tx *store.Tx, job store.Job, now time.Time) error {
+		reason, text := workflow.ReasonCancelled, "Skipped: the stack was deleted."
+		if now.Sub(job.QueuedAt) > s.opts.QueueTimeout {
+			reason = workflow.ReasonQueueTimeout
+			text = fmt.Sprintf("Skipped: no agent took the deployment within %s.", s.opts.QueueTimeout)
+		}
+		return s.skip(tx, job, reason, text, now)
+	})
+}
+
+// sweepBlocked releases queues behind lost deployments whose update has ended.
+func (s *Service) sweepBlocked(ctx context.Context) error {
+	var queues []store.StackQueue
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		queues, err = tx.BlockedQueues()
+		return err
+	})
+	if err != nil || len(queues) == 0 {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		for _, q := range queues {
+			held, err := updateInProgress(tx, q.BlockedBy, time.Now())
+			if err != nil {
+				return err
+			}
+			if held {
+				continue
+			}
+			st, err := tx.Stack(q.StackID)
+			if err != nil {
+				return err
+			}
+			if err := unblock(tx, q.StackID, q.BlockedBy); err != nil {
+				return err
+			}
+			tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
+		}
+		return nil
+	})
+}
+
+// updateInProgress tells whether a deployment still holds its stack.
+func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, error) {
+	list, err := tx.UpdatesOfDeployment(deploymentID)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range list {
+		if !u.StartedAt.IsZero() && u.FinishedAt.IsZero() && u.LeaseExpiresAt.After(now) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// silent lists the jobs in a status that were not heard of for some time.
+func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx, time.Time) ([]store.Job, error) {
+	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
+}
+
+// sweepJobs applies act to every listed job. The list is read first, so that
+// nothing is written while nothing is due.
+func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
+	var due []store.Job
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		due, err = list(tx, time.Now())
+		return err
+	})
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		now := time.Now()
+		// Listed again: some may have been heard of since.
+		due, err := list(tx, now)
+		if err != nil {
+			return err
+		}
+		for _, job := range due {
+			if err := act(tx, job, now); err != nil {
+				return err
+			}
+			s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "was": job.Status}).Warn("a timer of the job ran out")
+		}
+		return nil
+	})
+}

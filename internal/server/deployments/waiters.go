@@ -1,0 +1,162 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+)
+
+// claimTimeout bounds one attempt to claim for a waiter.
+const claimTimeout = 30 * time.Second
+
+// dispatcher hands jobs to held polls. There is no tick: a note that something
+// became claimable makes it claim on behalf of the poll that waits longest.
+// Each pool is served by at most one goroutine, and only while polls wait.
+type dispatcher struct {
+	claim    func(context.Context, claimant) (*Claim, error)
+	handBack func(context.Context, *Claim)
+
+	mu     sync.Mutex
+	lines  map[string]*line
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// line is the queue of polls of one pool.
+type line struct {
+	orgID   string
+	waiters []*waiter
+	dirty   bool // something may be claimable
+	running bool // a goroutine serves the line
+}
+
+// waiter is a held poll. Its outcome is sent exactly once, unless it left the
+// line before a claim on its behalf began.
+type waiter struct {
+	claimant
+	leaving bool
+	got     chan outcome // capacity 1
+}
+
+type outcome struct {
+	claim *Claim // nil: nothing
+	err   error
+}
+
+func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBack func(context.Context, *Claim)) *dispatcher {
+	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
+}
+
+// close lets nobody join any more and waits for the goroutines that serve
+// lines. Who waits in a line is told to leave by others.
+func (d *dispatcher) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.wg.Wait()
+}
+
+// join adds a poll to its pool's line and tries to claim for the line.
+func (d *dispatcher) join(c claimant) *waiter {
+	w := &waiter{claimant: c, got: make(chan outcome, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		w.got <- outcome{}
+		return w
+	}
+	l := d.lines[c.Agent.PoolID]
+	if l == nil {
+		l = &line{orgID: c.OrgID}
+		d.lines[c.Agent.PoolID] = l
+	}
+	l.waiters = append(l.waiters, w)
+	d.serve(c.Agent.PoolID, l)
+	return w
+}
+
+// leave takes a poll out of the line. If a claim on its behalf is under way it
+// waits for the outcome, which may be a job.
+func (d *dispatcher) leave(w *waiter) outcome {
+	pool := w.Agent.PoolID
+	d.mu.Lock()
+	if l := d.lines[pool]; l != nil {
+		for i, other := range l.waiters {
+			if other == w {
+				l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
+				d.tidy(pool, l)
+				d.mu.Unlock()
+				return outcome{}
+			}
+		}
+	}
+	w.leaving = true
+	d.mu.Unlock()
+	return <-w.got
+}
+
+// note wakes lines for a note of the queue; it is what the store calls.
+func (d *dispatcher) note(payload string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	org, isOrg := strings.CutPrefix(payload, "org:")
+	for pool, l := range d.lines {
+		if payload == "" || pool == payload || isOrg && l.orgID == org {
+			d.serve(pool, l)
+		}
+	}
+}
+
+// serve makes sure that a goroutine looks after the line. mu is held.
+func (d *dispatcher) serve(pool string, l *line) {
+	l.dirty = true
+	if l.running || d.closed || len(l.waiters) == 0 {
+		return
+	}
+	l.running = true
+	d.wg.Go(func() { d.run(pool, l) })
+}
+
+// tidy forgets a line that nobody waits in. mu is held.
+func (d *dispatcher) tidy(pool string, l *line) {
+	if len(l.waiters) == 0 && !l.running {
+		delete(d.lines, pool)
+	}
+}
+
+// run claims for the waiters of a line until nothing is claimable or nobody
+// waits.
+func (d *dispatcher) run(pool string, l *line) {
+	for {
+		d.mu.Lock()
+		if len(l.waiters) == 0 || !l.dirty || d.closed {
+			l.running = false
+			d.tidy(pool, l)
+			d.mu.Unlock()
+			return
+		}
+		l.dirty = false
+		w := l.waiters[0]
+		l.waiters = l.waiters[1:]
+		d.mu.Unlock()
+
+		ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
+		claim, err := d.claim(ctx, w.claimant)
+		cancel()
+
+		d.mu.Lock()
+		switch {
+		case errors.Is(err, errNothing) && !w.leaving:
+			l.waiters = append([]*waiter{w}, l.waiters...)
+		case errors.Is(err, errNothing):
+			w.got <- outcome{}
+			l.dirty = true // for those behind it, whose turn may have come meanwhile
+		default:
+			w.got <- outcome{claim, err}
+			l.dirty = true
+		}
+		d.mu.Unlock()
+	}
+}

@@ -1,0 +1,301 @@
+// Package pools manages agent pools, their tokens, and the presence of agents.
+package pools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// QueueTopic is the channel of notes about queues. A payload is the id of a
+// pool for which a job has become claimable, or [OrgPayload] of an
+// organization in which any pool may have got one.
+const QueueTopic = "queue"
+
+// OrgPayload is the payload of a note that concerns all pools of an organization.
+func OrgPayload(orgID string) string { return "org:" + orgID }
+
+// Service manages pools.
+type Service struct {
+	db       *store.DB
+	log      *logrus.Entry
+	presence presence
+}
+
+// New returns a service on a database.
+func New(db *store.DB, log *logrus.Entry) *Service {
+	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}}}
+}
+
+// Created is a new pool with its token, which cannot be read again.
+type Created struct {
+	Pool  store.AgentPool
+	Token string
+}
+
+// Create makes a pool and its token.
+func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Organization, name, description string) (Created, error) {
+	name, err := checkNames(name, description)
+	if err != nil {
+		return Created{}, err
+	}
+	token, hash := identity.NewToken()
+	now := time.Now()
+	pool := store.AgentPool{ID: identity.NewID(), OrgID: org.ID, Name: name, Description: description, CreatedAt: now}
+	row := store.Token{
+		ID: identity.NewID(), Hash: hash, Kind: store.PoolToken, Name: name,
+		OrgID: org.ID, PoolID: pool.ID, CreatedBy: p.User.ID, CreatedAt: now,
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.InsertPool(pool); err != nil {
+			return err
+		}
+		return tx.InsertToken(row)
+	})
+	if err != nil {
+		return Created{}, fmt.Errorf("creating an agent pool: %w", err)
+	}
+	s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()}).Info("created an agent pool")
+	return Created{pool, token}, nil
+}
+
+func checkNames(name, description string) (string, error) {
+	name = strings.TrimSpace(name)
+	switch {
+	case name == "":
+		return "", fault.Invalid("Bad Request: an agent pool needs a name")
+	case len(name) > 128, strings.ContainsFunc(name, unicode.IsControl):
+		return "", fault.Invalid("Bad Request: the name of an agent pool is one line of at most 128 bytes")
+	case len(description) > 4096, strings.ContainsRune(description, 0):
+		return "", fault.Invalid("Bad Request: the description of an agent pool is at most 4096 bytes of text")
+	}
+	return name, nil
+}
+
+// Overview is a pool with what is known of its agents.
+type Overview struct {
+	store.AgentPool
+	Agents  []Agent
+	Online  bool
+	Default bool
+}
+
+// Agent is an agent with its presence.
+type Agent struct {
+	store.PoolAgent
+	Online bool
+}
+
+// List returns the pools of an organization and the id of its default pool,
+// "" for none.
+func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, error) {
+	var out []Overview
+	var queue store.OrgQueue
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		out = nil
+		var err error
+		if queue, err = tx.OrgQueue(orgID); err != nil {
+			return err
+		}
+		list, err := tx.Pools(orgID)
+		if err != nil {
+			return err
+		}
+		for _, pool := range list {
+			o, err := overview(tx, pool, queue)
+			if err != nil {
+				return err
+			}
+			out = append(out, o)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("listing agent pools: %w", err)
+	}
+	return out, queue.DefaultPool, nil
+}
+
+// Get returns one pool.
+func (s *Service) Get(ctx context.Context, orgID, id string) (Overview, error) {
+	var o Overview
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		pool, err := tx.Pool(orgID, id)
+		if err != nil {
+			return err
+		}
+		o, err = overview(tx, pool, queue)
+		return err
+	})
+	return o, notFound(err, id)
+}
+
+func notFound(err error, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.NotFound("Not Found: agent pool '%s' not found", id)
+	}
+	return err
+}
+
+func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overview, error) {
+	o := Overview{AgentPool: pool, Default: queue.DefaultPool == pool.ID}
+	agents, err := tx.Agents(pool.ID)
+	if err != nil {
+		return o, err
+	}
+	now := time.Now()
+	for _, a := range agents {
+		if now.Sub(a.LastSeenAt) > forgetAfter {
+			continue
+		}
+		online := Online(a, now)
+		o.Online = o.Online || online
+		o.Agents = append(o.Agents, Agent{a, online})
+	}
+	return o, nil
+}
+
+// Rename changes the name, the description or both; nil leaves one as it is.
+func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
+	var pool store.AgentPool
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		var err error
+		if pool, err = tx.Pool(orgID, id); err != nil {
+			return err
+		}
+		if name != nil {
+			pool.Name = *name
+		}
+		if description != nil {
+			pool.Description = *description
+		}
+		if pool.Name, err = checkNames(pool.Name, pool.Description); err != nil {
+			return err
+		}
+		return tx.RenamePool(orgID, id, pool.Name, pool.Description)
+	})
+	return pool, notFound(err, id)
+}
+
+// SetDefault chooses the pool of stacks that name none; "" chooses none. Jobs
+// that wait and asked for no pool by name move along.
+func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if id != "" {
+			if _, err := tx.Pool(orgID, id); errors.Is(err, store.ErrNotFound) {
+				return fault.Invalid("Bad Request: agent pool '%s' does not exist in this organization", id)
+			} else if err != nil {
+				return err
+			}
+		}
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		queue.DefaultPool = id
+		if err := tx.SaveOrgQueue(queue); err != nil {
+			return err
+		}
+		if _, err := tx.MoveQueuedJobs(orgID, id); err != nil {
+			return err
+		}
+		tx.Notify(QueueTopic, OrgPayload(orgID))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("setting the default agent pool: %w", err)
+	}
+	return nil
+}
+
+// Settings rewrites stored settings when their pool goes away.
+type Settings func(document string) (string, error)
+
+// Delete removes a pool and its tokens. A pool that stacks name, or whose
+// queue or agents are busy, is removed only with force; stacks then fall back
+// to the default pool, and jobs that run finish.
+func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		use, err := tx.PoolUse(id)
+		if err != nil {
+			return err
+		}
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Pool(orgID, id); err != nil {
+			return err
+		}
+		if !force && (use != store.PoolUse{} || queue.DefaultPool == id) {
+			return fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to let them fall back to the default pool", describeUse(use, queue.DefaultPool == id))
+		}
+		if queue.DefaultPool == id {
+			queue.DefaultPool = ""
+			if err := tx.SaveOrgQueue(queue); err != nil {
+				return err
+			}
+		}
+		if err := release(tx, id, forget); err != nil {
+			return err
+		}
+		if _, err := tx.UnpinQueuedJobs(id, queue.DefaultPool); err != nil {
+			return err
+		}
+		if err := tx.DeleteTokensOfPool(id); err != nil {
+			return err
+		}
+		tx.Notify(QueueTopic, OrgPayload(orgID))
+		return tx.DeletePool(orgID, id)
+	})
+	return notFound(err, id)
+}
+
+// release takes a pool out of all settings that name it.
+func release(tx *store.Tx, id string, forget Settings) error {
+	rows, err := tx.SettingsOfPool(id)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.Document, err = forget(row.Document); err != nil {
+			return err
+		}
+		row.PoolID = ""
+		row.Version++
+		row.UpdatedAt = time.Now()
+		if err := tx.SaveDeploymentSettings(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describeUse(u store.PoolUse, isDefault bool) string {
+	var parts []string
+	add := func(n int64, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(u.Settings, "stack settings name it")
+	add(u.Queued, "deployments wait for it")
+	add(u.Active, "deployments run on it")
+	if isDefault {
+		parts = append(parts, "it is the organization's default")
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,180 @@
+package pools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+const (
+	// onlineFor is the least time an agent counts as online after a sign of life.
+	onlineFor = 35 * time.Second
+	// forgetAfter is when an agent drops out of lists.
+	forgetAfter = time.Hour
+	// sessionGrace is how long a session keeps its id after its last poll was
+	// answered: the next poll follows at once.
+	sessionGrace = 5 * time.Second
+	// maxIdleGrace bounds sessionGrace for agents that announce pauses.
+	maxIdleGrace = 30 * time.Second
+	// writeEvery bounds how often the presence of one agent is written.
+	writeEvery = 15 * time.Second
+)
+
+// Online tells whether an agent counts as online.
+func Online(a store.PoolAgent, now time.Time) bool {
+	return now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
+}
+
+// Sighting is what an agent says about itself with a poll.
+type Sighting struct {
+	PoolID, AgentID, SessionID string
+	Hostname, IP, PID          string
+	Platform, Version          string
+	Interval                   time.Duration // longest pause it announced, 0 for none
+	Hold                       time.Duration // how long this poll is held
+}
+
+type agentKey struct{ pool, agent string }
+
+// sighted is the newest knowledge of this process about an agent.
+type sighted struct {
+	Sighting
+	liveUntil time.Time
+	written   time.Time
+}
+
+// presence saves most writes: between two of them only memory knows.
+type presence struct {
+	mu     sync.Mutex
+	agents map[agentKey]*sighted
+}
+
+// Seen notes that an agent polls. It is a conflict while another session of
+// the same agent id is alive, which means that two agents share a state
+// directory; it is forbidden when the pool is gone.
+func (s *Service) Seen(ctx context.Context, g Sighting) error {
+	now := time.Now()
+	key := agentKey{g.PoolID, g.AgentID}
+	known, fresh, err := s.presence.look(key, g, now)
+	if err != nil || fresh {
+		return err
+	}
+	idle := sessionGrace
+	if g.Hold == 0 {
+		idle += min(g.Interval, maxIdleGrace)
+	}
+	row := store.PoolAgent{
+		PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID,
+		Hostname: g.Hostname, IP: g.IP, PID: g.PID, Platform: g.Platform, Version: g.Version,
+		Every: max(g.Interval, g.Hold), LiveUntil: now.Add(g.Hold + idle), LastSeenAt: now,
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		old, err := tx.Agent(g.PoolID, g.AgentID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		// This process may know better than the row that a session ended.
+		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
+		if other && now.Before(old.LiveUntil) {
+			return errSession(old.Hostname, old.PID)
+		}
+		return tx.SaveAgent(row)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.Forbidden("Forbidden: the agent pool of this token was deleted")
+	}
+	if err != nil {
+		return fmt.Errorf("noting the presence of an agent: %w", err)
+	}
+	s.presence.mu.Lock()
+	defer s.presence.mu.Unlock()
+	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: row.LiveUntil, written: now}
+	return nil
+}
+
+func errSession(hostname, pid string) error {
+	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
+}
+
+// look returns the session this process last knew, whether nothing needs to be
+// written, and a conflict if another session is alive.
+func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.agents[key]
+	if old == nil {
+		return "", false, nil
+	}
+	if old.SessionID != g.SessionID {
+		if now.Before(old.liveUntil) {
+			return "", false, errSession(old.Hostname, old.PID)
+		}
+		return old.SessionID, false, nil
+	}
+	same := old.Sighting
+	same.Hold = g.Hold
+	if same != g || now.Sub(old.written) >= writeEvery {
+		return old.SessionID, false, nil
+	}
+	if until := now.Add(g.Hold + sessionGrace); until.After(old.liveUntil) {
+		old.liveUntil = until
+	}
+	return old.SessionID, true, nil
+}
+
+// Answered notes that a poll of a session ended with an answer.
+func (s *Service) Answered(g Sighting) {
+	s.presence.mu.Lock()
+	defer s.presence.mu.Unlock()
+	a := s.presence.agents[agentKey{g.PoolID, g.AgentID}]
+	if a == nil || a.SessionID != g.SessionID {
+		return
+	}
+	idle := sessionGrace
+	if g.Hold == 0 {
+		idle += min(g.Interval, maxIdleGrace)
+	}
+	a.liveUntil = time.Now().Add(idle)
+}
+
+// Gone notes that the connection of a session's poll broke, so that a
+// restarted agent need not wait for its former self.
+func (s *Service) Gone(ctx context.Context, g Sighting) {
+	key := agentKey{g.PoolID, g.AgentID}
+	s.presence.mu.Lock()
+	a := s.presence.agents[key]
+	if a != nil && a.SessionID == g.SessionID {
+		a.liveUntil = time.Time{}
+		a.written = time.Time{}
+	}
+	s.presence.mu.Unlock()
+	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.EndSession(g.PoolID, g.AgentID, g.SessionID) })
+	if err != nil && ctx.Err() == nil {
+		s.log.WithError(err).WithField("pool", g.PoolID).Warn("could not note the end of an agent's session")
+	}
+}
+
+// Forget drops agents that were not seen for an hour.
+func (s *Service) Forget(ctx context.Context) error {
+	before := time.Now().Add(-forgetAfter)
+	s.presence.mu.Lock()
+	for key, a := range s.presence.agents {
+		if a.written.Before(before) && a.liveUntil.Before(before) {
+			delete(s.presence.agents, key)
+		}
+	}
+	s.presence.mu.Unlock()
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		_, err := tx.ForgetAgents(before)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forgetting agents: %w", err)
+	}
+	return nil
+}

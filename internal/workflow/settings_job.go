@@ -1,0 +1,175 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// CompleteSource fills in what a deployment needs and a client may leave out:
+// the address of the repository, which gitHub or vcs name as well.
+func (s *Settings) CompleteSource() error {
+	c := s.SourceContext
+	if c != nil && (c.Hg != nil || c.Template != nil || c.Git != nil && c.Git.RepoURL != "") {
+		return nil
+	}
+	repo, err := s.repositoryURL()
+	if err != nil {
+		return err
+	}
+	if repo == "" {
+		if c != nil && c.Git != nil {
+			return errors.New("sourceContext.git needs a repoUrl, or gitHub.repository or vcs.repository in the settings")
+		}
+		return nil
+	}
+	if c == nil {
+		c = &SourceContext{}
+		s.SourceContext = c
+	}
+	if c.Git == nil {
+		c.Git = &SourceContextGit{}
+	}
+	c.Git.RepoURL = repo
+	return nil
+}
+
+func (s *Settings) repositoryURL() (string, error) {
+	if s.VCS != nil && s.VCS.Repository != "" {
+		name := strings.TrimSuffix(s.VCS.Repository, ".git")
+		switch s.VCS.Provider {
+		case "github":
+			return "https://github.com/" + name + ".git", nil
+		case "gitlab":
+			return "https://gitlab.com/" + name + ".git", nil
+		case "bitbucket":
+			return "https://bitbucket.org/" + name + ".git", nil
+		case "azure_devops":
+			parts := strings.Split(name, "/")
+			if len(parts) != 3 {
+				return "", errors.New("vcs.repository of azure_devops has the form organization/project/repository")
+			}
+			return "https://dev.azure.com/" + parts[0] + "/" + parts[1] + "/_git/" + parts[2], nil
+		default:
+			if err := CheckRepoURL(s.VCS.Repository); err != nil {
+				return "", fmt.Errorf("vcs.repository of the provider %q must be the address of a repository: %w", s.VCS.Provider, err)
+			}
+			return s.VCS.Repository, nil
+		}
+	}
+	if s.GitHub != nil && s.GitHub.Repository != "" {
+		return "https://github.com/" + strings.TrimSuffix(s.GitHub.Repository, ".git") + ".git", nil
+	}
+	return "", nil
+}
+
+// Deployable returns an error for settings that can be stored but not run by
+// this version.
+func (s *Settings) Deployable() error {
+	if c := s.SourceContext; c != nil {
+		switch {
+		case c.Hg != nil:
+			return errors.New("deployments from Mercurial repositories are not supported by this server; use git")
+		case c.Template != nil:
+			return errors.New("deployments from templates are not supported by this server; use git")
+		}
+	}
+	if c := s.OperationContext; c != nil && c.OIDC.Any() {
+		return errors.New("cloud credentials by OIDC (operationContext.oidc) are not built in this version; remove them and pass credentials as secret environment variables")
+	}
+	return nil
+}
+
+// Options are the switches of an operation with their defaults filled in.
+type Options struct {
+	SkipInstallDependencies     bool
+	SkipIntermediateDeployments bool
+	Shell                       string
+	DeleteAfterDestroy          bool
+	RemediateIfDriftDetected    bool
+}
+
+// Option returns the switches; what was not given is off.
+func (s *Settings) Option() Options {
+	if s.OperationContext == nil || s.OperationContext.Options == nil {
+		return Options{}
+	}
+	o := s.OperationContext.Options
+	on := func(b *bool) bool { return b != nil && *b }
+	return Options{
+		SkipInstallDependencies:     on(o.SkipInstallDependencies),
+		SkipIntermediateDeployments: on(o.SkipIntermediateDeployments),
+		Shell:                       o.Shell,
+		DeleteAfterDestroy:          on(o.DeleteAfterDestroy),
+		RemediateIfDriftDetected:    on(o.RemediateIfDriftDetected),
+	}
+}
+
+// PreRunCommands returns the commands to run before the operation; blank ones
+// are left out.
+func (s *Settings) PreRunCommands() []string {
+	if s.OperationContext == nil {
+		return nil
+	}
+	var out []string
+	for _, c := range s.OperationContext.PreRunCommands {
+		if strings.TrimSpace(c) != "" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Git returns the git source, nil if the program is in the image.
+func (s *Settings) Git() *SourceContextGit {
+	if s.SourceContext == nil {
+		return nil
+	}
+	return s.SourceContext.Git
+}
+
+// Plan returns the steps of a deployment. Step 0 belongs to the agent.
+func (s *Settings) Plan(op Operation) []Step {
+	opts := s.Option()
+	steps := []Step{{Name: "Setup", Run: RunSetup}}
+	if s.Git() != nil {
+		steps = append(steps, Step{Name: "Get source", Run: RunSourceGit})
+	}
+	if !opts.SkipInstallDependencies {
+		steps = append(steps, Step{Name: "Download dependencies", Run: RunDependencies})
+	}
+	for i := range s.PreRunCommands() {
+		steps = append(steps, Step{Name: fmt.Sprintf("Pre-run command %d", i+1), Run: RunPreRun})
+	}
+	steps = append(steps, Step{Name: PulumiStepName(op), Run: RunPulumi + " " + string(op)})
+	if op == OperationDestroy && opts.DeleteAfterDestroy {
+		steps = append(steps, Step{Name: "Remove stack", Run: RunRemoveStack})
+	}
+	return steps
+}
+
+// Variable is an environment variable as clients may see it.
+type Variable struct {
+	Name, Value string // Value is "" for secrets
+	Secret      bool
+}
+
+// Variables returns the environment variables by name.
+func (s *Settings) Variables() []Variable {
+	if s.OperationContext == nil {
+		return nil
+	}
+	vars := s.OperationContext.EnvironmentVariables
+	out := make([]Variable, 0, len(vars))
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		v := vars[name]
+		shown := Variable{Name: name, Secret: v.IsSecret()}
+		if !shown.Secret {
+			shown.Value, _ = v.Value()
+		}
+		out = append(out, shown)
+	}
+	return out
+}
