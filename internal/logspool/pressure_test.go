@@ -90,6 +90,54 @@ func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	})
 }
 
+// TestDurableBytesMakeRoom fills the spool with streams that are in the middle of
+// their segments, so that no segment is given back by itself.
+func TestDurableBytesMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer(t)
+		dir := t.TempDir()
+		sp := openSpool(t, dir, Options{Limit: 1 << 20})
+		sh, stop := startShipper(t, sp, server)
+		for step := range 4 {
+			if err := <-fill(openStep(t, sp, step), 250); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := openStep(t, sp, 4)
+		done := fill(last, 30)
+		if !isBlocked(done) && len(server.seen()) == 0 {
+			t.Fatal("writing more than the limit does not block")
+		}
+		if err := <-done; err != nil || last.Truncated() {
+			t.Errorf("Write: %v", err)
+		}
+		flush(t, sh)
+		for step := range 4 {
+			if n := len(server.lines(step)); n != 250 {
+				t.Errorf("step %d has %d lines", step, n)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		// What is on disk and not shipped counts for the next process too.
+		if err := <-fill(last, 10); err != nil {
+			t.Fatal(err)
+		}
+		again := openSpool(t, die(t, dir), Options{Limit: 1 << 20})
+		done = fill(openStep(t, again, 5), 1020)
+		if !isBlocked(done) {
+			t.Errorf("the spool holds more than its limit (%v): %d bytes", <-done, diskUsage(t, dir))
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, ErrClosed) {
+			t.Errorf("Write: %v", err)
+		}
+	})
+}
+
 func TestFullSpoolDropsAfterPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

@@ -47,25 +47,33 @@ func parseSegmentName(name string) (step int, start int64, ok bool) {
 	return step, start, step >= 0 && step <= maxStep && start >= 0 && start <= maxOffset && name == segmentName(step, start)
 }
 
+// unfinished is the end of the name of a segment whose header is not written yet.
+const unfinished = ".new"
+
 // createSegment makes the file of a segment that begins at start with the given hash.
+// The file gets its name when its header is complete, so a process that dies in
+// between leaves nothing that looks as if frames were lost.
 func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segment, err error) {
 	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
 		return nil, fmt.Errorf("saving the state of the hash: %w", err)
 	}
 	seg := &segment{name: segmentName(step, start), start: start}
-	seg.file, err = openRegular(root, seg.name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	seg.file, err = openRegular(root, seg.name+unfinished, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			_ = seg.file.Close()
-			_ = root.Remove(seg.name)
+			_ = root.Remove(seg.name + unfinished)
 		}
 	}()
 	header := fmt.Sprintf("%s start=%d sha256=%x", segmentMagic, start, state)
 	if _, err := seg.file.WriteAt([]byte(fmt.Sprintf("%-*s\n", segmentHeader-1, header)), 0); err != nil {
+		return nil, err
+	}
+	if err := root.Rename(seg.name+unfinished, seg.name); err != nil {
 		return nil, err
 	}
 	return seg, nil

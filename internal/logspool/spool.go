@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -159,6 +160,10 @@ func (sp *Spool) load() error {
 			s.segments = append(s.segments, &segment{name: e.Name(), start: start})
 		} else if step, ok := parseStateName(e.Name()); ok {
 			stream(step)
+		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
+			if _, _, ok := parseSegmentName(name); ok {
+				_ = sp.root.Remove(e.Name()) // it will be written anew
+			}
 		}
 	}
 	for _, s := range found {

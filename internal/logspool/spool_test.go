@@ -143,6 +143,10 @@ func TestReopenAtAnyByte(t *testing.T) {
 		}
 		again := openSpool(t, dir, Options{SegmentBytes: 300})
 		s := openStep(t, again, 2)
+		info, err := os.Stat(filepath.Join(dir, last.name))
+		if cut >= segmentHeader && (err != nil || info.Size() != segmentHeader+whole-last.start) {
+			t.Errorf("cut at %d: the torn frame is still there: %v, %v", cut, info, err)
+		}
 		if s.Size() != whole || s.SHA256() != hexSum(log[:whole]) {
 			t.Fatalf("cut at %d: %d bytes with %s, want %d", cut, s.Size(), s.SHA256(), whole)
 		}
@@ -219,6 +223,7 @@ func TestOpenHostileDirectory(t *testing.T) {
 		segmentName(4, 5):                 strings.Repeat("rubbish", 1000),
 		stateName(4):                      fmt.Sprintf("%-*s\n", stateSize-1, "workflow log spool, state 1 received=99 durable=-7 cut=3 ended=true truncated=false"),
 		stateName(5):                      string(state{received: 1 << 40, durable: 1 << 40, cut: -1}.encode()),
+		segmentName(6, 0) + unfinished:    "workflow log sp",
 		"step-00006-0000000000000000.log": "not ours",
 		"step-0007--000000000000001.log":  "not ours",
 	} {
