@@ -20,7 +20,7 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	switch {
 	case pending <= 0 || s.cut >= 0 || s.abandoned != "":
 		return -1
-	case flushing || s.urgent || s.ended || pending >= shipBytes || s.unsentSince.IsZero():
+	case flushing || s.ended || pending >= shipBytes || s.unsentSince.IsZero():
 		return 0
 	}
 	return max(0, shipDelay-now.Sub(s.unsentSince))
@@ -56,18 +56,10 @@ func (s *Stream) take() (offset int64, n int) {
 		return s.received, 0
 	}
 	n = int(min(s.size-s.received, maxRequest))
-	s.urgent = false
 	if s.received+int64(n) == s.size {
 		s.unsentSince = time.Time{}
 	}
 	return s.received, n
-}
-
-// again makes the shipper send at once what a failed request carried, once it has waited.
-func (s *Stream) again() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.urgent = true
 }
 
 // fit shortens a chunk to whole frames and to what the server takes. It reports cut
@@ -115,7 +107,6 @@ func (s *Stream) acknowledge(ack Ack, gap bool, offset int64, n int) (taken bool
 	}
 	s.received = received
 	s.durable = min(max(s.durable, ack.Durable), received)
-	s.urgent = s.urgent || received < offset+int64(n)
 	s.reclaim(false)
 	return !gap && (received > offset || n == 0 && received == offset), err
 }

@@ -207,7 +207,6 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	}
 	chunk := sh.buf[:n]
 	if err := s.readAt(chunk, offset); err != nil {
-		s.again()
 		return err
 	}
 	chunk, cut := s.fit(chunk, offset)
@@ -224,7 +223,6 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	case errors.As(err, &gap):
 		ack = Ack{Received: gap.Want}
 	case err != nil:
-		s.again()
 		return err
 	}
 	_, before := s.Acked()

@@ -39,9 +39,10 @@ type Stream struct {
 	abandoned  string // why the shipper gave the stream up; empty if it did not
 
 	// What the shipper needs to know to be in time.
-	unsentSince time.Time // when the first byte came that no request has carried; zero if there is none
-	urgent      bool      // ship at once
-	openSize    int64     // size when the stream was reopened, -1 if it was not or the server agreed
+	// unsentSince is when the first byte came that no request has carried. If it is
+	// zero, there is none, or it was carried by one that failed and is long due.
+	unsentSince time.Time
+	openSize    int64 // size when the stream was reopened, -1 if it was not or the server agreed
 }
 
 func newStream(sp *Spool, step int) *Stream {
@@ -125,7 +126,6 @@ func (s *Stream) loaded() {
 	s.openSize = s.size
 	s.durable = min(max(s.durable, base), s.size)
 	s.received = min(max(s.received, s.durable), s.size)
-	s.urgent = s.received < s.size
 }
 
 func (s *Stream) openState() (err error) {
