@@ -1,7 +1,254 @@
 package agent_test
 
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/process"
+	"workflowagent/internal/logspool"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// childVariable makes the test binary an agent process; its value says which.
 const childVariable = "WORKFLOW_AGENT_TEST_CHILD"
 
-func runnerMain([]string) int { return 1 }
+// child is what an agent process of the test is told.
+type child struct {
+	URL     string
+	State   string
+	Jobs    string
+	Effects string // a line is appended for each run of a job
+	Go      string // the runner ends when this file is there
+	Die     bool   // the runner then kills itself instead of reporting
+}
 
-func agentMain() int { return 1 }
+// agentMain is an agent process that runs jobs as processes.
+func agentMain() int {
+	var c child
+	if err := json.Unmarshal([]byte(os.Getenv(childVariable)), &c); err != nil {
+		return failed(err)
+	}
+	if err := c.run(); err != nil {
+		return failed(err)
+	}
+	return 0
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func (c child) run() error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log := logrus.NewEntry(logrus.New())
+	jobs, err := process.New(process.Options{RunnerPath: binary, BaseDir: c.Jobs, Log: log})
+	if err != nil {
+		return err
+	}
+	defer jobs.Close()
+	identity, err := agent.OpenIdentity(c.State)
+	if err != nil {
+		return err
+	}
+	client, err := protocol.NewClient(protocol.Options{BaseURL: c.URL})
+	if err != nil {
+		return err
+	}
+	mode := "report"
+	if c.Die {
+		mode = "die"
+	}
+	a, err := agent.New(agent.Options{
+		Client: client, Token: poolToken, Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
+		Types: workflow.Types(), Slots: 1, LogJobOutput: true,
+		ForwardedEnv: map[string]string{"EFFECTS": c.Effects, "GO": c.Go, "MODE": mode},
+		PollInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, StatusInterval: time.Second,
+		RetryWait: 5 * time.Millisecond, RetryMaxWait: 50 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		<-signals
+		a.Stop()
+	}()
+	return a.Run(context.Background())
+}
+
+// runnerMain is a runner that leaves a trace of having run, waits for a file and
+// reports.
+func runnerMain(args []string) int {
+	if err := runRunner(args); err != nil {
+		return failed(err)
+	}
+	return 0
+}
+
+func runRunner(args []string) error {
+	if len(args) != 2 || args[0] != "--job-dir" {
+		return fmt.Errorf("arguments %q", args)
+	}
+	var launch protocol.Launch
+	if err := json.NewDecoder(os.Stdin).Decode(&launch); err != nil {
+		return err
+	}
+	effects, err := os.OpenFile(launch.ForwardedEnv["EFFECTS"], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(effects, launch.JobID)
+	effects.Close()
+	client, err := protocol.NewClient(protocol.Options{BaseURL: launch.ServiceURL})
+	if err != nil {
+		return err
+	}
+	job := client.Job(launch.JobID, launch.JobToken)
+	if _, err := job.Heartbeat(context.Background(), protocol.PhaseRunning); err != nil {
+		return err
+	}
+	spool, err := logspool.Open(filepath.Join(args[1], executor.DirSpool), logspool.Options{})
+	if err != nil {
+		return err
+	}
+	stream, err := spool.Step(1)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stream, "a line in the spool only")
+	waitForFile(launch.ForwardedEnv["GO"])
+	if launch.ForwardedEnv["MODE"] == "die" {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if err := job.Result(context.Background(), protocol.ResultRequest{Status: workflow.StatusSucceeded, Steps: []protocol.StepResult{}}); err != nil {
+		return err
+	}
+	data, err := json.Marshal(executor.Result{Status: workflow.StatusSucceeded, Reported: true, FinishedAt: time.Now()})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(args[1], executor.FileResult), data, 0o600)
+}
+
+func waitForFile(path string) {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-ticker.C {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+	}
+}
+
+// spawn starts an agent process.
+func (c child) spawn(t *testing.T) *exec.Cmd {
+	t.Helper()
+	settings, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &buffer{}
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(settings))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("agent process %d:\n%s", cmd.Process.Pid, log)
+		}
+	})
+	return cmd
+}
+
+func TestAgentProcessIsKilled(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		signal syscall.Signal
+		die    bool // the runner dies while no agent is there
+		status workflow.Status
+	}{
+		{"killed", syscall.SIGKILL, false, workflow.StatusSucceeded},
+		{"stopped", syscall.SIGTERM, false, workflow.StatusSucceeded},
+		{"killed, then the runner dies", syscall.SIGKILL, true, workflow.StatusFailed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServer(t)
+			dir := t.TempDir()
+			c := child{
+				URL: s.http.URL, State: filepath.Join(dir, "state"), Jobs: filepath.Join(dir, "jobs"),
+				Effects: filepath.Join(dir, "effects"), Go: filepath.Join(dir, "go"), Die: tc.die,
+			}
+			job := s.add()
+			first := c.spawn(t)
+			s.waitFor("the runner", func() bool { return job.heartbeats[protocol.PhaseRunning] > 0 })
+			if err := first.Process.Signal(tc.signal); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Wait(); (err == nil) != (tc.signal == syscall.SIGTERM) {
+				t.Errorf("the agent ended with %v", err)
+			}
+			if tc.die {
+				if err := os.WriteFile(c.Go, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			second := c.spawn(t)
+			if !tc.die {
+				s.waitFor("the second agent", func() bool { return len(s.polls) > 1 })
+				if err := os.WriteFile(c.Go, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.waitFor("the result", func() bool { return len(job.results) == 1 })
+			s.waitFor("a free slot", func() bool { return s.polls[len(s.polls)-1].slots == 1 })
+			if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := second.Wait(); err != nil {
+				t.Errorf("the second agent ended with %v", err)
+			}
+			effects, err := os.ReadFile(c.Effects)
+			if err != nil || strings.TrimSpace(string(effects)) != job.id {
+				t.Errorf("the job ran: %q, %v", effects, err)
+			}
+			if job.status != tc.status {
+				t.Errorf("the job ended as %s: %+v", job.status, job.results)
+			}
+			if tc.die && (!job.has(1, "a line in the spool only") || len(job.text(3)) != 1) {
+				t.Errorf("step 1 %q, closing words %q", job.text(1), job.text(3))
+			}
+			for _, pattern := range []string{c.Jobs + "/*", c.State + "/instances/0/jobs/*"} {
+				if left, _ := filepath.Glob(pattern); len(left) > 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			}
+		})
+	}
+}

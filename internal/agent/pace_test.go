@@ -1,0 +1,173 @@
+package agent_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// pace runs an idle agent against answer under a fake clock for the given time
+// and returns when it polled, counted from its start, with what it preferred.
+func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer func(n int, r *http.Request) (*http.Response, error)) (at []time.Duration, prefers []string) {
+	t.Helper()
+	state := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		identity, err := agent.OpenIdentity(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer identity.Close()
+		start := time.Now()
+		var mu sync.Mutex
+		client, err := protocol.NewClient(protocol.Options{
+			BaseURL: "http://server",
+			Breaker: protocol.Breaker{Failures: 2, Timeout: 10 * time.Minute},
+			HTTPClient: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				n := len(at)
+				if strings.HasSuffix(r.URL.Path, "/poll") {
+					at = append(at, time.Since(start))
+					prefers = append(prefers, r.Header.Get("Prefer"))
+				}
+				mu.Unlock()
+				return answer(n, r)
+			})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger := logrus.New()
+		logger.SetOutput(io.Discard)
+		opts := agent.Options{
+			Client: client, Token: poolToken, Executor: fake.New(), Identity: identity, Log: logrus.NewEntry(logger),
+			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1,
+			PollInterval: time.Minute, RequestTimeout: 30 * time.Second, StatusInterval: 30 * time.Second,
+			RetryWait: 20 * time.Second, RetryMaxWait: 2 * time.Minute,
+		}
+		if change != nil {
+			change(&opts)
+		}
+		a, err := agent.New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- a.Run(t.Context()) }()
+		time.Sleep(span)
+		a.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return at, prefers
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func empty(header ...string) *http.Response {
+	resp := &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return resp
+}
+
+// gaps checks that all pauses between polls are within the range.
+func gaps(t *testing.T, at []time.Duration, least int, from, to time.Duration) {
+	t.Helper()
+	if len(at) < least {
+		t.Fatalf("%d polls, want %d or more: %v", len(at), least, at)
+	}
+	for i := 1; i < len(at); i++ {
+		if gap := at[i] - at[i-1]; gap < from || gap > to {
+			t.Errorf("poll %d came %s after the one before, want %s to %s", i, gap, from, to)
+		}
+	}
+}
+
+func TestPollingInterval(t *testing.T) {
+	at, prefers := pace(t, 10*time.Minute, nil, func(int, *http.Request) (*http.Response, error) { return empty(), nil })
+	gaps(t, at, 9, time.Minute, 66*time.Second)
+	if prefers[0] != "wait=25" {
+		t.Errorf("Prefer: %q", prefers[0])
+	}
+}
+
+func TestRetryAfterSupersedesTheInterval(t *testing.T) {
+	at, _ := pace(t, 10*time.Minute, nil, func(int, *http.Request) (*http.Response, error) { return empty("Retry-After", "7"), nil })
+	gaps(t, at, 70, 7*time.Second, 7700*time.Millisecond)
+}
+
+func TestIntervalOverrideIgnoresRetryAfterAndLongPolls(t *testing.T) {
+	override := func(o *agent.Options) { o.KeepInterval = true }
+	at, prefers := pace(t, 10*time.Minute, override, func(int, *http.Request) (*http.Response, error) {
+		return empty("Retry-After", "7", "Preference-Applied", "wait"), nil
+	})
+	gaps(t, at, 9, time.Minute, 66*time.Second)
+	if prefers[0] != "" {
+		t.Errorf("Prefer: %q", prefers[0])
+	}
+}
+
+func TestHeldPollsFollowEachOther(t *testing.T) {
+	at, _ := pace(t, 10*time.Minute, nil, func(_ int, r *http.Request) (*http.Response, error) {
+		select {
+		case <-time.After(25 * time.Second):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+		return empty("Preference-Applied", "wait"), nil
+	})
+	gaps(t, at, 24, 25*time.Second, 25*time.Second)
+}
+
+func TestServerThatOnlyClaimsToHoldIsNotSpunAgainst(t *testing.T) {
+	at, _ := pace(t, 10*time.Minute, nil, func(int, *http.Request) (*http.Response, error) {
+		return empty("Preference-Applied", "wait"), nil
+	})
+	if len(at) > 25 {
+		t.Errorf("%d polls in 10 minutes", len(at))
+	}
+}
+
+func TestOutageIsProbedAndItsEndSeenSoon(t *testing.T) {
+	const outage = 5 * time.Minute
+	start := time.Time{}
+	at, _ := pace(t, 10*time.Minute, nil, func(int, *http.Request) (*http.Response, error) {
+		if start.IsZero() {
+			start = time.Now()
+		}
+		if time.Since(start) < outage {
+			return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: http.NoBody}, nil
+		}
+		return empty(), nil
+	})
+	if len(at) < 3 || at[1]-at[0] > 30*time.Second {
+		t.Fatalf("polls at %v", at)
+	}
+	if back := at[2]; back < outage || back > outage+80*time.Second {
+		t.Errorf("the first poll after the outage of %s came at %s", outage, back)
+	}
+}
+
+func TestRefusedTokenIsNotHammered(t *testing.T) {
+	at, _ := pace(t, time.Hour, nil, func(int, *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody}, nil
+	})
+	if len(at) < 12 || len(at) > 25 {
+		t.Errorf("%d polls in an hour", len(at))
+	}
+}
