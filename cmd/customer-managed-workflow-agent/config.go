@@ -10,7 +10,7 @@ import (
 
 // newConfigCommand returns the commands about the configuration.
 func newConfigCommand(load loader) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newConfigShowCommand(load))
 	return cmd
 }
@@ -20,7 +20,7 @@ func newConfigShowCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the effective values and where each comes from, secrets redacted",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load()
 			if err != nil {

@@ -31,7 +31,7 @@ func newRunCommand(version string, load loader) *cobra.Command {
 The first SIGTERM or SIGINT makes the agent let go: it takes no more work and ends,
 while the jobs it started go on and report by themselves; the next start finds them
 again. A second signal ends it at once. No signal cancels a deployment.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load()
 			if err != nil {
