@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,9 +31,7 @@ func (w *world) newStack(ctx context.Context, t *testing.T, project, name, image
 		delete(env, "PULUMI_HOME") // the image brings its own
 		settings["executorContext"] = map[string]any{"executorImage": image}
 	}
-	for key, value := range variables {
-		env[key] = value
-	}
+	maps.Copy(env, variables)
 	if err := w.server.Call(ctx, http.MethodPut, s.path("settings"), settings, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +82,7 @@ func (s *stack) wait(ctx context.Context, t *testing.T, d deployment, patience t
 		if now, err = s.get(ctx, d); err != nil {
 			return false, err
 		}
-		for _, status := range statuses {
-			if now.Status == status {
-				return true, nil
-			}
-		}
-		return false, nil
+		return slices.Contains(statuses, now.Status), nil
 	})
 	if err != nil {
 		t.Fatalf("waiting for deployment %d to be %s (it is %+v): %v\nits log:\n%s",

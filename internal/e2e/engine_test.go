@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -129,7 +130,8 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	if err := os.Rename(socket, moved); err != nil {
 		t.Skipf("the engine is not reached by a socket that can be moved: %v", err)
 	}
-	agent, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	t.Cleanup(func() { _ = os.Rename(moved, socket) })
+	agent, err := w.launchAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,12 +141,13 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	}
 	s := w.newStack(ctx, t, "box", "dev", image, nil)
 	d := s.deploy(ctx, t, "update", repo.URL)
-	// Two polls later it is still in the queue, and the agent says why.
-	err = until(ctx, func() (bool, error) {
-		return strings.Contains(lab.Tail(agent.LogFile, 1000), "Docker"), nil
+	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = until(waiting, func() (bool, error) {
+		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the agent does not say that the engine is down: %s", lab.Tail(agent.LogFile, 20))
 	}
 	if now, err := s.get(ctx, d); err != nil || now.Status != "not-started" {
 		t.Errorf("with the engine down the deployment is %+v, %v", now, err)

@@ -160,6 +160,15 @@ func (w *world) makePool(ctx context.Context) error {
 // startAgent starts one more agent of the default pool and waits until the
 // server lists it as online.
 func (w *world) startAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
+	a, err := w.launchAgent(ctx, target, settings, env...)
+	if err != nil {
+		return nil, err
+	}
+	return a, w.waitOnline(ctx, len(w.agents), a)
+}
+
+// launchAgent is startAgent without the wait, for an agent that cannot work yet.
+func (w *world) launchAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
 	if err := w.makePool(ctx); err != nil {
 		return nil, err
 	}
@@ -180,7 +189,7 @@ func (w *world) startAgent(ctx context.Context, target string, settings map[stri
 		return nil, err
 	}
 	w.agents = append(w.agents, a)
-	return a, w.waitOnline(ctx, len(w.agents), a)
+	return a, nil
 }
 
 // restartAgent starts the newest agent again, after it ended.
