@@ -19,6 +19,8 @@ const (
 	// verdictPatience is how long the deployment has to reach its final status
 	// once the CLI has shown its log to the end.
 	verdictPatience = 30 * time.Second
+	// statusInterval is how often a deployment's status is asked for.
+	statusInterval = 100 * time.Millisecond
 )
 
 // demo is the example program in a git repository, with a stack on the server.
@@ -124,7 +126,7 @@ func (d *demo) checkVerdict(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, verdictPatience,
 		fmt.Errorf("the deployment had no final status %s after the end of its log", verdictPatience))
 	defer cancel()
-	ticker := time.NewTicker(100 * time.Millisecond)
+	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	for {
 		var list struct {
@@ -139,11 +141,12 @@ func (d *demo) checkVerdict(ctx context.Context) error {
 		if len(list.Deployments) == 0 {
 			return fmt.Errorf("the server lists no deployment of %s", d.stack)
 		}
-		switch latest := list.Deployments[0]; latest.Status {
-		case "succeeded":
+		latest := list.Deployments[0]
+		switch {
+		case latest.Status == "succeeded":
 			d.ui.say("deployment #%d succeeded", latest.Version)
 			return nil
-		case "failed", "skipped":
+		case ended(latest.Status):
 			return fmt.Errorf("deployment #%d ended as %q; its log is above", latest.Version, latest.Status)
 		}
 		select {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -147,6 +145,8 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 	}
 	q.agent = agent
 	q.undo = append(q.undo, func() error { return agent.Process.Stop(syscall.SIGTERM, stopPatience) })
+	// An agent that stops leaves its jobs running, so they have to end first.
+	q.undo = append(q.undo, q.cancelDeployments)
 	return nil
 }
 
@@ -209,37 +209,4 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 		return fmt.Errorf("the agent ended: %w", q.agent.Process.Err())
 	}
 	return nil
-}
-
-// explain shows an error and what the programs said last.
-func (q *quickstart) explain(err error) {
-	q.ui.fail("The quickstart failed: " + err.Error())
-	if q.server != nil {
-		q.showLog("server", q.server.LogFile)
-	}
-	if q.agent != nil {
-		q.showLog("agent", q.agent.LogFile)
-	}
-}
-
-func (q *quickstart) showLog(who, path string) {
-	const lines = 25
-	q.ui.note("the end of the %s's log:", who)
-	text := strings.TrimRight(lab.Tail(path, lines), "\n")
-	for _, secret := range q.secrets {
-		text = strings.ReplaceAll(text, secret, "[token]")
-	}
-	_, _ = q.ui.lines().Write([]byte(text + "\n"))
-}
-
-// cleanUp undoes all starts, the last one first.
-func (q *quickstart) cleanUp() {
-	for _, undo := range slices.Backward(q.undo) {
-		if err := undo(); err != nil {
-			q.ui.note("cleaning up: %v", err)
-		}
-	}
-	if q.server != nil {
-		q.ui.say("stopped everything and removed %s", q.dir)
-	}
 }
