@@ -19,6 +19,7 @@ type proc struct {
 	pid, parent, session int
 	start                uint64
 	zombie               bool // ended, its status not yet taken
+	status               int  // of a zombie, as wait(2) has it; 0 also if the system does not tell
 }
 
 // identify returns the identity of the process that has the number pid now.

@@ -42,7 +42,11 @@ func lookUp(pid int) (proc, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat: %w", pid, err)
 	}
-	return proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}, nil
+	p := proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}
+	if p.zombie && len(f) > 49 {
+		p.status, _ = strconv.Atoi(f[49]) // absent on old kernels, which is as good as 0
+	}
+	return p, nil
 }
 
 // processes returns all processes that can be seen.
@@ -80,8 +84,7 @@ func (p proc) carries(marker string) bool {
 }
 
 // waitGone waits until the process is gone or a zombie. For one that is not a
-// child of this process it returns the exit status if the kernel tells it (Linux
-// 6.15 and later do), else nil.
+// child of this process it returns the exit status if the kernel tells it, else nil.
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -117,25 +120,28 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	if p.parent == os.Getpid() {
 		return nil, nil // its status is there to be taken
 	}
-	return exitInfo(ctx, fd), nil
+	return exitInfo(ctx, id, fd), nil
 }
 
-// exitInfo asks for the exit status of a process that has ended. It is there
-// once its parent has taken it, which init does at once.
-func exitInfo(ctx context.Context, fd int) *unix.WaitStatus {
+// exitInfo asks for the exit status of a process that has ended and is not ours
+// to wait for. While it is a zombie, the file of the process has the status; a
+// zero there may also mean that we may not know. Once its parent has taken the
+// status, Linux 6.15 and later have it in the descriptor.
+func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
 	for {
+		if p, ok := id.find(); ok && p.zombie && p.status != 0 {
+			status := unix.WaitStatus(p.status)
+			return &status
+		}
 		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
-		switch {
-		case errno == 0 && info.Mask&unix.PIDFD_INFO_EXIT != 0:
+		if errno == 0 && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
 			status := unix.WaitStatus(info.Exit_code)
 			return &status
-		case errno != 0 && errno != unix.EINTR && errno != unix.ESRCH:
-			return nil // a kernel that does not know the call
 		}
 		select {
 		case <-ticker.C:

@@ -1,12 +1,14 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -93,4 +95,9 @@ func TestConformance(t *testing.T) {
 			return leftovers(t, dir(filepath.Join(base, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch))))
 		},
 	})
+}
+
+// testContext bounds the calls of a test; only a failure takes so long.
+func testContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 30*time.Second)
 }

@@ -69,17 +69,16 @@ func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	exit, err := d.settle(ctx)
-	if err == nil && exit.Lost && status != nil {
-		record := fromStatus(*status)
-		exit = record.exit(exit.Result)
-	}
-	return exit, err
+	return d.settleWith(ctx, status)
 }
 
-// settle returns how a runner that is not running any more has ended, and takes
-// its status if it is a child of this process.
-func (d dir) settle(ctx context.Context) (executor.Exit, error) {
+// settle returns how a runner that is not running any more has ended.
+func (d dir) settle(ctx context.Context) (executor.Exit, error) { return d.settleWith(ctx, nil) }
+
+// settleWith is settle with the status that the kernel told of a process that is
+// no child of this one, if it did. A child's status is taken here, and whatever
+// was learned is kept for later calls.
+func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Exit, error) {
 	unlock, err := d.lock(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
@@ -97,6 +96,9 @@ func (d dir) settle(ctx context.Context) (executor.Exit, error) {
 	}
 	id, err := d.process()
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(string(d)); errors.Is(err, fs.ErrNotExist) {
+			return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+		}
 		if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
 			return executor.Exit{}, executor.ErrNotStarted
 		}
@@ -108,6 +110,9 @@ func (d dir) settle(ctx context.Context) (executor.Exit, error) {
 	status, ok, err := reap(ctx, id)
 	if err != nil {
 		return executor.Exit{}, err
+	}
+	if !ok && told != nil {
+		status, ok = *told, true
 	}
 	if ok {
 		record = fromStatus(status)
