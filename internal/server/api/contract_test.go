@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+)
+
+// openAPIEnv names the file with the description of the public API.
+const openAPIEnv = "WORKFLOW_OPENAPI"
+
+// misdescribed are operations whose real clients want something else than the
+// description of the public API says.
+var misdescribed = map[string]string{
+	"ExportStack":                     "the deployment of an empty stack is null",
+	"ExportStackAtVersion":            "the deployment of an empty stack is null",
+	"EncryptValue":                    "a ciphertext is a base64 text, not a list",
+	"DecryptValue":                    "a plaintext is a base64 text, not a list",
+	"BatchEncryptValue":               "ciphertexts are a list of base64 texts, not a list of lists",
+	"BatchDecryptValue":               "plaintexts are base64 texts, not lists",
+	"GetEngineEvents_update":          "the continuation token is null at the end",
+	"GetEngineEvents_preview":         "the continuation token is null at the end",
+	"GetEngineEvents_refresh":         "the continuation token is null at the end",
+	"GetEngineEvents_destroy":         "the continuation token is null at the end",
+	"GetStackUpdates":                 "has two shapes",
+	"Version":                         "the CLI's own version is echoed",
+	"GetDeploymentLogs":               "has two shapes",
+	"EncryptDeploymentSettingsSecret": "secrets are objects with a ciphertext",
+}
+
+var contract struct {
+	once   sync.Once
+	router routers.Router
+	err    error
+}
+
+// loadContract finds the description: where the environment says, or beside
+// the repository. Without it responses are not checked.
+func loadContract() {
+	path := os.Getenv(openAPIEnv)
+	if path == "" {
+		_, file, _, _ := runtime.Caller(0)
+		root := filepath.Join(filepath.Dir(file), "..", "..", "..")
+		path = filepath.Join(root, "..", "shared", "reference", "pulumi-openapi.json")
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+	}
+	doc, err := openapi3.NewLoader().LoadFromFile(path)
+	if err != nil {
+		contract.err = err
+		return
+	}
+	doc.Servers = nil
+	contract.router, contract.err = legacy.NewRouter(doc, openapi3.DisableExamplesValidation(), openapi3.DisableSchemaDefaultsValidation())
+}
+
+// checkContract compares a response with the description of the public API.
+// Operations that are ours alone, and statuses that it does not list, pass.
+func checkContract(t *testing.T, req *http.Request, res *http.Response, body []byte) {
+	t.Helper()
+	contract.once.Do(loadContract)
+	if contract.err != nil {
+		t.Fatalf("reading the description of the public API: %v", contract.err)
+	}
+	if contract.router == nil {
+		return
+	}
+	plain := req.Clone(context.Background())
+	plain.URL = &url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery}
+	plain.Body = http.NoBody
+	route, params, err := contract.router.FindRoute(plain)
+	if err != nil {
+		return
+	}
+	if _, known := misdescribed[route.Operation.OperationID]; known {
+		return
+	}
+	described := route.Operation.Responses.Status(res.StatusCode)
+	if described == nil || described.Value == nil || len(described.Value.Content) == 0 {
+		if res.StatusCode < 300 && described == nil {
+			t.Errorf("%s %s answered %d, which the public API does not describe", req.Method, req.URL.Path, res.StatusCode)
+		}
+		return
+	}
+	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: plain, PathParams: params, Route: route},
+		Status:                 res.StatusCode,
+		Header:                 res.Header,
+		Body:                   io.NopCloser(bytes.NewReader(body)),
+		Options:                &openapi3filter.Options{MultiError: true},
+	})
+	if err != nil {
+		var multi openapi3.MultiError
+		if errors.As(err, &multi) && len(multi) > 3 {
+			err = multi[:3]
+		}
+		t.Errorf("%s %s does not answer as the public API does: %v", req.Method, req.URL.Path, err)
+	}
+}

@@ -1,0 +1,233 @@
+package api_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// fixture is a served API on an empty installation.
+type fixture struct {
+	t        *testing.T
+	db       *store.DB
+	identity *identity.Service
+	stacks   *stacks.Service
+	server   *httptest.Server
+	admin    string // the administrator's token
+}
+
+// options change a fixture before it is served.
+type options struct {
+	lease   time.Duration
+	limits  api.Limits
+	domains func(f *fixture) []api.Domain
+}
+
+func newFixture(t *testing.T, o options) *fixture {
+	t.Helper()
+	return newFixtureOn(t, storetest.SQLite(t), o)
+}
+
+func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
+	t.Helper()
+	secrets, err := stacks.OpenSecrets(t.Context(), db, bytes.Repeat([]byte{7}, 32))
+	if err != nil {
+		t.Fatalf("opening the secrets: %v", err)
+	}
+	f := &fixture{
+		t: t, db: db, identity: identity.New(db, storetest.Log()),
+		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease}),
+	}
+	err = f.identity.Bootstrap(t.Context(), "acme", func(text string) error { f.admin = text; return nil })
+	if err != nil {
+		t.Fatalf("setting up the installation: %v", err)
+	}
+	var domains []api.Domain
+	if o.domains != nil {
+		domains = o.domains(f)
+	}
+	f.server = httptest.NewServer(api.New(api.Deps{
+		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
+		Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Limits: o.limits,
+	}, domains...))
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+// answer is a response whose body was read.
+type answer struct {
+	t      *testing.T
+	call   string
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// call is a request. Body may be nil, a []byte that is sent as it is, or a
+// value that is sent as JSON.
+type call struct {
+	Method, Path string
+	Body         any
+	Auth         string // the whole Authorization header; "" is the administrator, "none" is none
+	Gzip         bool
+	Header       map[string]string
+}
+
+// send makes a request and checks the response against the public API's
+// description, if that is there.
+func (f *fixture) send(c call) answer {
+	f.t.Helper()
+	var body []byte
+	switch b := c.Body.(type) {
+	case nil:
+	case []byte:
+		body = b
+	case string:
+		body = []byte(b)
+	default:
+		var err error
+		if body, err = json.Marshal(b); err != nil {
+			f.t.Fatalf("encoding a request: %v", err)
+		}
+	}
+	if c.Gzip {
+		var buf bytes.Buffer
+		z := gzip.NewWriter(&buf)
+		if _, err := z.Write(body); err != nil {
+			f.t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			f.t.Fatal(err)
+		}
+		body = buf.Bytes()
+	}
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, c.Method, f.server.URL+c.Path, bytes.NewReader(body))
+	if err != nil {
+		f.t.Fatalf("making a request: %v", err)
+	}
+	if c.Gzip {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+	switch c.Auth {
+	case "":
+		req.Header.Set("Authorization", "token "+f.admin)
+	case "none":
+	default:
+		req.Header.Set("Authorization", c.Auth)
+	}
+	for k, v := range c.Header {
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatalf("%s %s: %v", c.Method, c.Path, err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		f.t.Fatalf("%s %s: reading the response: %v", c.Method, c.Path, err)
+	}
+	checkContract(f.t, req, res, data)
+	return answer{t: f.t, call: c.Method + " " + c.Path, Status: res.StatusCode, Header: res.Header, Body: data}
+}
+
+// do is send with the administrator's token.
+func (f *fixture) do(method, path string, body any) answer {
+	f.t.Helper()
+	return f.send(call{Method: method, Path: path, Body: body})
+}
+
+// want fails the test unless the status is the given one, and decodes the body
+// into v unless that is nil.
+func (a answer) want(status int, v any) answer {
+	a.t.Helper()
+	if a.Status != status {
+		a.t.Fatalf("%s answered %d %s, want %d", a.call, a.Status, a.Body, status)
+	}
+	if status >= 400 && a.Status != 499 {
+		var e struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		}
+		if err := json.Unmarshal(a.Body, &e); err != nil || e.Code != status || e.Message == "" {
+			a.t.Errorf("%s: the error body is %s", a.call, a.Body)
+		}
+	}
+	if v != nil {
+		if err := json.Unmarshal(a.Body, v); err != nil {
+			a.t.Fatalf("%s: decoding %s: %v", a.call, a.Body, err)
+		}
+	}
+	return a
+}
+
+// says fails the test unless the error message holds a text.
+func (a answer) says(text string) answer {
+	a.t.Helper()
+	if !strings.Contains(string(a.Body), text) {
+		a.t.Errorf("%s answered %s, want a message with %q", a.call, a.Body, text)
+	}
+	return a
+}
+
+// stack makes a stack and returns its path.
+func (f *fixture) stack(name string) string {
+	f.t.Helper()
+	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": name}).want(200, nil)
+	return "/api/stacks/acme/proj/" + name
+}
+
+// program is the smallest request that creates an update.
+func program() map[string]any {
+	return map[string]any{
+		"name": "proj", "runtime": "yaml", "main": "", "description": "", "options": map[string]any{},
+		"config": map[string]any{}, "metadata": map[string]any{"message": "hi", "environment": map[string]string{"git.head": "abc"}},
+	}
+}
+
+// update is a started update.
+type update struct {
+	f     *fixture
+	path  string
+	token string
+}
+
+// start creates and starts an update of a kind.
+func (f *fixture) start(stack, kind string) update {
+	f.t.Helper()
+	var created struct{ UpdateID string }
+	f.do("POST", stack+"/"+kind, program()).want(200, &created)
+	u := update{f: f, path: stack + "/update/" + created.UpdateID}
+	var started struct{ Token string }
+	f.do("POST", u.path, map[string]any{}).want(200, &started)
+	if started.Token == "" {
+		f.t.Fatal("the start of an update gave no token")
+	}
+	u.token = started.Token
+	return u
+}
+
+func (u update) send(method, suffix string, body any) answer {
+	u.f.t.Helper()
+	return u.f.send(call{Method: method, Path: u.path + suffix, Body: body, Auth: "update-token " + u.token, Gzip: true})
+}

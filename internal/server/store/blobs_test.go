@@ -1,0 +1,148 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+)
+
+func TestBlobsPutReplaces(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b, ctx := db.Blobs(), t.Context()
+		if _, err := b.Get(ctx, "a/b"); !errors.Is(err, store.ErrNotFound) {
+			t.Fatalf("Get of nothing = %v, want ErrNotFound", err)
+		}
+		big := bytes.Repeat([]byte("0123456789"), 300_000) // several rows
+		for _, want := range [][]byte{[]byte("one"), big, {}} {
+			if err := b.Put(ctx, "a/b", bytes.NewReader(want)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := b.Get(ctx, "a/b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("read %d bytes (%v), want %d", len(got), err, len(want))
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			if n, err := b.Size(ctx, "a/b"); err != nil || n != int64(len(want)) {
+				t.Errorf("Size = %d, %v, want %d", n, err, len(want))
+			}
+		}
+	})
+}
+
+func TestBlobsAppendIsIdempotent(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b, ctx := db.Blobs(), t.Context()
+		steps := []struct {
+			offset int64
+			data   string
+			size   int64
+			gap    bool
+		}{
+			{0, "hello", 5, false},
+			{0, "hello", 5, false},      // repeated
+			{3, "lo, world", 12, false}, // overlaps
+			{14, "!", 12, true},         // leaves a hole
+			{12, "!", 13, false},
+			{-1, "x", 13, true},
+		}
+		for _, s := range steps {
+			size, err := b.Append(ctx, "logs/j/0", s.offset, []byte(s.data))
+			if errors.Is(err, store.ErrBlobGap) != s.gap || (err != nil && !s.gap) {
+				t.Fatalf("Append(%d, %q) = %v, want gap %v", s.offset, s.data, err, s.gap)
+			}
+			if size != s.size {
+				t.Errorf("Append(%d, %q) = size %d, want %d", s.offset, s.data, size, s.size)
+			}
+		}
+		if n, err := b.Sync(ctx, "logs/j/0"); err != nil || n != 13 {
+			t.Errorf("Sync = %d, %v, want 13", n, err)
+		}
+		for _, r := range []struct {
+			offset int64
+			limit  int
+			want   string
+		}{{0, 100, "hello, world!"}, {3, 4, "lo, "}, {12, 5, "!"}, {13, 5, ""}, {99, 5, ""}} {
+			got, err := b.ReadAt(ctx, "logs/j/0", r.offset, r.limit)
+			if err != nil || string(got) != r.want {
+				t.Errorf("ReadAt(%d, %d) = %q, %v, want %q", r.offset, r.limit, got, err, r.want)
+			}
+		}
+		if got, err := b.ReadAt(ctx, "logs/none", 0, 5); err != nil || len(got) != 0 {
+			t.Errorf("ReadAt of nothing = %q, %v", got, err)
+		}
+	})
+}
+
+func TestBlobsAppendFromManySenders(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b, ctx := db.Blobs(), t.Context()
+		text := strings.Repeat("abcdefghij", 500)
+		var group sync.WaitGroup
+		for range 4 {
+			// Each sends the whole text in pieces; together they must not
+			// double or lose a byte.
+			group.Go(func() {
+				for off := 0; off < len(text); {
+					end := min(off+777, len(text))
+					size, err := b.Append(ctx, "l", int64(off), []byte(text[off:end]))
+					if err != nil {
+						t.Errorf("Append: %v", err)
+						return
+					}
+					off = max(end, int(size))
+				}
+			})
+		}
+		group.Wait()
+		got, err := b.ReadAt(ctx, "l", 0, 1<<20)
+		if err != nil || string(got) != text {
+			t.Errorf("got %d bytes (%v), want the %d sent", len(got), err, len(text))
+		}
+	})
+}
+
+func TestBlobsDeleteTakesOnlyThePrefix(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b, ctx := db.Blobs(), t.Context()
+		for _, key := range []string{"s/1/a", "s/1/b/c", "s/10/a", "s/1-x"} {
+			if err := b.Put(ctx, key, strings.NewReader("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // deleting nothing is no error
+			if err := b.Delete(ctx, "s/1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for key, want := range map[string]int64{"s/1/a": 0, "s/1/b/c": 0, "s/10/a": 1, "s/1-x": 1} {
+			if n, err := b.Size(ctx, key); err != nil || n != want {
+				t.Errorf("Size(%s) = %d, %v, want %d", key, n, err, want)
+			}
+		}
+	})
+}
+
+func TestBlobKeysStayInside(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		for _, key := range []string{"", "..", "a/../../b", "/etc/passwd", "a//b", "a/.", "a\x00b", ".hidden"} {
+			if err := db.Blobs().Put(t.Context(), key, strings.NewReader("x")); err == nil {
+				t.Errorf("Put(%q) worked", key)
+			}
+			if err := db.Blobs().Delete(t.Context(), key); err == nil {
+				t.Errorf("Delete(%q) worked", key)
+			}
+		}
+	})
+}
