@@ -1,0 +1,170 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"workflowagent/internal/server/store/storetest"
+)
+
+func testConfig(t *testing.T, dir string) Config {
+	t.Helper()
+	c, err := LoadConfig("", from(map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}), none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run starts a server and returns what stops it and waits for its end.
+func run(t *testing.T, s *Server) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return func() error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(30 * time.Second):
+			return errors.New("the server did not stop")
+		}
+	}
+}
+
+func get(t *testing.T, url, token string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "token "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+func TestFirstStartHandsOutATokenOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	var notices bytes.Buffer
+	s, err := New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, s)
+	file := filepath.Join(dir, "admin-token")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(string(text))
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the token file = %v, %v, want 0600", st.Mode(), err)
+	}
+	if !strings.Contains(notices.String(), token) {
+		t.Error("the token was not shown")
+	}
+	if code := get(t, s.URL()+"/readyz", ""); code != 200 {
+		t.Errorf("/readyz answered %d", code)
+	}
+	if code := get(t, s.URL()+"/api/user", token); code != 200 {
+		t.Errorf("the token answered %d", code)
+	}
+
+	// A second server on the same directory would corrupt the first.
+	if _, err := New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices); err == nil || !strings.Contains(err.Error(), "another workflow-server") {
+		t.Errorf("a second server = %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+
+	notices.Reset()
+	s, err = New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = run(t, s)
+	if notices.Len() > 0 {
+		t.Errorf("the second start says %q", notices.String())
+	}
+	if code := get(t, s.URL()+"/api/user", token); code != 200 {
+		t.Errorf("after a restart the token answered %d", code)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+func TestAnInterruptedFirstStartIsRepeated(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "admin-token"), []byte("pul-of-a-start-that-failed\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var notices bytes.Buffer
+	s, err := New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t, s)(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "admin-token"))
+	if err != nil || strings.Contains(string(text), "failed") {
+		t.Errorf("the token file holds %q (%v)", text, err)
+	}
+}
+
+func TestListeningEverywhereNeedsAURL(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	cfg.Listen = "0.0.0.0:0"
+	if _, err := New(t.Context(), cfg, "v1", storetest.Log(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--external-url") {
+		t.Errorf("New = %v, want an error that names --external-url", err)
+	}
+}
+
+func TestSubsystemsAreStartedAgain(t *testing.T) {
+	db := storetest.SQLite(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		runs := 0
+		supervise(ctx, storetest.Log(), db, Subsystem{Name: "x", Run: func(ctx context.Context) error {
+			runs++
+			switch runs {
+			case 1:
+				return errors.New("boom")
+			case 2:
+				panic("boom")
+			case 3:
+				return nil
+			default:
+				cancel()
+				return ctx.Err()
+			}
+		}})
+		if runs != 4 {
+			t.Errorf("ran %d times, want 4", runs)
+		}
+		if d := time.Since(began); d < time.Second || d > time.Minute {
+			t.Errorf("the pauses took %v", d)
+		}
+	})
+}
