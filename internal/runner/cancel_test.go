@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -194,12 +196,7 @@ func TestStopWhileDelivering(t *testing.T) {
 	}
 	go func() {
 		h.server.waitFor("the end of the work", func() bool {
-			for _, phase := range h.server.phases {
-				if phase == "finishing" {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(h.server.phases, protocol.PhaseFinishing)
 		})
 		h.signals <- syscall.SIGTERM
 	}()

@@ -30,7 +30,7 @@ func writeBundle(path, extra, current string) error {
 		}
 	}
 	bundle = append(bundle, extra...)
-	if err := os.WriteFile(path, bundle, 0o644); err != nil { //nolint:gosec // certificates are public
+	if err := os.WriteFile(path, bundle, 0o644); err != nil {
 		return fmt.Errorf("writing the certificate authorities for the job: %w", err)
 	}
 	return nil

@@ -147,7 +147,7 @@ func become(dir string, find func() (string, error), args []string) error {
 	if err := os.Setenv("PWD", dir); err != nil {
 		return fmt.Errorf("entering the program's directory: %w", err)
 	}
-	err = syscall.Exec(path, append([]string{filepath.Base(path)}, args...), os.Environ()) //nolint:gosec // running the program is the purpose
+	err = syscall.Exec(path, append([]string{filepath.Base(path)}, args...), os.Environ())
 	return fmt.Errorf("starting %s: %w", path, err)
 }
 
@@ -161,7 +161,7 @@ func detect(dir string, args []string) (drift bool, err error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT)
 	defer signal.Stop(interrupts)
-	cmd := exec.Command(path, args...) //nolint:gosec,noctx // ends by itself or by the interrupt that is passed on
+	cmd := exec.Command(path, args...) //nolint:noctx // ends by itself or by the interrupt that is passed on
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "PWD="+dir)
 	if err := cmd.Start(); err != nil {

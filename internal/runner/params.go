@@ -98,10 +98,7 @@ func (j *job) paramsFor(step workflow.Step, preRun int) (*Params, error) {
 			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
 		}
 		p.Command = d.PreRunCommands[preRun]
-		p.Shell = d.Options.Shell
-		if p.Shell == "" {
-			p.Shell = j.definition.Shell
-		}
+		p.Shell = d.Options.Shell // "" is any: the job's own shell is a default of the server
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
 	}

@@ -28,7 +28,7 @@ func (j *job) step(index int, step workflow.Step, preRun int) verdict {
 	j.reporter.report(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
 	log.Info("Step begins")
 
-	v := j.command(index, step, preRun, out)
+	v := j.command(step, preRun, out)
 	if v.status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
 		out.line("error: " + v.message)
 	}
@@ -49,7 +49,7 @@ func (j *job) step(index int, step workflow.Step, preRun int) verdict {
 }
 
 // command starts the step's command and waits for its end.
-func (j *job) command(index int, step workflow.Step, preRun int, out *stepLog) verdict {
+func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 	failed := func(err error) verdict {
 		return verdict{status: workflow.StatusFailed, reason: workflow.ReasonInvalidJob, message: err.Error()}
 	}
@@ -100,7 +100,7 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 		if err != nil {
 			return nil, nothing, err
 		}
-		cmd = exec.Command(j.opts.Self, args...) //nolint:gosec,noctx // our own binary with constant words; only the stopper ends it
+		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper ends it
 		cmd.Dir, cmd.Env = work, env
 		pass, err := params.handOver(cmd)
 		if err != nil {
@@ -112,7 +112,7 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 	if err != nil {
 		return nil, nothing, err
 	}
-	cmd = exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:gosec,noctx // running the definition's text is the purpose; only the stopper ends it
+	cmd = exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:noctx // only the stopper ends it
 	cmd.Env = env
 	cmd.Dir = work
 	switch dir := step.WorkingDir; {

@@ -75,7 +75,7 @@ func classify(err error) failure {
 // explain turns an error of git into one line for the person who set up the
 // deployment.
 func explain(repo *repository, want revision, err error) error {
-	what := ""
+	var what string
 	switch classify(err) {
 	case failureNoRef:
 		what = fmt.Sprintf("%s %q does not exist in the repository", want.kind(), want.asked)

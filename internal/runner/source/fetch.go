@@ -26,10 +26,9 @@ type fetch struct {
 
 // run fetches what is wanted, checks it out and returns the hash of the commit.
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
-	switch {
-	case want.asked == "":
+	if want.asked == "" {
 		fmt.Fprintf(f.log, "Cloning %s\n", f.repo.url)
-	default:
+	} else {
 		fmt.Fprintf(f.log, "Cloning %s at %s %s\n", f.repo.url, want.kind(), want.asked)
 	}
 	for _, args := range [][]string{
@@ -174,8 +173,7 @@ func (f *fetch) retry(ctx context.Context, try func() error) error {
 
 // quote shows git's own words in the log, above our line.
 func (f *fetch) quote(err error) {
-	var failed *commandError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*commandError](err); ok {
 		for line := range strings.SplitSeq(strings.TrimSpace(failed.output), "\n") {
 			fmt.Fprintln(f.log, "git: "+line)
 		}

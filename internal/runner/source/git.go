@@ -96,7 +96,7 @@ const killDelay = 5 * time.Second
 // run runs git and returns its standard output. An error of git itself is a
 // [*commandError].
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // the arguments are validated data, never options
+	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
 	stdout, stderr := &bytes.Buffer{}, &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr

@@ -45,7 +45,7 @@ func newLogin(repo *repository, auth *workflow.GitAuth, private, askpass string)
 	if repo.scheme == "ssh" {
 		a, err = l.useSSH(auth, private)
 	} else {
-		a, err = l.useHTTP(repo, auth)
+		a = l.useHTTP(repo, auth)
 	}
 	if err != nil || a == (answers{}) {
 		return l, err
@@ -68,7 +68,7 @@ func newLogin(repo *repository, auth *workflow.GitAuth, private, askpass string)
 	return l, nil
 }
 
-func (l *login) useHTTP(repo *repository, auth *workflow.GitAuth) (answers, error) {
+func (l *login) useHTTP(repo *repository, auth *workflow.GitAuth) answers {
 	a := answers{Origin: repo.origin()}
 	switch {
 	case auth.AccessToken != "":
@@ -86,14 +86,14 @@ func (l *login) useHTTP(repo *repository, auth *workflow.GitAuth) (answers, erro
 		a.Username, a.Password = repo.user, "x-oauth-basic"
 	case auth.SSHPrivateKey != "":
 		l.notes = append(l.notes, "warning: the deployment has an SSH key, but the repository URL is not an SSH URL: the key is not used")
-		return answers{}, nil
+		return answers{}
 	default:
-		return answers{}, nil
+		return answers{}
 	}
 	if repo.cleartext() {
 		l.notes = append(l.notes, "warning: the credentials for "+repo.host+" go over the network unencrypted: use https")
 	}
-	return a, nil
+	return a
 }
 
 // tokenUser is the user name that goes with a bare access token. Most servers
