@@ -159,7 +159,7 @@ func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error 
 // writeSSHConfig writes the server's configuration and the command it runs.
 func writeSSHConfig(dir string, port int) (path string, err error) {
 	script := filepath.Join(dir, "command")
-	if err := os.WriteFile(script, []byte(sshCommand), 0o755); err != nil { //nolint:gosec // It is a program.
+	if err := os.WriteFile(script, []byte(sshCommand), 0o755); err != nil {
 		return "", err
 	}
 	config := strings.Join([]string{
