@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner"
+	"workflowagent/internal/workflow"
+)
+
+// asMain makes the test binary the runner. It has no reserved prefix, so it
+// reaches the steps, which are the runner too.
+const asMain = "TEST_RUNNER_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// program returns a command that runs the runner.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func TestWithoutJob(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		stdin string
+		code  int
+		want  string
+	}{
+		{"empty input", []string{"run", "--job-dir", "DIR"}, "", runner.ExitNoLaunch, "standard input is empty; nothing was started"},
+		{"nonsense", []string{"run", "--job-dir", "DIR"}, "hello", runner.ExitNoLaunch, "not the JSON document"},
+		{"no directory", []string{"run"}, "", 1, "job-dir"},
+		{"step by hand", []string{"source", "git"}, "", 1, "is a step of a job"},
+		{"unknown operation", []string{"pulumi", "explode"}, "", 1, "unknown operation"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "job")
+			args := strings.Split(strings.ReplaceAll(strings.Join(tt.args, "\n"), "DIR", dir), "\n")
+			cmd := program(t, args...)
+			cmd.Stdin = strings.NewReader(tt.stdin)
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(out), tt.want) {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, out)
+			}
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("the job directory was made: %v", err)
+			}
+		})
+	}
+}
+
+func TestSignalBeforeJob(t *testing.T) {
+	cmd := program(t, "run", "--job-dir", t.TempDir())
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Something has been read once the pipe has room for more than it holds.
+	if _, err := stdin.Write(bytes.Repeat([]byte(" "), 256<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != runner.ExitNoLaunch || !strings.Contains(string(out), "nothing was started") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// A whole job through the process: launch on standard input, a pre-run command as
+// a step, the result in the job directory, nothing secret where others can look.
+func TestRunJob(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/log") {
+			body, _ := io.ReadAll(r.Body)
+			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: int64(len(body)), Durable: int64(len(body))})
+			return
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	const secret = "launch-secret-0123456789"
+	dir, image := filepath.Join(t.TempDir(), "job"), t.TempDir()
+	launch := protocol.Launch{
+		ServiceURL: server.URL, JobID: "job-1", JobToken: secret, Epoch: 1, EchoLog: true,
+		Definition: &workflow.JobDefinition{
+			Image: &workflow.Image{}, Env: map[string]string{},
+			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Pre-run command 1", Run: workflow.RunPreRun, WorkingDir: image}},
+			Deployment: &workflow.Deployment{
+				ID: "d", Organization: "o", Project: "p", Stack: "s", Operation: workflow.OperationUpdate, BackendURL: server.URL,
+				// The leader of the step has become the shell; its parent is the runner.
+				PreRunCommands: []string{"cat /proc/$PPID/cmdline /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; echo the end"},
+			},
+		},
+	}
+	input, err := json.Marshal(launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := program(t, "run", "--job-dir", dir)
+	cmd.Stdin = bytes.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout.String(), stderr.String())
+	}
+	if !strings.Contains(stdout.String(), "the end\n") || !strings.Contains(stdout.String(), "run\n--job-dir\n") {
+		t.Errorf("the echo is %q", stdout.String())
+	}
+	// Masked, a secret would show as its marker.
+	for _, bad := range []string{secret, "[secret]"} {
+		if strings.Contains(stdout.String()+stderr.String(), bad) {
+			t.Errorf("%s shows:\n%s%s", bad, stdout.String(), stderr.String())
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, executor.FileResult))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result executor.Result
+	if err := json.Unmarshal(data, &result); err != nil {
+		t.Fatal(err)
+	}
+	if result.Status != workflow.StatusSucceeded || !result.Reported {
+		t.Errorf("got %+v", result)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, err := program(t, "version").Output()
+	if err != nil || strings.TrimSpace(string(out)) == "" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
