@@ -7,12 +7,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"go.yaml.in/yaml/v4"
 
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/stacks"
 )
 
@@ -31,6 +33,10 @@ type Config struct {
 	LogLevel        logrus.Level  // of the server's own log
 	LogFormat       string        // text or json
 	UpdateLease     time.Duration // how long an update may be silent
+	DefaultImage    string        // image of deployments that name none
+	MaxDeployments  int64         // claimed and running deployments of an organization
+	JobLease        time.Duration // silence before the start that gives a deployment back to the queue
+	JobLost         time.Duration // silence after the start that ends a deployment
 	ShutdownTimeout time.Duration // how long requests may take to finish at the end
 }
 
@@ -110,6 +116,17 @@ func Fields() []Field {
 			}
 			return nil
 		}},
+		{"default_image", deployments.DefaultImage, "container image of deployments whose settings name none", text(func(c *Config) *string { return &c.DefaultImage })},
+		{"max_deployments", strconv.Itoa(deployments.DefaultCap), "deployments of an organization that may be claimed or running at once", func(c *Config, v string) error {
+			n, err := strconv.ParseInt(v, 10, 32)
+			if err != nil || n < 1 {
+				return errors.New("a whole number above zero is expected")
+			}
+			c.MaxDeployments = n
+			return nil
+		}},
+		{"job_lease", "1m", "silence of an agent that gives a deployment it claimed but did not start back to the queue", duration(func(c *Config) *time.Duration { return &c.JobLease })},
+		{"job_lost", "10m", "silence of a running deployment after which it is given up as lost", duration(func(c *Config) *time.Duration { return &c.JobLost })},
 		{"shutdown_timeout", "30s", "how long requests may take to finish when the server stops", duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout })},
 	}
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/pools"
@@ -11,11 +13,17 @@ import (
 func newDeployments(c *components) ([]api.Domain, []Subsystem, error) {
 	poolService := pools.New(c.db, c.log.WithField("subsystem", "pools"))
 	service := deployments.New(c.db, deployments.Options{
-		Log:         c.log.WithField("subsystem", "deployments"),
-		Secrets:     c.stacks.Secrets(),
-		Updates:     c.stacks,
-		Pools:       poolService,
-		ExternalURL: c.cfg.ExternalURL,
+		Log:          c.log.WithField("subsystem", "deployments"),
+		Secrets:      c.stacks.Secrets(),
+		Updates:      c.stacks,
+		Pools:        poolService,
+		ExternalURL:  c.cfg.ExternalURL,
+		DefaultImage: c.cfg.DefaultImage,
+		Cap:          c.cfg.MaxDeployments,
+		Lease:        c.cfg.JobLease,
+		Lost:         c.cfg.JobLost,
+		// Timers that are set to seconds have to be looked at that often.
+		Sweep: min(5*time.Second, max(50*time.Millisecond, min(c.cfg.JobLease, c.cfg.JobLost)/5)),
 	})
 	c.stacks.Follow(stacks.Hooks{LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished})
 	domains := []api.Domain{

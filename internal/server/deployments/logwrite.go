@@ -2,6 +2,7 @@ package deployments
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -46,7 +47,7 @@ func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string
 		return ack, false, err
 	}
 	ack, err = s.logs.put(ctx, key, offset, framed)
-	if err == errGap { //nolint:errorlint // put returns it as it is
+	if errors.Is(err, errGap) {
 		return ack, true, nil
 	}
 	return ack, false, err
