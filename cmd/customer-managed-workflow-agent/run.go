@@ -76,7 +76,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool) erro
 	if err != nil {
 		return err
 	}
-	defer identity.Close()
+	defer func() { _ = identity.Close() }() // only gives up the lock, which ends with the process anyway
 	if c.RunnerPoolID != "" {
 		log = log.WithField("pool", c.RunnerPoolID)
 	}
@@ -84,7 +84,11 @@ func run(ctx context.Context, c *config.Config, version string, debug bool) erro
 	if err != nil {
 		return err
 	}
-	defer executor.Close()
+	defer func() {
+		if err := executor.Close(); err != nil {
+			log.WithError(err).Debug("Closing the executor failed")
+		}
+	}()
 
 	userAgent := fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
 	client, err := protocol.NewClient(protocol.Options{

@@ -591,6 +591,34 @@ func TestOutputIsHarmlessToTerminals(t *testing.T) {
 	}
 }
 
+func TestIdentityWithJobsThatNobodyLooksAfterComesFirst(t *testing.T) {
+	state := t.TempDir()
+	first, err := agent.OpenIdentity(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := agent.OpenIdentity(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(second.Dir+"/jobs", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(second.Dir+"/jobs/j.1.json", []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	second.Close()
+	only, err := agent.OpenIdentity(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer only.Close()
+	if only.ID != second.ID {
+		t.Error("the jobs of the second agent are left without one")
+	}
+}
+
 func TestIdentityIsStableAndExclusive(t *testing.T) {
 	state := t.TempDir()
 	first, err := agent.OpenIdentity(state)

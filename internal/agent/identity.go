@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -30,22 +33,40 @@ type Identity struct {
 // errLocked says that another process has the instance directory.
 var errLocked = errors.New("another agent uses the directory")
 
-// OpenIdentity locks the first free instance directory below stateDir/instances
-// and returns the identity that lives in it; a new one is made if all are taken.
-// The lock goes with the process, however it ends.
+// OpenIdentity locks a free instance directory below stateDir/instances and returns
+// the identity that lives in it: the first one whose journal has jobs that nobody
+// looks after, else the first one, else a new one. The lock goes with the process,
+// however it ends.
 func OpenIdentity(stateDir string) (*Identity, error) {
 	base := filepath.Join(stateDir, "instances")
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the agent's identity: %w", err)
 	}
+	dirs := make([]string, 0, maxInstances)
 	for n := range maxInstances {
-		identity, err := openInstance(filepath.Join(base, fmt.Sprint(n)))
+		dirs = append(dirs, filepath.Join(base, strconv.Itoa(n)))
+	}
+	orphans, err := filepath.Glob(filepath.Join(base, "*", "jobs", "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for jobs of earlier agents in %s: %w", base, err)
+	}
+	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(unattended(orphans, b), unattended(orphans, a)) })
+	for _, dir := range dirs {
+		identity, err := openInstance(dir)
 		if errors.Is(err, errLocked) {
 			continue
 		}
 		return identity, err
 	}
 	return nil, fmt.Errorf("%d agents run with the state directory %s: give this one another state_directory", maxInstances, stateDir)
+}
+
+// unattended is 1 if one of the journal's files is of the instance in dir, else 0.
+func unattended(files []string, dir string) int {
+	if slices.ContainsFunc(files, func(file string) bool { return filepath.Dir(filepath.Dir(file)) == dir }) {
+		return 1
+	}
+	return 0
 }
 
 // openInstance locks dir and reads, or makes, the id in it.

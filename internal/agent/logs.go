@@ -141,8 +141,7 @@ type rawSender struct{ client *protocol.JobClient }
 // PutLog sends frames of a step.
 func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (logspool.Ack, error) {
 	ack, err := s.client.PutLog(ctx, step, offset, framed, compress)
-	var gap *protocol.LogGapError
-	if errors.As(err, &gap) {
+	if gap, ok := errors.AsType[*protocol.LogGapError](err); ok {
 		return logspool.Ack{}, &logspool.GapError{Want: gap.Ack.Received}
 	}
 	return logspool.Ack{Received: ack.Received, Durable: ack.Durable, Limit: ack.Limit}, err

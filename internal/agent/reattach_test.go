@@ -19,12 +19,7 @@ import (
 
 // spoolStep makes the spool that a runner leaves, with one line for a step.
 func spoolStep(t *testing.T, j *fake.Job, step int, text string) {
-	dir, err := os.MkdirTemp("", "spool")
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer os.RemoveAll(dir)
+	dir := t.TempDir()
 	spool, err := logspool.Open(dir, logspool.Options{})
 	if err != nil {
 		t.Error(err)

@@ -99,8 +99,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 			j.learn(definition)
 			return definition, nil
 		}
-		var bad *protocol.DefinitionError
-		if errors.As(err, &bad) {
+		if _, bad := errors.AsType[*protocol.DefinitionError](err); bad {
 			return nil, err
 		}
 		if gone(err) {
@@ -202,8 +201,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 	if err == nil || errors.Is(err, executor.ErrStarted) {
 		return nil
 	}
-	var final *executor.Error
-	if errors.As(err, &final) {
+	if _, final := errors.AsType[*executor.Error](err); final {
 		return err
 	}
 	if again := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document); again == nil || errors.Is(again, executor.ErrStarted) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -278,9 +279,7 @@ func (c *Client) dress(req *http.Request, r call) {
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for key, values := range r.header {
-		req.Header[key] = values
-	}
+	maps.Copy(req.Header, r.header)
 }
 
 // decode reads the JSON body of an answer.

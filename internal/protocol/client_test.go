@@ -85,8 +85,13 @@ func TestPollWithoutWorkKeepsRetryAfter(t *testing.T) {
 		header string
 		want   time.Duration
 	}{
-		{"", 0}, {"7", 7 * time.Second}, {"-3", 0}, {"soon", 0}, {"86400", time.Hour},
-		{"99999999999999", time.Hour}, {time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat), 0},
+		{"", 0},
+		{"7", 7 * time.Second},
+		{"-3", 0},
+		{"soon", 0},
+		{"86400", time.Hour},
+		{"99999999999999", time.Hour},
+		{time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat), 0},
 	} {
 		c := newClient(t, func(w http.ResponseWriter, _ *http.Request) {
 			if tc.header != "" {

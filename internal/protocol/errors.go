@@ -118,8 +118,7 @@ func (e *ResultConflictError) Unwrap() error { return e.APIError }
 // transportError says which call did not get through. The URL that net/http puts
 // into its errors is dropped: base URLs may carry what does not belong in a log.
 func transportError(method, path, host string, err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)

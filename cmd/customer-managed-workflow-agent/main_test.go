@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// execute runs a command line and returns its output and exit code.
+func execute(t *testing.T, args ...string) (string, int, error) {
+	t.Helper()
+	root := newRootCommand("v9.8.7")
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), exitCode(err), err
+}
+
+// settings writes a configuration file and returns its path.
+func settings(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestVersion(t *testing.T) {
+	if out, code, err := execute(t, "version"); out != "v9.8.7\n" || code != exitOK {
+		t.Errorf("got %q, %d, %v", out, code, err)
+	}
+	out, _, err := execute(t, "version", "--json")
+	var about map[string]string
+	if err != nil || json.Unmarshal([]byte(out), &about) != nil || about["version"] != "v9.8.7" || about["platform"] == "" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestMistakesHaveTheirExitCode(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown command", []string{"walk"}, `"walk"`},
+		{"unknown flag", []string{"run", "--fast"}, "--fast"},
+		{"argument", []string{"run", "now"}, `"now"`},
+		{"missing file", []string{"run", "--config", "/does/not/exist.yaml"}, "/does/not/exist.yaml"},
+		{"unknown key", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling: 1m\n")}, "polling"},
+		{"bad value", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling_interval: soon\n")}, "polling_interval"},
+		{"no token", []string{"run", "--config", settings(t, "deploy_target: process\n")}, "token"},
+		{"kubernetes", []string{"run", "--config", settings(t, "token: pul-secret-token\ndeploy_target: kubernetes\n")}, "kubernetes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Setenv("PULUMI_AGENT_TOKEN", "")
+			_, code, err := execute(t, tc.args...)
+			if code != exitUsage || err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %d, %v; want %d and %q", code, err, exitUsage, tc.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "pul-secret-token") {
+				t.Error("the error shows the token")
+			}
+		})
+	}
+}
+
+func TestConfigShowHidesSecrets(t *testing.T) {
+	path := settings(t, "token: pul-secret-token\npolling_interval: 7s\n")
+	for _, args := range [][]string{{"config", "show", "--config", path}, {"config", "show", "--json", "--config", path}} {
+		out, code, err := execute(t, args...)
+		if code != exitOK || !strings.Contains(out, "7s") || !strings.Contains(out, path+":2") {
+			t.Errorf("%v: %d, %v\n%s", args, code, err, out)
+		}
+		if strings.Contains(out, "pul-secret-token") {
+			t.Error("the token shows")
+		}
+	}
+}
+
+func TestHelpNamesEverySetting(t *testing.T) {
+	out, _, err := execute(t, "run", "--help")
+	for _, key := range []string{"token", "polling_interval", "PULUMI_AGENT_STATE_DIRECTORY", "allowed_images"} {
+		if err != nil || !strings.Contains(out, key) {
+			t.Errorf("the help does not name %s, %v", key, err)
+		}
+	}
+}
