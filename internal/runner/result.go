@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/logspool"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
 )
 
 // maxConflicts bounds how often the server may ask for more log before the bytes it
@@ -29,8 +30,11 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 		v.finished = time.Now()
 	}
 	left := executor.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
-	if v.exitCode != nil {
+	switch {
+	case v.exitCode != nil:
 		left.ExitCode = *v.exitCode
+	case v.status != workflow.StatusSucceeded:
+		left.ExitCode = ExitFailed
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
 	defer cancel()

@@ -124,8 +124,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 	if outcome.Status == workflow.StatusSucceeded {
 		return 0, err
 	}
-	switch outcome.ExitCode {
-	case 0, ExitNoLaunch: // 64 as an exit code says that nothing was started
+	if outcome.ExitCode == ExitNoLaunch { // as an exit code of ours it says that nothing was started
 		return ExitFailed, err
 	}
 	return outcome.ExitCode, err
