@@ -119,22 +119,30 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 }
 
 // lock takes an exclusive lock on a file and returns the function that lets it
-// go. The operating system lets it go too if the process dies.
+// go. It waits for the lock at most until ctx ends. The operating system lets it
+// go too if the process dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
+	err = poll(ctx, lockPoll, func() (done bool, err error) {
+		unlock, err = tryLock(path)
+		return unlock != nil, err
+	})
+	return unlock, err
+}
+
+// tryLock is lock without waiting: unlock is nil if someone else has the lock.
+func tryLock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, lockPoll, func() (bool, error) {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	if err != nil {
+	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case err == nil:
+		return func() { _ = file.Close() }, nil
+	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
+		_ = file.Close()
+		return nil, nil
+	default:
 		_ = file.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-	return func() { _ = file.Close() }, nil
 }

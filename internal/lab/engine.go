@@ -2,7 +2,9 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -40,7 +42,12 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		return nil, fmt.Errorf("asking the Docker Engine at %s: %w", docker.DaemonHost(), err)
+		// The client repeats the address and gives advice; the cause says it all.
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("no Docker Engine answers at %s: %w", docker.DaemonHost(), err)
 	}
 	engine := &Engine{Host: docker.DaemonHost(), stop: func() error { return nil }}
 	bridge, err := docker.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})

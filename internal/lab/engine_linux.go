@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ const (
 	bridgePrefix  = "wflab"
 	firstNetwork  = 100
 	bridgeChoices = 100
+	lockDir       = "/run"
 )
 
 // StartEngine starts a private Docker Engine with all of its files under dir. It
@@ -63,10 +65,11 @@ func StartEngine(ctx context.Context, dir string) (*Engine, error) {
 
 // privateEngine is what has to be cleaned up after a private engine.
 type privateEngine struct {
-	dir      string
-	bridge   string
-	bridgeIP netip.Addr
-	process  *Process
+	dir        string
+	bridge     string
+	freeBridge func() // lets go of the bridge's lock
+	bridgeIP   netip.Addr
+	process    *Process
 }
 
 func (e *privateEngine) host() string { return "unix://" + filepath.Join(e.dir, "docker.sock") }
@@ -114,23 +117,38 @@ func (e *privateEngine) start(ctx context.Context) error {
 	return err
 }
 
-// addBridge makes a bridge for the engine alone. The kernel refuses a name that
-// is taken, so engines that start at once choose different ones.
+// addBridge makes a bridge for the engine alone. A lock says whose it is, so
+// engines that start at once choose different ones, and the bridge of a process
+// that died without cleaning up is taken over.
 func (e *privateEngine) addBridge(ctx context.Context) error {
-	var last error
 	for i := range bridgeChoices {
 		name := fmt.Sprintf("%s%d", bridgePrefix, i)
-		if last = ip(ctx, "link", "add", "name", name, "type", "bridge"); last != nil {
+		unlock, err := tryLock(filepath.Join(lockDir, "workflowagent-"+name+".lock"))
+		if err != nil {
+			return fmt.Errorf("choosing a bridge: %w", err)
+		}
+		if unlock == nil {
 			continue
 		}
-		e.bridge = name
-		e.bridgeIP = netip.AddrFrom4([4]byte{172, 30, byte(firstNetwork + i), 1})
-		if err := ip(ctx, "address", "add", e.bridgeIP.String()+"/24", "dev", name); err != nil {
-			return err
+		e.bridge, e.freeBridge = name, unlock
+		if _, err := net.InterfaceByName(name); err == nil {
+			if err := ip(ctx, "link", "delete", name); err != nil {
+				return err
+			}
 		}
-		return ip(ctx, "link", "set", name, "up")
+		e.bridgeIP = netip.AddrFrom4([4]byte{172, 30, byte(firstNetwork + i), 1})
+		for _, args := range [][]string{
+			{"link", "add", "name", name, "type", "bridge"},
+			{"address", "add", e.bridgeIP.String() + "/24", "dev", name},
+			{"link", "set", name, "up"},
+		} {
+			if err := ip(ctx, args...); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return fmt.Errorf("making a bridge: %w", last)
+	return fmt.Errorf("all %d bridges for private engines are taken", bridgeChoices)
 }
 
 // stop undoes whatever start did, in reverse, as far as it came.
@@ -144,6 +162,7 @@ func (e *privateEngine) stop() error {
 	errs = append(errs, e.unmount())
 	if e.bridge != "" {
 		errs = append(errs, ip(ctx, "link", "delete", e.bridge))
+		e.freeBridge()
 	}
 	errs = append(errs, os.RemoveAll(e.dir))
 	if err := errors.Join(errs...); err != nil {

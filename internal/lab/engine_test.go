@@ -155,11 +155,12 @@ outputs: {size: "${note.size}"}
 	for _, user := range []string{"", "pulumi", "4321:4321"} {
 		t.Run("user "+user, func(t *testing.T) {
 			out := inContainer(t, engine, image, user, `
+				exec 2>&1
 				export USER=${USER:-job}
 				cd /tmp; git clone --quiet --depth 1 `+repo.URL+` work; cd work; mkdir state
 				export PULUMI_CONFIG_PASSPHRASE=test PULUMI_BACKEND_URL=file://$PWD/state
 				pulumi stack init dev; pulumi up --yes --skip-preview --non-interactive
-				cat note.txt; git submodule status
+				cat note.txt; echo; git submodule status
 				test $(id -u) = 4321 || ssh -V # It refuses users without an account.
 				echo done`)
 			if !strings.Contains(out, "hello") || !strings.HasSuffix(out, "done\n") || strings.Contains(out, "warning") {
