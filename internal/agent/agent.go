@@ -164,13 +164,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	unlink := context.AfterFunc(ctx, a.stop)
 	defer unlink()
 
-	a.loops.Go(func() { a.engine.run(a.stopping) })
 	defer a.loops.Wait()
 	defer a.stop()
-
 	if err := a.reattach(hard); err != nil {
 		return err
 	}
+	// The first look comes before the first poll, which depends on it.
+	engine := a.engine.check(a.stopping)
+	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
 	a.poll(hard)
 
 	if a.stopping.Err() == nil && a.draining.Err() != nil {

@@ -45,16 +45,17 @@ func (w *engineWatch) state() error {
 	return w.err
 }
 
-// run looks again and again until ctx ends.
-func (w *engineWatch) run(ctx context.Context) {
+// run looks again and again until ctx ends; err is what the last look found.
+func (w *engineWatch) run(ctx context.Context, err error) {
 	for {
 		pause := engineUpInterval
-		if w.check(ctx) != nil {
+		if err != nil {
 			pause = engineDownInterval
 		}
 		if sleep(ctx, spread(pause)) != nil {
 			return
 		}
+		err = w.check(ctx)
 	}
 }
 

@@ -44,11 +44,9 @@ type entry struct {
 	Stack      string                  `json:"stack,omitempty"`
 	Steps      int                     `json:"steps"` // of the definition
 	Handle     *executor.Handle        `json:"handle,omitempty"`
-	Setup      bool                    `json:"setupDelivered"` // the log of step 0 is with the server
-	Echoed     int64                   `json:"echoed"`         // bytes of output already in the agent's own
+	Echoed     int64                   `json:"echoed"` // bytes of output already in the agent's own
 	ClaimedAt  time.Time               `json:"claimedAt"`
 	Result     *protocol.ResultRequest `json:"result,omitempty"` // with phaseReporting
-	Changes    bool                    `json:"changes"`          // the operation may alter infrastructure
 	Operation  workflow.Operation      `json:"operation,omitempty"`
 }
 

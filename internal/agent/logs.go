@@ -171,27 +171,32 @@ func (s *linesSender) PutLog(ctx context.Context, step int, offset int64, framed
 		at.bytes = offset // sent by an earlier process, which took its count along
 	}
 	batch := protocol.LogLines{Offset: at.lines}
-	rest := framed
+	rest, done := framed, 0
 	var text []byte
+	var last protocol.Frame
 	for len(rest) > 0 {
 		frame, n, err := protocol.ParseFrame(rest)
 		if err != nil {
 			break // the rest of a frame comes with the next request
 		}
-		text = append(text, frame.Text...)
-		rest = rest[n:]
-		if frame.Fragment && len(rest) > 0 {
-			continue
+		text, last, rest = append(text, frame.Text...), frame, rest[n:]
+		if !frame.Fragment {
+			batch.Lines = append(batch.Lines, protocol.LogLine{Time: frame.Time, Line: string(text)})
+			text, done = text[:0], len(framed)-len(rest)
 		}
-		batch.Lines = append(batch.Lines, protocol.LogLine{Time: frame.Time, Line: string(text)})
-		text = text[:0]
+	}
+	if done == 0 && len(rest) < len(framed) {
+		// A line that is longer than a request is cut. A shorter one whose end is
+		// yet to come is sent again with it.
+		batch.Lines = append(batch.Lines, protocol.LogLine{Time: last.Time, Line: string(text)})
+		done = len(framed) - len(rest)
 	}
 	if len(batch.Lines) > 0 {
 		if err := s.client.PostLogLines(ctx, step, batch); err != nil {
 			return logspool.Ack{}, err
 		}
 	}
-	at.bytes += int64(len(framed) - len(rest))
+	at.bytes += int64(done)
 	at.lines += int64(len(batch.Lines))
 	s.lines[step] = at
 	return logspool.Ack{Received: at.bytes, Durable: at.bytes}, nil

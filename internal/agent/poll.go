@@ -80,6 +80,10 @@ func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 // once polls and returns the pause before the next time.
 func (p *poller) once(hard context.Context) time.Duration {
 	a := p.agent
+	select {
+	case <-a.kick: // whatever it was, it is looked at now
+	default:
+	}
 	slots := a.freeSlots()
 	if a.engine.state() != nil {
 		slots = 0

@@ -1,0 +1,187 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/workflow"
+)
+
+func TestFailuresBeforeTheStart(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		world   func(*world)
+		job     func(*serverJob)
+		options func(*agent.Options)
+		reason  workflow.Reason
+		line    []string
+	}{{
+		name: "image missing",
+		world: func(w *world) {
+			w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
+				return &executor.Error{Reason: workflow.ReasonImage, Message: "The image x/y:z does not exist."}
+			})
+		},
+		reason: workflow.ReasonImage, line: []string{"The image x/y:z does not exist."},
+	}, {
+		name: "engine broken",
+		world: func(w *world) {
+			w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
+				return errors.New("the engine does not answer")
+			})
+		},
+		reason: workflow.ReasonLaunch, line: []string{"the engine does not answer"},
+	}, {
+		name: "start fails",
+		world: func(w *world) {
+			w.executor.OnStart(func(context.Context, executor.Handle) error { return errors.New("no space left") })
+		},
+		reason: workflow.ReasonLaunch, line: []string{"no space left"},
+	}, {
+		name:    "image not allowed",
+		options: func(o *agent.Options) { o.Rules = rules{images: "other"} },
+		reason:  workflow.ReasonRefused, line: []string{"pulumi/pulumi:latest", "allowed_images"},
+	}, {
+		name:    "repository not allowed",
+		options: func(o *agent.Options) { o.Rules = rules{repositories: "other"} },
+		job: func(j *serverJob) {
+			j.definition.Deployment.Source.Git.RepoURL = "https://user:hunter22@example.com/repo.git"
+		},
+		reason: workflow.ReasonRefused, line: []string{"https://example.com/repo.git", "allowed_repositories"},
+	}, {
+		name:    "repository unknown where only some are allowed",
+		options: func(o *agent.Options) { o.Rules = rules{repositories: "other"} },
+		job:     func(j *serverJob) { j.definition.Deployment = nil },
+		reason:  workflow.ReasonRefused, line: []string{"allowed_repositories"},
+	}, {
+		name:    "type not enabled",
+		options: func(o *agent.Options) { o.Types = []workflow.Type{workflow.TypeInsightsScan} },
+		reason:  workflow.ReasonRefused, line: []string{"enabled_workflow_types"},
+	}, {
+		name:   "other operating system",
+		job:    func(j *serverJob) { j.definition.OS = "darwin" },
+		reason: workflow.ReasonRefused, line: []string{"darwin"},
+	}, {
+		name:   "definition without steps",
+		job:    func(j *serverJob) { j.definition.Steps = nil },
+		reason: workflow.ReasonInvalidJob, line: []string{"steps"},
+	}, {
+		name:   "cancelled",
+		job:    func(j *serverJob) { j.cancel = true },
+		reason: workflow.ReasonCancelled, line: []string{"cancelled before it started"},
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options = tc.options
+			if tc.world != nil {
+				tc.world(w)
+			}
+			job := w.server.add()
+			if tc.job != nil {
+				w.server.update(func() { tc.job(job) })
+			}
+			a := w.start()
+			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+			a.Drain()
+			a.wait()
+			result := job.results[0]
+			if result.Status != workflow.StatusFailed || result.Reason != tc.reason || result.Message == "" {
+				t.Errorf("result: %+v", result)
+			}
+			if !job.has(0, tc.line...) {
+				t.Errorf("set-up log: %q, want a line with %q", job.text(0), tc.line)
+			}
+			if strings.Contains(strings.Join(job.text(0), "\n")+result.Message+w.log.String(), "hunter22") {
+				t.Error("a password shows")
+			}
+			if job.steps[0] != workflow.StepFailed {
+				t.Errorf("step 0: %q", job.steps[0])
+			}
+			if n := len(w.executor.Record(job.id).Launches); n != 0 {
+				t.Errorf("it ran %d times", n)
+			}
+			w.cleanState(a)
+		})
+	}
+}
+
+// rules allow one image and one repository; "" allows all.
+type rules struct{ images, repositories string }
+
+func (r rules) AllowsImage(s string) bool      { return r.images == "" || r.images == s }
+func (r rules) AllowsRepository(s string) bool { return r.repositories == "" || r.repositories == s }
+
+func TestAbnormalEndsOfTheRunner(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		exit   executor.Exit
+		reason workflow.Reason
+		line   string
+	}{
+		{"out of memory", executor.Exit{Code: 137, OOMKilled: true}, workflow.ReasonOOM, "out of memory"},
+		{"signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal, "SIGKILL"},
+		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
+		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
+		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+				spoolStep(t, j, 1, "line of the dead runner\n")
+				return tc.exit
+			})
+			job := w.server.add()
+			a := w.start()
+			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+			a.Drain()
+			a.wait()
+			result := job.results[0]
+			if result.Status != workflow.StatusFailed || result.Reason != tc.reason || !strings.Contains(result.Message, tc.line) {
+				t.Errorf("result: %+v", result)
+			}
+			if !job.has(1, "line of the dead runner") {
+				t.Errorf("step 1: %q", job.text(1))
+			}
+			if words := job.text(3); len(words) != 1 || !strings.Contains(words[0], tc.line) {
+				t.Errorf("closing words: %q", words)
+			}
+			var steps []int
+			for _, s := range result.Steps {
+				steps = append(steps, s.Step)
+				if s.Bytes != int64(len(job.logs[s.Step])) || len(s.SHA256) != 64 {
+					t.Errorf("step %d: %+v, the server has %d bytes", s.Step, s, len(job.logs[s.Step]))
+				}
+			}
+			slices.Sort(steps)
+			if !slices.Equal(steps, []int{0, 1, 3}) {
+				t.Errorf("the result names the streams %v", steps)
+			}
+			if job.steps[1] != workflow.StepFailed {
+				t.Errorf("step 1: %q", job.steps[1])
+			}
+			w.cleanState(a)
+		})
+	}
+}
+
+func TestRunnerThatCouldNotReport(t *testing.T) {
+	w := newWorld(t)
+	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+		spoolStep(t, j, 2, "all done\n")
+		return executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}}
+	})
+	job := w.server.add()
+	a := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	a.Drain()
+	a.wait()
+	if job.results[0].Status != workflow.StatusSucceeded || !job.has(2, "all done") || len(job.logs[3]) > 0 {
+		t.Errorf("result %+v, step 2 %q, closing words %q", job.results[0], job.text(2), job.text(3))
+	}
+}
