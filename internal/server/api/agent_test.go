@@ -1,0 +1,236 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/workflow"
+)
+
+func TestHeldPollIsHandedTheJob(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		type answer struct {
+			res protocol.PollResult
+			err error
+		}
+		const agents = 5
+		got := make(chan answer, agents)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range agents {
+			go func() {
+				res, err := l.client.Poll(ctx, l.poolToken, l.request(string(rune('a'+i)), 20*time.Second))
+				got <- answer{res, err}
+			}()
+		}
+		began := time.Now()
+		id := l.deploy(path, "update")
+		a := <-got
+		if a.err != nil || a.res.Job == nil || a.res.Job.TypeSpecificID != id || !a.res.Held {
+			t.Fatalf("poll = %+v, %v", a.res, a.err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the hand-over took %s", took)
+		}
+		select {
+		case a := <-got:
+			t.Errorf("a second poll was answered: %+v, %v", a.res, a.err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		cancel()
+		for range agents - 1 {
+			<-got
+		}
+	})
+}
+
+func TestSamePollSameClaim(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		l.deploy(l.deployable("dev"), "update")
+		l.deploy(l.deployable("two"), "update")
+		req := l.request("a", 5*time.Second)
+		first, err := l.client.Poll(t.Context(), l.poolToken, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := l.client.Poll(t.Context(), l.poolToken, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Job.JobID != first.Job.JobID || again.Job.Epoch != first.Job.Epoch {
+			t.Fatalf("the same poll got %+v, then %+v", first.Job, again.Job)
+		}
+		for _, job := range []*protocol.PollResponse{first.Job, again.Job} {
+			if _, err := l.client.Job(job.JobID, job.JobToken).Heartbeat(t.Context(), protocol.PhasePreparing); err != nil {
+				t.Errorf("heartbeat: %v", err)
+			}
+		}
+		other := l.request("b", 0)
+		other.PollID = req.PollID
+		if res, err := l.client.Poll(t.Context(), l.poolToken, other); err != nil || res.Job == nil || res.Job.JobID == first.Job.JobID {
+			t.Errorf("another agent with the same poll id got %+v, %v", res.Job, err)
+		}
+	})
+}
+
+// TestDroppedPollLosesNoJob lets a client go away while its poll is held, or in
+// the moment it is answered: the job must reach another agent.
+func TestDroppedPollLosesNoJob(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
+	path := l.deployable("dev")
+	for i := range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			// Answer or not, nobody acts on it.
+			l.client.Poll(ctx, l.poolToken, l.request("lost", 10*time.Second)) //nolint:errcheck // see above
+		})
+		id := l.deploy(path, "update")
+		if i%2 == 0 {
+			<-time.After(time.Duration(i) * time.Millisecond)
+		}
+		cancel()
+		wg.Wait()
+		job, jc := l.start("kept")
+		if job.TypeSpecificID != id {
+			t.Fatalf("claimed %s, want %s", job.TypeSpecificID, id)
+		}
+		l.end(jc, workflow.StatusSucceeded)
+	}
+}
+
+func TestSecondSessionIsRefused(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { l.client.Poll(ctx, l.poolToken, l.request("a", 20*time.Second)) }) //nolint:errcheck // it is cut off
+	twin := l.request("a", 0)
+	twin.SessionID = "twin"
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		_, err := l.client.Poll(t.Context(), l.poolToken, twin)
+		if protocol.StatusCode(err) == http.StatusConflict {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the second session was never refused: %v", err)
+		}
+		<-time.After(5 * time.Millisecond)
+		// The twin was first: let its session end by itself.
+		twin.SessionID = "twin"
+		if err == nil {
+			cancel()
+			wg.Wait()
+			t.Skip("the twin polled first")
+		}
+	}
+	cancel() // the first agent is killed
+	wg.Wait()
+	for {
+		_, err := l.client.Poll(t.Context(), l.poolToken, twin)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the restarted agent is still refused: %v", err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func TestPresenceOnlyAndTypes(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	l.deploy(l.deployable("dev"), "update")
+	busy := l.request("a", 0)
+	busy.FreeSlots = 0
+	if res, err := l.client.Poll(t.Context(), l.poolToken, busy); err != nil || res.Job != nil {
+		t.Errorf("a busy agent got %+v, %v", res.Job, err)
+	}
+	scans := l.request("b", 0)
+	scans.Types = []workflow.Type{workflow.TypeInsightsScan}
+	if res, err := l.client.Poll(t.Context(), l.poolToken, scans); err != nil || res.Job != nil {
+		t.Errorf("an agent for scans got %+v, %v", res.Job, err)
+	}
+	both := l.request("c", 0)
+	both.Types = workflow.Types()
+	if res, err := l.client.Poll(t.Context(), l.poolToken, both); err != nil || res.Job == nil {
+		t.Errorf("an agent for all types got %+v, %v", res.Job, err)
+	}
+}
+
+func TestTokensAreChecked(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	l.deploy(path, "update")
+	other := l.deployable("two")
+	l.deploy(other, "update")
+	one, jc := l.claim("a")
+	two, _ := l.claim("b")
+	for what, c := range map[string]struct {
+		auth string
+		want int
+	}{
+		"no token":            {"none", 401},
+		"a made-up token":     {"token pul-0000", 401},
+		"another job's token": {"token " + two.JobToken, 401},
+		"the pool's token":    {"token " + l.poolToken, 403},
+		"a user's token":      {"", 403},
+	} {
+		got := l.send(call{Method: "POST", Path: "/api/workflow/jobs/" + one.JobID + "/heartbeat", Body: `{}`, Auth: c.auth})
+		if got.Status != c.want {
+			t.Errorf("%s: %d, want %d", what, got.Status, c.want)
+		}
+	}
+	l.send(call{Method: "GET", Path: "/api/deployments/poll", Auth: ""}).want(403, nil)
+	l.send(call{Method: "GET", Path: "/api/deployments/poll", Auth: "none"}).want(401, nil)
+	if _, err := jc.Heartbeat(t.Context(), protocol.PhasePreparing); err != nil {
+		t.Error(err)
+	}
+	// An agent sees only deployments of its own pool.
+	_, foreign := l.newPool("foreign")
+	_, err := l.client.Status(t.Context(), foreign, one.TypeSpecificID)
+	wantCode(t, "status with another pool's token", err, 404)
+	if st, err := l.client.Status(t.Context(), l.poolToken, one.TypeSpecificID); err != nil || st != workflow.StatusAccepted {
+		t.Errorf("status = %s, %v", st, err)
+	}
+	l.send(call{Method: "GET", Path: "/api/deployments/executor", Auth: "token " + one.JobToken}).want(404, nil).says("workflow-runner")
+}
+
+func TestStockAgent(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		for _, final := range []string{"succeeded", "failed"} {
+			id := l.deploy(path, "update")
+			var claim struct{ JobID, JobToken string }
+			l.send(call{Method: "GET", Path: "/api/deployments/poll", Auth: "token " + l.poolToken}).want(200, &claim)
+			auth, base := "token "+claim.JobToken, "/api/workflow/jobs/"+claim.JobID
+			var def workflow.JobDefinition
+			l.send(call{Method: "GET", Path: base, Auth: auth}).want(200, &def)
+			if d := l.details(path, id); d.Status != "running" {
+				t.Fatalf("fetching the definition did not start the job: %s", d.Status)
+			}
+			for i := 1; i < len(def.Steps); i++ {
+				step := base + "/" + string(rune('0'+i))
+				l.send(call{Method: "PATCH", Path: step + "/status", Auth: auth, Body: `{"status":"running"}`}).want(200, nil)
+				line := `{"offset":0,"lines":[{"t":"2026-01-01T00:00:00Z","l":"line"}]}`
+				l.send(call{Method: "POST", Path: step + "/logs", Auth: auth, Body: line}).want(200, nil)
+				l.send(call{Method: "POST", Path: step + "/logs", Auth: auth, Body: line}).want(200, nil) // a repeat
+				status := "succeeded"
+				if i == len(def.Steps)-1 {
+					status = final
+				}
+				l.send(call{Method: "PATCH", Path: step + "/status", Auth: auth, Body: `{"status":"` + status + `"}`}).want(200, nil)
+			}
+			l.becomes(path, id, final)
+			if n := strings.Count(l.wholeLog(path, id), "line\n"); n != len(def.Steps)-1 {
+				t.Errorf("%d lines are in the log, want %d", n, len(def.Steps)-1)
+			}
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
+)
+
+// lab is a served API with deployments, one agent pool and clients for it.
+type lab struct {
+	*fixture
+	service   *deployments.Service
+	client    *protocol.Client
+	pool      string
+	poolToken string
+}
+
+// noRunner is a server without a runner binary beside it.
+type noRunner struct{}
+
+func (noRunner) ServeRunner(http.ResponseWriter, *http.Request) (bool, error) { return false, nil }
+
+// eachLab runs a test on both engines.
+func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab)) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) { test(t, newLab(t, db, o)) })
+}
+
+func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
+	t.Helper()
+	l := &lab{}
+	l.fixture = newFixtureOn(t, db, options{domains: func(f *fixture) []api.Domain {
+		o.Log, o.Secrets, o.Updates = storetest.Log(), f.stacks.Secrets(), f.stacks
+		o.Pools, o.ExternalURL = pools.New(db, storetest.Log()), "http://server.test"
+		l.service = deployments.New(db, o)
+		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, UpdateFinished: l.service.UpdateFinished})
+		return []api.Domain{
+			api.PoolRoutes(o.Pools), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
+			api.AgentRoutes(l.service, noRunner{}), api.JobRoutes(l.service),
+		}
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.service.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	var err error
+	if l.client, err = protocol.NewClient(protocol.Options{BaseURL: l.server.URL, UserAgent: "agent-test/1"}); err != nil {
+		t.Fatal(err)
+	}
+	l.pool, l.poolToken = l.newPool("p1")
+	return l
+}
+
+func (l *lab) newPool(name string) (id, token string) {
+	l.t.Helper()
+	var made struct{ ID, TokenValue string }
+	l.do("POST", "/api/orgs/acme/agent-pools", map[string]any{"name": name}).want(200, &made)
+	if made.ID == "" || !strings.HasPrefix(made.TokenValue, "pul-") {
+		l.t.Fatalf("creating a pool answered %+v", made)
+	}
+	return made.ID, made.TokenValue
+}
+
+// deployable makes a stack whose settings name the pool, and returns its
+// deployments' path.
+func (l *lab) deployable(name string) string {
+	l.t.Helper()
+	path := l.stack(name) + "/deployments"
+	l.do("PUT", path+"/settings", map[string]any{
+		"agentPoolID":   l.pool,
+		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://example.com/a/b.git", "branch": "main"}},
+	}).want(200, nil)
+	return path
+}
+
+// deploy creates a deployment and returns its id.
+func (l *lab) deploy(path, operation string) string {
+	l.t.Helper()
+	var made struct {
+		ID         string
+		ConsoleURL *string
+		Version    int64
+	}
+	l.do("POST", path, map[string]any{"operation": operation}).want(202, &made)
+	if made.ID == "" || made.Version < 1 || made.ConsoleURL == nil {
+		l.t.Fatalf("creating a deployment answered %+v", made)
+	}
+	return made.ID
+}
+
+// details is what tests look at of a deployment.
+type details struct {
+	ID, Status, Reason, Message string
+	Version                     int64
+	Agent                       *struct{ ID, Hostname, Version string }
+	AgentPool                   *struct{ ID, Name string }
+	Jobs                        []struct {
+		Status string
+		Steps  []struct{ Name, Status string }
+	}
+	Notes         []string
+	Results       []struct{ Status, Reason string }
+	Configuration struct {
+		EnvironmentVariables []struct {
+			Name, Value string
+			Secret      bool
+		}
+		Source *struct {
+			Git struct{ RepoURL, Branch, Commit string }
+		}
+	}
+	Initiator       string
+	CancelRequested bool
+}
+
+func (l *lab) details(path, id string) details {
+	l.t.Helper()
+	var d details
+	l.do("GET", path+"/"+id, nil).want(200, &d)
+	return d
+}
+
+// becomes waits until a deployment has a status.
+func (l *lab) becomes(path, id, status string) details {
+	l.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		d := l.details(path, id)
+		if d.Status == status {
+			return d
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("deployment is %s (%s), want %s", d.Status, d.Message, status)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// agent is a request for work of an agent with a name; each call is a new poll.
+func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
+	return protocol.PollRequest{
+		AgentID: name, SessionID: name + "-session", PollID: identityOfPoll(), Hostname: "host-" + name, PID: 7,
+		Version: "v1.2.3", Platform: "linux/arm64", FreeSlots: 1, Interval: 30 * time.Second, Wait: wait,
+	}
+}
+
+var pollCounter = make(chan int, 1)
+
+// identityOfPoll returns a fresh poll id.
+func identityOfPoll() string {
+	n := 0
+	select {
+	case n = <-pollCounter:
+	default:
+	}
+	pollCounter <- n + 1
+	return fmt.Sprintf("poll-%d-%d", n, time.Now().UnixNano())
+}
+
+// claim takes a job or fails.
+func (l *lab) claim(name string) (*protocol.PollResponse, *protocol.JobClient) {
+	l.t.Helper()
+	res, err := l.client.Poll(l.t.Context(), l.poolToken, l.request(name, 10*time.Second))
+	if err != nil {
+		l.t.Fatalf("poll: %v", err)
+	}
+	if res.Job == nil {
+		l.t.Fatal("the poll got no job")
+	}
+	return res.Job, l.client.Job(res.Job.JobID, res.Job.JobToken)
+}
+
+// nothing fails if an agent gets a job.
+func (l *lab) nothing(name string) {
+	l.t.Helper()
+	res, err := l.client.Poll(l.t.Context(), l.poolToken, l.request(name, 0))
+	if err != nil {
+		l.t.Fatalf("poll: %v", err)
+	}
+	if res.Job != nil {
+		l.t.Fatalf("the poll got job %s", res.Job.JobID)
+	}
+	if res.RetryAfter <= 0 {
+		l.t.Error("an unheld poll was answered without Retry-After")
+	}
+}
+
+// start claims a job and lets it start.
+func (l *lab) start(name string) (*protocol.PollResponse, *protocol.JobClient) {
+	l.t.Helper()
+	job, jc := l.claim(name)
+	if _, err := jc.Heartbeat(l.t.Context(), protocol.PhaseStarting); err != nil {
+		l.t.Fatalf("asking leave: %v", err)
+	}
+	return job, jc
+}
+
+// end delivers a result without log.
+func (l *lab) end(jc *protocol.JobClient, status workflow.Status) {
+	l.t.Helper()
+	err := jc.Result(l.t.Context(), protocol.ResultRequest{Status: status, FinishedAt: time.Now()})
+	if err != nil {
+		l.t.Fatalf("result: %v", err)
+	}
+}
+
+// wantCode fails unless err is an answer with a status code.
+func wantCode(t *testing.T, what string, err error, code int) {
+	t.Helper()
+	if got := protocol.StatusCode(err); got != code {
+		t.Errorf("%s: got %v, want status %d", what, err, code)
+	}
+}
+
+// recorder calls the API without a network.
+func (l *lab) recorder(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	l.server.Config.Handler.ServeHTTP(w, r)
+	return w
+}

@@ -1,0 +1,395 @@
+package api_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/workflow"
+)
+
+// logPage is one answer of a log in stream mode.
+type logPage struct {
+	Type  string `json:"__type"`
+	Lines []struct {
+		Header    string
+		Line      string
+		Timestamp time.Time
+	}
+	NextToken string
+}
+
+// text shows a page with its headers in brackets.
+func (p logPage) text() string {
+	var b strings.Builder
+	for _, line := range p.Lines {
+		if line.Header != "" {
+			fmt.Fprintf(&b, "[%s]\n", line.Header)
+		}
+		b.WriteString(line.Line)
+	}
+	return b.String()
+}
+
+// logFrom reads what follows a token until nothing more is there.
+func (l *lab) logFrom(path, id, token string) (text, next string) {
+	l.t.Helper()
+	for {
+		var page logPage
+		l.do("GET", path+"/"+id+"/logs?continuationToken="+url.QueryEscape(token), nil).want(200, &page)
+		if page.Type != "DeploymentLogs" {
+			l.t.Fatalf("__type = %q", page.Type)
+		}
+		text += page.text()
+		if page.NextToken == "" || page.NextToken == token {
+			return text, page.NextToken
+		}
+		token = page.NextToken
+	}
+}
+
+// wholeLog reads the log of a deployment that has ended.
+func (l *lab) wholeLog(path, id string) string {
+	l.t.Helper()
+	text, next := l.logFrom(path, id, "")
+	if next != "" {
+		l.t.Fatalf("the log of an ended deployment goes on at %q after:\n%s", next, text)
+	}
+	return text
+}
+
+// step is how a test runner does one step.
+type step struct {
+	t     *testing.T
+	jc    *protocol.JobClient
+	index int
+	sent  []byte
+}
+
+func (s *step) status(st workflow.StepStatus) {
+	s.t.Helper()
+	if err := s.jc.StepStatus(s.t.Context(), s.index, protocol.StepStatusRequest{Status: st}); err != nil {
+		s.t.Fatalf("status of step %d: %v", s.index, err)
+	}
+}
+
+func (s *step) say(lines ...string) {
+	s.t.Helper()
+	for _, line := range lines {
+		frame := protocol.AppendFrame(nil, time.Unix(1700000000, 0), false, []byte(line))
+		if _, err := s.jc.PutLog(s.t.Context(), s.index, int64(len(s.sent)), frame, false); err != nil {
+			s.t.Fatalf("log of step %d: %v", s.index, err)
+		}
+		s.sent = append(s.sent, frame...)
+	}
+}
+
+func (s *step) result() protocol.StepResult {
+	sum := sha256.Sum256(s.sent)
+	return protocol.StepResult{Step: s.index, Bytes: int64(len(s.sent)), SHA256: hex.EncodeToString(sum[:])}
+}
+
+func TestJobFromClaimToResult(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		id := l.deploy(path, "update")
+		_, jc := l.claim("a")
+		if d := l.details(path, id); d.Status != "accepted" || d.Agent == nil || d.Agent.Hostname != "host-a" || d.Agent.Version != "v1.2.3" || d.Agent.ID != "a" {
+			t.Errorf("claimed: %+v", d)
+		}
+		setup := &step{t: t, jc: jc}
+		setup.status(workflow.StepRunning)
+		setup.say("agent a runs it")
+		text, token := l.logFrom(path, id, "")
+		if text != "[Setup]\nagent a runs it\n" || token == "" {
+			t.Errorf("log so far:\n%s%s", text, token)
+		}
+		setup.status(workflow.StepSucceeded)
+		if _, err := jc.Heartbeat(t.Context(), protocol.PhaseStarting); err != nil {
+			t.Fatal(err)
+		}
+		def, err := jc.Definition(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &step{t: t, jc: jc, index: 1}
+		source.status(workflow.StepRunning)
+		source.say("cloning")
+		source.status(workflow.StepSucceeded)
+		last := &step{t: t, jc: jc, index: len(def.Steps) - 1}
+		last.status(workflow.StepRunning)
+		last.say("hidden until the update is there")
+		text, token = l.logFrom(path, id, token)
+		if text != "[Get source]\ncloning\n" {
+			t.Errorf("before the update:\n%s", text)
+		}
+		jobToken := "token " + def.Env["PULUMI_ACCESS_TOKEN"]
+		var created struct{ UpdateID string }
+		l.send(call{Method: "POST", Path: strings.TrimSuffix(path, "/deployments") + "/update", Auth: jobToken, Body: program()}).want(200, &created)
+		if text, token = l.logFrom(path, id, token); text != "" {
+			t.Errorf("an update that has not started released:\n%s", text)
+		}
+		l.send(call{Method: "POST", Path: strings.TrimSuffix(path, "/deployments") + "/update/" + created.UpdateID, Auth: jobToken, Body: `{}`}).want(200, nil)
+		text, token = l.logFrom(path, id, token)
+		if text != "[pulumi update]\nhidden until the update is there\n" || token == "" {
+			t.Errorf("after the update was there:\n%s", text)
+		}
+		var updates []struct {
+			UpdateID string
+			Info     struct{ Result string }
+		}
+		l.do("GET", path+"/"+id+"/updates", nil).want(200, &updates)
+		if len(updates) != 1 || updates[0].UpdateID != created.UpdateID {
+			t.Fatalf("updates = %+v", updates)
+		}
+		// The runner dies with the update in progress; the agent says so, and the
+		// update must not be followed for ever.
+		agent := &step{t: t, jc: jc, index: len(def.Steps)}
+		agent.say("the runner was killed")
+		r := protocol.ResultRequest{
+			Status: workflow.StatusFailed, Reason: workflow.ReasonOOM, Message: "out of\nmemory", FinishedAt: time.Now(),
+			Steps: []protocol.StepResult{setup.result(), source.result(), last.result(), agent.result()},
+		}
+		for range 2 {
+			if err := jc.Result(t.Context(), r); err != nil {
+				t.Fatalf("result: %v", err)
+			}
+		}
+		r.Status = workflow.StatusSucceeded
+		wantCode(t, "a contradicting result", jc.Result(t.Context(), r), 410)
+		_, err = jc.Heartbeat(t.Context(), protocol.PhaseRunning)
+		wantCode(t, "a heartbeat after the result", err, 410)
+		text, token = l.logFrom(path, id, token)
+		if text != "[Agent]\nthe runner was killed\n" || token != "" {
+			t.Errorf("the end of the log:\n%s%s", text, token)
+		}
+		d := l.details(path, id)
+		if d.Status != "failed" || d.Reason != "out-of-memory" || d.Message != "out of memory" || len(d.Notes) != 0 || len(d.Results) != 1 {
+			t.Errorf("ended: %+v", d)
+		}
+		l.do("GET", path+"/"+id+"/updates", nil).want(200, &updates)
+		if updates[0].Info.Result != "failed" {
+			t.Errorf("the orphaned update is %s", updates[0].Info.Result)
+		}
+	})
+}
+
+func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	id := l.deploy(path, "preview")
+	_, jc := l.start("a")
+	def, err := jc.Definition(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := &step{t: t, jc: jc, index: len(def.Steps) - 1}
+	last.status(workflow.StepRunning)
+	last.say("no Pulumi.yaml here")
+	last.status(workflow.StepFailed)
+	if text, _ := l.logFrom(path, id, ""); text != "[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
+		t.Errorf("log:\n%s", text)
+	}
+	l.end(jc, workflow.StatusFailed)
+	if text := l.wholeLog(path, id); text != "[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+func TestResultWaitsForLog(t *testing.T) {
+	eachLab(t, deployments.Options{LogLimit: 2000}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		id := l.deploy(path, "update")
+		_, jc := l.start("a")
+		s := &step{t: t, jc: jc, index: 1}
+		s.say("one")
+		r := protocol.ResultRequest{Status: workflow.StatusSucceeded, FinishedAt: time.Now(), Steps: []protocol.StepResult{s.result()}}
+		r.Steps[0].Bytes += 10
+		var conflict *protocol.ResultConflictError
+		if err := jc.Result(t.Context(), r); !errors.As(err, &conflict) || conflict.Missing[0] != (protocol.MissingLog{Step: 1, Received: int64(len(s.sent))}) {
+			t.Fatalf("result with missing log: %v", err)
+		}
+		if d := l.details(path, id); d.Status != "running" {
+			t.Errorf("status = %s", d.Status)
+		}
+		// What exists nowhere any more is told, and blocks nothing.
+		r.Steps[0].Gone = true
+		r.Steps = append(r.Steps, protocol.StepResult{Step: 0, Bytes: 0, SHA256: strings.Repeat("0", 64)})
+		if err := jc.Result(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		d := l.details(path, id)
+		if d.Status != "succeeded" || len(d.Notes) != 2 || !strings.Contains(d.Notes[0], "incomplete") || !strings.Contains(d.Notes[1], "checksums differ") {
+			t.Errorf("details = %+v", d)
+		}
+		if text := l.wholeLog(path, id); !strings.Contains(text, "[Server]\n") || !strings.Contains(text, "is incomplete") {
+			t.Errorf("log:\n%s", text)
+		}
+		for _, bad := range []protocol.ResultRequest{
+			{Status: "running"}, {Status: workflow.StatusFailed, Steps: []protocol.StepResult{{Step: 99}}},
+		} {
+			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
+		}
+	})
+}
+
+func TestLogLimit(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{LogLimit: 100})
+	path := l.deployable("dev")
+	l.deploy(path, "update")
+	_, jc := l.start("a")
+	frames := protocol.AppendFrame(nil, time.Now(), false, bytes.Repeat([]byte("x"), 200))
+	ack, err := jc.PutLog(t.Context(), 1, 0, frames, false)
+	if err != nil || ack.Received != 100 || ack.Limit != 100 {
+		t.Errorf("ack = %+v, %v", ack, err)
+	}
+	if ack, err = jc.PutLog(t.Context(), 1, 100, frames, false); err != nil || ack.Received != 100 {
+		t.Errorf("beyond the limit: %+v, %v", ack, err)
+	}
+	r := protocol.ResultRequest{Status: workflow.StatusSucceeded, FinishedAt: time.Now(), Steps: []protocol.StepResult{{Step: 1, Bytes: int64(len(frames)), SHA256: "x"}}}
+	if err := jc.Result(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLogByOffsets sends a stream in random pieces: too early, twice,
+// overlapping, compressed or not. What is kept is the stream.
+func TestLogByOffsets(t *testing.T) {
+	eachLab(t, deployments.Options{LogSync: 5 * time.Millisecond}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		id := l.deploy(path, "update")
+		_, jc := l.start("a")
+		rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+		var stream []byte
+		var want strings.Builder
+		for i := range 400 {
+			text := fmt.Sprintf("line %d %s", i, strings.Repeat("ä\x1b[1m", rnd.IntN(40)))
+			stream = protocol.AppendFrame(stream, time.Unix(int64(i), 0), false, []byte(text))
+			want.WriteString(text + "\n")
+		}
+		long := strings.Repeat("y", 3*protocol.MaxFrameText)
+		stream = protocol.AppendFrame(stream, time.Unix(1, 0), false, []byte(long))
+		stream = protocol.AppendFrame(stream, time.Unix(1, 0), false, []byte("bin\xff\xfe\x00"))
+		want.WriteString(long + "\n" + "bin\uFFFD\x00\n")
+		var at int64
+		for at < int64(len(stream)) {
+			offset := max(0, at+int64(rnd.IntN(4000))-2000)
+			end := min(int64(len(stream)), offset+int64(rnd.IntN(5000)))
+			if offset >= end {
+				continue
+			}
+			ack, err := jc.PutLog(t.Context(), 1, offset, stream[offset:end], rnd.IntN(2) == 0)
+			var gap *protocol.LogGapError
+			if errors.As(err, &gap) {
+				if offset <= at {
+					t.Fatalf("offset %d was refused at %d", offset, at)
+				}
+				ack = gap.Ack
+			} else if err != nil {
+				t.Fatal(err)
+			} else if offset > at {
+				t.Fatalf("a gap was taken: offset %d at %d", offset, at)
+			} else {
+				at = max(at, end)
+			}
+			if ack.Received != at || ack.Durable > at {
+				t.Fatalf("ack %+v at %d", ack, at)
+			}
+		}
+		ack, err := jc.PutLog(t.Context(), 1, at, nil, false)
+		if err != nil || ack.Durable != at {
+			t.Errorf("an empty chunk: %+v, %v", ack, err)
+		}
+		sum := sha256.Sum256(stream)
+		r := protocol.ResultRequest{
+			Status: workflow.StatusSucceeded, FinishedAt: time.Now(),
+			Steps: []protocol.StepResult{{Step: 1, Bytes: at, SHA256: hex.EncodeToString(sum[:])}},
+		}
+		if err := jc.Result(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.details(path, id); len(d.Notes) != 0 {
+			t.Errorf("notes: %v", d.Notes)
+		}
+		if got := l.wholeLog(path, id); got != "[Get source]\n"+want.String() {
+			t.Errorf("the log differs: %d bytes, want %d", len(got), want.Len())
+		}
+		l.stepMode(path, id, want.String())
+	})
+}
+
+// stepMode reads step 1 by lines and compares.
+func (l *lab) stepMode(path, id, want string) {
+	l.t.Helper()
+	var got strings.Builder
+	offset := int64(0)
+	for {
+		var page struct {
+			Type       string `json:"__type"`
+			Name       string
+			Lines      []struct{ Line string }
+			NextOffset *int64
+		}
+		l.do("GET", fmt.Sprintf("%s/%s/logs?job=0&step=1&offset=%d&count=37", path, id, offset), nil).want(200, &page)
+		if page.Type != "DeploymentLogsStep" || page.Name != "Get source" {
+			l.t.Fatalf("page = %+v", page)
+		}
+		for _, line := range page.Lines {
+			got.WriteString(line.Line)
+		}
+		if page.NextOffset == nil {
+			break
+		}
+		offset = *page.NextOffset
+	}
+	if got.String() != want {
+		l.t.Errorf("step mode differs: %d bytes, want %d", got.Len(), len(want))
+	}
+	for _, query := range []string{"count=0", "count=500", "count=x", "offset=-1"} {
+		l.do("GET", path+"/"+id+"/logs?job=0&step=1&"+query, nil).want(400, nil)
+	}
+	l.do("GET", path+"/"+id+"/logs?job=0&step=99", nil).want(404, nil)
+	l.do("GET", path+"/"+id+"/logs?job=1&step=0", nil).want(404, nil)
+	for _, token := range []string{"x", "1.2.3", "0.0.0.0", "1.-1.0.0", "1.1.1.9"} {
+		l.do("GET", path+"/"+id+"/logs?continuationToken="+token, nil).want(400, nil)
+	}
+}
+
+func TestBadCallbacks(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	l.deploy(path, "update")
+	job, _ := l.start("a")
+	auth, base := "token "+job.JobToken, "/api/workflow/jobs/"+job.JobID
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"PUT", "/1/log?offset=x", "", 400},
+		{"PUT", "/1/log?offset=-1", "y", 400},
+		{"PUT", "/1/log", "y", 400},
+		{"PUT", "/99/log?offset=0", "y", 400},
+		{"PUT", "/x/log?offset=0", "y", 400},
+		{"PUT", "/1/log?offset=0", strings.Repeat("x", 5<<20), 413},
+		{"PATCH", "/1/status", `{"status":"happy"}`, 400},
+		{"PATCH", "/99/status", `{"status":"running"}`, 400},
+		{"POST", "/1/logs", `{"offset":-1}`, 400},
+		{"POST", "/result", `{`, 400},
+		{"POST", "/heartbeat", `{"phase":7}`, 400},
+		{"POST", "/heartbeat", ``, 200}, // a stock runner sends no more than this
+	} {
+		got := l.send(call{Method: c.method, Path: base + c.path, Body: c.body, Auth: auth})
+		if got.Status != c.want {
+			t.Errorf("%s %s: %d %.200s, want %d", c.method, c.path, got.Status, got.Body, c.want)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/server/deployments"
+)
+
+func TestSettingsLife(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.stack("dev") + "/deployments/settings"
+		l.do("GET", path, nil).want(404, nil)
+		l.do("PUT", path, `{"agentPoolID":"`+l.pool+`","future":1,
+			"sourceContext":{"Git":{"RepoURL":"https://example.com/r.git","branch":"main","gitAuth":{"accessToken":{"secret":"hunter2"}}}},
+			"operationContext":{"environmentVariables":{"A":"plain","B":{"secret":"hunter2"}}},
+			"executorContext":{"executorImage":{"reference":"img:1"}}}`).want(200, nil)
+		var got struct {
+			AgentPoolID   string
+			SourceContext struct {
+				Git struct{ RepoURL, Branch string }
+			}
+			OperationContext struct{ EnvironmentVariables map[string]any }
+			ExecutorContext  struct{ ExecutorImage string }
+			Version          int
+		}
+		a := l.do("GET", path, nil).want(200, &got)
+		if strings.Contains(string(a.Body), "hunter2") {
+			t.Errorf("settings show a secret: %s", a.Body)
+		}
+		if got.ExecutorContext.ExecutorImage != "img:1" || got.SourceContext.Git.Branch != "main" || got.Version != 1 {
+			t.Errorf("settings = %+v", got)
+		}
+		b, _ := got.OperationContext.EnvironmentVariables["B"].(map[string]any)
+		if b["ciphertext"] == nil || len(b) != 1 {
+			t.Errorf("a secret variable comes back as %v", b)
+		}
+		// A client that writes back what it read changes nothing.
+		var whole map[string]any
+		if err := json.Unmarshal(a.Body, &whole); err != nil {
+			t.Fatal(err)
+		}
+		l.do("PUT", path, whole).want(200, nil)
+
+		l.do("POST", path, `{"operationContext":{"environmentVariables":{"A":null}},"agentPoolID":null}`).want(200, nil)
+		a = l.do("GET", path, nil).want(200, nil)
+		if strings.Contains(string(a.Body), "agentPoolID") || strings.Contains(string(a.Body), `"A"`) {
+			t.Errorf("null did not remove: %s", a.Body)
+		}
+		l.do("DELETE", path, nil).want(200, nil)
+		l.do("GET", path, nil).want(404, nil)
+		l.do("POST", path, `{"tag":"x"}`).want(200, nil) // creates
+
+		// A ciphertext belongs to its stack, and to settings alone.
+		var sealed struct{ Ciphertext string }
+		l.do("POST", path+"/encrypt", `{"secret":"hunter2"}`).want(200, &sealed)
+		l.do("POST", path+"/encrypt", `{"secret":""}`).want(400, nil).says("Invalid empty value")
+		patch := `{"operationContext":{"environmentVariables":{"C":{"ciphertext":"` + sealed.Ciphertext + `"}}}}`
+		l.do("POST", path, patch).want(200, nil)
+		other := l.stack("other")
+		l.do("POST", other+"/deployments/settings", patch).want(400, nil).says("ciphertext")
+		l.do("POST", strings.TrimSuffix(path, "/deployments/settings")+"/decrypt", `{"ciphertext":"`+sealed.Ciphertext+`"}`).want(400, nil)
+	})
+}
+
+func TestSettingsRefuseBadInput(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.stack("dev") + "/deployments/settings"
+	for body, text := range map[string]string{
+		`{"agentPoolID":"nope"}`: "Invalid agent pool id",
+		`{"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"a","commit":"abcdef1"}}}`: "branch or commit",
+		`{"sourceContext":{"git":{"repoUrl":"ext::sh -c id"}}}`:                               "repoUrl",
+		`{"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"-x"}}}`:                   "branch",
+		`{"operationContext":{"preRunCommands":7}}`:                                           "preRunCommands",
+		`{"sourceContext"`: "JSON",
+		``:                 "empty",
+	} {
+		for _, method := range []string{"PUT", "POST"} {
+			l.do(method, path, body).want(400, nil).says(text)
+		}
+	}
+	l.do("GET", path, nil).want(404, nil)
+}
