@@ -183,6 +183,9 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	if !q.keep {
 		q.ui.heading("Done")
 		q.ui.note("`make quickstart KEEP=1` leaves it all running, and shows how to deploy a change.")
+		if q.place.image != "" && !q.privateEngine {
+			q.ui.note("The image %s stays in your Docker Engine for the next time; `docker rmi` removes it.", q.place.image)
+		}
 		q.ui.note("README.md has the next steps; docs/ARCHITECTURE.md tells how it works.")
 		return nil
 	}
