@@ -192,15 +192,16 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	(&step{t: t, jc: jc}).status(workflow.StepSucceeded)
 	last := &step{t: t, jc: jc, index: len(def.Steps) - 1}
 	last.status(workflow.StepRunning)
 	last.say("no Pulumi.yaml here")
 	last.status(workflow.StepFailed)
-	if text, _ := l.logFrom(path, id, ""); text != "[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
+	if text, _ := l.logFrom(path, id, ""); text != "[Setup]\n[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
 		t.Errorf("log:\n%s", text)
 	}
 	l.end(jc, workflow.StatusFailed)
-	if text := l.wholeLog(path, id); text != "[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
+	if text := l.wholeLog(path, id); text != "[Setup]\n[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
 		t.Errorf("log:\n%s", text)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
@@ -239,9 +240,14 @@ func (r *logReader) started() bool {
 	return r.steps[r.pos.step].Status != workflow.StepNotStarted
 }
 
-// over tells whether no more can come from the current step. Runners deliver
-// the log of a step before its final status; only the next step's beginning
-// proves that of a job that still runs.
+// setupPatience is how long a reader waits for the agent to close step 0 when
+// the runner has begun the next one.
+const setupPatience = 10 * time.Second
+
+// over tells whether no more can come from the current step. The runner does
+// one step after the other and delivers the log of each before it begins the
+// next. Step 0 has another writer, the agent, which says when it is done;
+// agents that know only the stock calls never do.
 func (r *logReader) over() bool {
 	if !r.current() || r.job.Status.Final() {
 		return true
@@ -249,21 +255,22 @@ func (r *logReader) over() bool {
 	if r.pos.step >= len(r.steps) {
 		return false // the agent may speak until the job has ended
 	}
-	st := r.steps[r.pos.step].Status
-	if st != workflow.StepSucceeded && st != workflow.StepFailed {
-		// Stock agents never report step 0.
-		return r.pos.step == 0 && r.laterStarted()
+	later, since := r.laterStarted()
+	if !later || r.pos.step > 0 || r.job.Stock {
+		return later
 	}
-	return r.laterStarted()
+	st := r.steps[0].Status
+	return st == workflow.StepSucceeded || st == workflow.StepFailed || time.Since(since) > setupPatience
 }
 
-func (r *logReader) laterStarted() bool {
+// laterStarted tells whether and when a step after the current one was begun.
+func (r *logReader) laterStarted() (bool, time.Time) {
 	for _, st := range r.steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
-			return true
+			return true, st.UpdatedAt // our clock, not the runner's
 		}
 	}
-	return false
+	return false, time.Time{}
 }
 
 // header returns the header of the current step, or false while it must be
