@@ -43,8 +43,7 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	defer cancel()
 	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 		// The client repeats the address and gives advice; the cause says it all.
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return nil, fmt.Errorf("no Docker Engine answers at %s: %w", docker.DaemonHost(), err)
@@ -117,6 +116,41 @@ func (e *Engine) Client() (*client.Client, error) {
 // Stop ends a private engine and removes all that it left: containers, mounts,
 // the bridge, files. An engine that was found running is left as it is.
 func (e *Engine) Stop() error { return e.stop() }
+
+// Volumes returns the names of the engine's volumes that carry a label, which is
+// a NAME or a NAME=VALUE.
+func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
+	docker, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = docker.Close() }()
+	list, err := docker.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", label)})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Docker Engine's volumes: %w", err)
+	}
+	var names []string
+	for _, volume := range list.Items {
+		names = append(names, volume.Name)
+	}
+	return names, nil
+}
+
+// RemoveVolumes removes volumes by name, those that nothing uses.
+func (e *Engine) RemoveVolumes(ctx context.Context, names []string) error {
+	docker, err := e.Client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = docker.Close() }()
+	var errs []error
+	for _, name := range names {
+		if _, err := docker.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil {
+			errs = append(errs, fmt.Errorf("removing the Docker Engine's volume %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // SharesHostNetwork says whether a container on the host's network can reach
 // what listens on this machine's loopback, and why not.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/lab"
@@ -18,6 +19,9 @@ const (
 	targetDocker  = "docker"
 	targetProcess = "process"
 )
+
+// runnerVolumes is the label of the volumes in which agents keep their runner.
+const runnerVolumes = "workflowagent.kind=runner"
 
 // place is where the deployment runs.
 type place struct {
@@ -69,11 +73,35 @@ func (q *quickstart) dockerPlace(ctx context.Context) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	if err := q.leaveNoVolumes(ctx, engine); err != nil {
+		return place{}, err
+	}
 	return place{
 		target: "docker", image: image,
 		settings: map[string]string{"pull_image": "false"},
 		env:      []string{"DOCKER_HOST=" + engine.Host},
 	}, nil
+}
+
+// leaveNoVolumes has the clean-up remove the volumes that will come to an engine.
+// An agent keeps the volume with its runner for its next job, and ours has none.
+func (q *quickstart) leaveNoVolumes(ctx context.Context, engine *lab.Engine) error {
+	before, err := engine.Volumes(ctx, runnerVolumes)
+	if err != nil {
+		return err
+	}
+	q.undo = append(q.undo, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+		defer cancel()
+		after, err := engine.Volumes(ctx, runnerVolumes)
+		if err != nil {
+			return err
+		}
+		return engine.RemoveVolumes(ctx, slices.DeleteFunc(after, func(name string) bool {
+			return slices.Contains(before, name)
+		}))
+	})
+	return nil
 }
 
 func (q *quickstart) engine(ctx context.Context) (*lab.Engine, error) {
