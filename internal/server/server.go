@@ -76,10 +76,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	if err := bootstrap(ctx, s.c, notices); err != nil {
 		return nil, err
 	}
-	domains, subsystems, err := newDeployments(s.c)
-	if err != nil {
-		return nil, fmt.Errorf("preparing deployments: %w", err)
-	}
+	domains, subsystems := newDeployments(s.c)
 	s.subsystems = append(ownSubsystems(s.c), subsystems...)
 	s.handler = api.New(api.Deps{
 		Log:          log.WithField("subsystem", "api"),
@@ -193,7 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) closeAll() {
 	if s.listener != nil {
-		s.listener.Close() //nolint:errcheck // closed by the HTTP server already
+		s.listener.Close()
 	}
 	if s.c != nil {
 		if err := s.c.db.Close(); err != nil {
@@ -201,6 +198,6 @@ func (s *Server) closeAll() {
 		}
 	}
 	if s.lock != nil {
-		s.lock.Close() //nolint:errcheck // the lock ends with the process
+		s.lock.Close()
 	}
 }

@@ -44,7 +44,7 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 			delay = firstRestart
 		}
 		log.WithError(err).WithField("again_in", delay.String()).Error("background work ended; starting it again")
-		if !pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // jitter is no secret
+		if !pause(ctx, delay/2+rand.N(delay)) {
 			return
 		}
 		delay = min(2*delay, lastRestart)
@@ -78,7 +78,7 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 		if err := work(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if !pause(ctx, interval-interval/20+rand.N(max(1, interval/10))) { //nolint:gosec // jitter is no secret
+		if !pause(ctx, interval-interval/20+rand.N(max(1, interval/10))) {
 			return nil
 		}
 	}

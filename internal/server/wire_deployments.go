@@ -10,7 +10,7 @@ import (
 )
 
 // newDeployments builds the domains of deployments and agent pools.
-func newDeployments(c *components) ([]api.Domain, []Subsystem, error) {
+func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 	poolService := pools.New(c.db, c.log.WithField("subsystem", "pools"))
 	service := deployments.New(c.db, deployments.Options{
 		Log:          c.log.WithField("subsystem", "deployments"),
@@ -25,7 +25,9 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem, error) {
 		// Timers that are set to seconds have to be looked at that often.
 		Sweep: min(5*time.Second, max(50*time.Millisecond, min(c.cfg.JobLease, c.cfg.JobLost)/5)),
 	})
-	c.stacks.Follow(stacks.Hooks{LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished})
+	c.stacks.Follow(stacks.Hooks{
+		LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
+	})
 	domains := []api.Domain{
 		api.PoolRoutes(poolService),
 		api.SettingsRoutes(service),
@@ -33,5 +35,5 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem, error) {
 		api.AgentRoutes(service, embeddedRunner()),
 		api.JobRoutes(service),
 	}
-	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}, nil
+	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}
 }

@@ -214,7 +214,7 @@ func writeRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) e
 	h.Add("Vary", "Accept-Encoding")
 	if len(body) < gzipFrom || !acceptsGzip(r) {
 		w.WriteHeader(status)
-		w.Write(body) //nolint:errcheck // the client is gone
+		w.Write(body) //nolint:errcheck,gosec // the client may be gone; JSON with nosniff is no page
 		return nil
 	}
 	h.Set("Content-Encoding", "gzip")

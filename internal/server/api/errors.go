@@ -45,12 +45,10 @@ const statusClientClosed = 499
 
 // classify is the one place that decides status and message of an error.
 func classify(err error) (status int, message string) {
-	var he *Error
-	if errors.As(err, &he) {
+	if he, ok := errors.AsType[*Error](err); ok {
 		return he.Status, he.Message
 	}
-	var fe *fault.Error
-	if errors.As(err, &fe) {
+	if fe, ok := errors.AsType[*fault.Error](err); ok {
 		return statusOfKind[fe.Kind], fe.Message
 	}
 	var tooLarge *http.MaxBytesError

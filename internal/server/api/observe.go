@@ -138,7 +138,7 @@ func recoverPanic(next http.Handler) http.Handler {
 				return
 			}
 			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
-				panic(p)
+				panic(p) //nolint:forbidigo // net/http asks for this panic to go on
 			}
 			writeError(w, r, &panicError{value: p, stack: debug.Stack()})
 		}()

@@ -140,7 +140,11 @@ func TestJobTokensWriteOnlyTheirStack(t *testing.T) {
 	as("POST", other+"/update", program(), 403)
 	as("POST", other+"/encrypt", map[string][]byte{"plaintext": {1}}, 403)
 	as("POST", mine+"/rename", map[string]string{"newName": "x"}, 403)
-	as("DELETE", mine+"?force=true", nil, 403)
+	as("DELETE", mine, nil, 403)
+	remover := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d2", JobID: "j2", Admin: true})
+	f.send(call{Method: "DELETE", Path: mine + "?force=true", Auth: remover}).want(403, nil)
+	f.send(call{Method: "DELETE", Path: other, Auth: remover}).want(403, nil)
+	f.send(call{Method: "POST", Path: "/api/orgs/acme/tokens", Body: map[string]any{"name": "x"}, Auth: remover}).want(403, nil)
 	as("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "new"}, 403)
 	as("GET", "/api/user/tokens", nil, 403)
 	as("POST", "/api/orgs/acme/tokens", map[string]any{"name": "x"}, 403)
@@ -150,6 +154,7 @@ func TestJobTokensWriteOnlyTheirStack(t *testing.T) {
 	if err != nil || len(linked) != 2 || linked[1].ID != created.UpdateID {
 		t.Errorf("updates of the deployment = %v, %v", linked, err)
 	}
+	f.send(call{Method: "DELETE", Path: mine, Auth: remover}).want(204, nil)
 }
 
 func TestAgentTokensDoNotOpenStacks(t *testing.T) {

@@ -205,8 +205,9 @@ func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.St
 			force = force || b
 		}
 	}
-	if p := principal(r); force && !p.CanManageStack(st) {
-		return fault.Forbidden("Forbidden: a deployment may remove its stack only when it is empty")
+	p := principal(r)
+	if !p.CanDeleteStack(st) || force && !p.CanManageStack(st) {
+		return fault.Forbidden("Forbidden: %s may not remove stack %s; a deployment may only if it was told to, and only an empty one", p.Name(), st.Ref())
 	}
 	if err := s.stacks.Delete(r.Context(), st, force); err != nil {
 		return err

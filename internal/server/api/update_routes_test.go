@@ -1,11 +1,15 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
+	"workflowagent/internal/redact"
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/storetest"
 )
@@ -311,4 +315,26 @@ func TestStartReplacesTags(t *testing.T) {
 	if s.Tags["old"] != "" || s.Tags["new"] != "2" {
 		t.Errorf("tags = %v", s.Tags)
 	}
+}
+
+func TestSecretsOfADeploymentAreMaskedInItsEvents(t *testing.T) {
+	f := newFixture(t, options{domains: func(f *fixture) []api.Domain {
+		f.stacks.Follow(stacks.Hooks{KnownSecrets: func(_ context.Context, deployment string) ([]redact.Secret, error) {
+			return []redact.Secret{{Name: "of " + deployment, Value: "hunter2-" + deployment}}, nil
+		}})
+		return nil
+	}})
+	path := f.stack("dev")
+	org, user, stack := f.ids("dev")
+	job := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d1", JobID: "j1"})
+	var created struct{ UpdateID string }
+	f.send(call{Method: "POST", Path: path + "/update", Body: program(), Auth: job}).want(200, &created)
+	u := update{f: f, path: path + "/update/" + created.UpdateID}
+	var started struct{ Token string }
+	f.send(call{Method: "POST", Path: u.path, Auth: job}).want(200, &started)
+	u.token = started.Token
+	said := event(0)
+	said["stdoutEvent"] = map[string]string{"message": "it is hunter2-d1, not hunter2-d2", "color": "raw"}
+	u.send("POST", "/events/batch", map[string]any{"events": []any{said}}).want(200, nil)
+	f.do("GET", u.path+"/events", nil).want(200, nil).says("it is [secret], not hunter2-d2")
 }

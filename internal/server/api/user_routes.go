@@ -78,10 +78,10 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		// An organization's token acts as the organization.
 		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
 	}
-	switch {
-	case p.Kind == identity.KindOrg:
+	switch p.Kind {
+	case identity.KindOrg:
 		body.TokenInfo = &tokenInfo{Name: p.TokenName, Organization: p.Org.Name, Team: p.Team}
-	case p.Kind == identity.KindJob:
+	case identity.KindJob:
 		body.TokenInfo = &tokenInfo{Name: "deployment " + p.DeploymentID, Organization: p.Org.Name}
 	}
 	for _, o := range orgs {

@@ -60,8 +60,7 @@ func Conflict(format string, args ...any) error { return New(KindConflict, forma
 
 // KindOf returns the kind of the first [Error] in err's chain, "" for none.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return ""

@@ -70,6 +70,12 @@ func (p Principal) CanManageStack(s store.Stack) bool {
 	return p.Kind != KindJob && p.CanWriteStack(s)
 }
 
+// CanDeleteStack tells whether a caller may delete a stack. A job may, when its
+// deployment was told to remove the stack after destroying it.
+func (p Principal) CanDeleteStack(s store.Stack) bool {
+	return p.CanManageStack(s) || p.Kind == KindJob && p.Admin && p.StackID == s.ID
+}
+
 // CanCreateStack tells whether a caller may create stacks.
 func (p Principal) CanCreateStack(orgID string) bool {
 	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)

@@ -25,6 +25,10 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	if len(raw) == 0 {
 		return fault.Invalid("Bad Request: No events provided.")
 	}
+	mask, err := s.masker(ctx, u)
+	if err != nil {
+		return err
+	}
 	events := make([]store.EngineEvent, 0, len(raw))
 	changes := ""
 	for _, r := range raw {
@@ -32,7 +36,11 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		if err != nil || seq < 0 {
 			return fault.Invalid("Bad Request: every event needs a member \"sequence\" that is a whole number from 0 on")
 		}
-		events = append(events, store.EngineEvent{Sequence: seq, Body: string(r)})
+		body, err := maskEvent(mask, r)
+		if err != nil {
+			return err
+		}
+		events = append(events, store.EngineEvent{Sequence: seq, Body: string(body)})
 		if sum := member(r, "summaryEvent"); sum != nil {
 			changes = summaryChanges(sum)
 		}

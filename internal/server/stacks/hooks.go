@@ -1,6 +1,11 @@
 package stacks
 
-import "workflowagent/internal/server/store"
+import (
+	"context"
+
+	"workflowagent/internal/redact"
+	"workflowagent/internal/server/store"
+)
 
 // Hooks let the deployments domain follow updates without stacks knowing it.
 // Nil members are skipped.
@@ -13,4 +18,7 @@ type Hooks struct {
 	// UpdateFinished is called after an update has ended and is on disk. It
 	// must not block.
 	UpdateFinished func(u store.Update)
+	// KnownSecrets returns the secrets that a deployment was given. They are
+	// masked in the events of its updates.
+	KnownSecrets func(ctx context.Context, deploymentID string) ([]redact.Secret, error)
 }

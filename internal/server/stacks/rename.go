@@ -134,8 +134,7 @@ func (r renamer) deployment(raw []byte) ([]byte, error) {
 
 // secretsProvider changes where clients go to decrypt the secrets of a state.
 func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
-	var kind string
-	if json.Unmarshal(p["type"], &kind) != nil || kind != "service" {
+	if string(p["type"]) != `"service"` {
 		return p, nil
 	}
 	err := edit(p, "state", func(s map[string]any) (map[string]any, error) {

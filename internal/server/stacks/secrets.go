@@ -202,7 +202,7 @@ func LoadMasterKey(path string, create bool) ([]byte, error) {
 
 func createMasterKey(path string) ([]byte, error) {
 	key := make([]byte, masterKeySize)
-	rand.Read(key) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(key)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("making the master key: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -27,6 +28,7 @@ type Service struct {
 	secrets *Secrets
 	lease   time.Duration
 	hooks   Hooks
+	maskers sync.Map  // update id -> *redact.Set, while the update runs
 	began   time.Time // when this server started
 }
 

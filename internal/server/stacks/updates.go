@@ -226,11 +226,11 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 
 // told passes updates that ended to the hook.
 func (s *Service) told(ended []store.Update) {
-	if s.hooks.UpdateFinished == nil {
-		return
-	}
 	for _, u := range ended {
-		s.hooks.UpdateFinished(u)
+		s.maskers.Delete(u.ID)
+		if s.hooks.UpdateFinished != nil {
+			s.hooks.UpdateFinished(u)
+		}
 	}
 }
 

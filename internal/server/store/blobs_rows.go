@@ -117,16 +117,14 @@ func (b *rowBlobs) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	}
 	r := &rowReader{tx: t, rows: rows}
 	if !rows.Next() {
-		err := rows.Err()
-		r.Close()
+		err := errors.Join(rows.Err(), r.Close())
 		if err != nil {
 			return nil, fmt.Errorf("reading blob %s: %w", key, err)
 		}
 		return nil, fmt.Errorf("blob %s: %w", key, ErrNotFound)
 	}
 	if err := r.load(); err != nil {
-		r.Close()
-		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+		return nil, fmt.Errorf("reading blob %s: %w", key, errors.Join(err, r.Close()))
 	}
 	return r, nil
 }

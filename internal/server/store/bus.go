@@ -105,7 +105,7 @@ func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 				delay = time.Second
 			}
 			log.WithError(err).Warn("lost the database connection that carries notifications; connecting again")
-			timer := time.NewTimer(delay/2 + rand.N(delay)) //nolint:gosec // jitter is no secret
+			timer := time.NewTimer(delay/2 + rand.N(delay))
 			select {
 			case <-timer.C:
 			case <-ctx.Done():

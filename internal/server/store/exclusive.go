@@ -33,8 +33,8 @@ func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Cont
 		conn.Close()                                           //nolint:errcheck // dropped already
 	}()
 	h := fnv.New64a()
-	h.Write([]byte("workflow-server/" + name)) //nolint:errcheck // never fails
-	key := int64(h.Sum64())                    //nolint:gosec // any 64 bits will do
+	h.Write([]byte("workflow-server/" + name))
+	key := int64(h.Sum64())
 	for {
 		var got bool
 		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", key).Scan(&got); err != nil {
@@ -43,7 +43,7 @@ func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Cont
 		if got {
 			break
 		}
-		timer := time.NewTimer(exclusiveRetry/2 + rand.N(exclusiveRetry)) //nolint:gosec // jitter is no secret
+		timer := time.NewTimer(exclusiveRetry/2 + rand.N(exclusiveRetry))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

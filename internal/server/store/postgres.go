@@ -36,12 +36,10 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	pool.SetMaxIdleConns(conns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
 	if err := migrate(ctx, postgresEngine, pool); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("preparing the database: %w", err)
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
 	}
 	if err := prepareRowBlobs(ctx, pool); err != nil {
-		pool.Close()
-		return nil, err
+		return nil, errors.Join(err, pool.Close())
 	}
 	b := newBus()
 	b.listen(cfg, opts.Log)
@@ -60,7 +58,7 @@ func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 		if err == nil || !isPostgresRetryable(err) || try == postgresWriteTries {
 			return err
 		}
-		timer := time.NewTimer(delay/2 + rand.N(delay)) //nolint:gosec // jitter is no secret
+		timer := time.NewTimer(delay/2 + rand.N(delay))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

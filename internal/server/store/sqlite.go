@@ -49,13 +49,11 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	}
 	write.SetMaxOpenConns(1)
 	if err := migrate(ctx, sqliteEngine, write); err != nil {
-		write.Close()
-		return nil, fmt.Errorf("preparing the database %s: %w", abs, err)
+		return nil, fmt.Errorf("preparing the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
 	read, err := sql.Open("sqlite", sqliteDSN(abs, true))
 	if err != nil {
-		write.Close()
-		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
+		return nil, fmt.Errorf("opening the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
 	conns := opts.ReadConns
 	if conns <= 0 {
@@ -65,13 +63,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	read.SetMaxIdleConns(conns)
 
 	b := newBus()
-	w, err := newWriter(write, b)
-	if err != nil {
-		write.Close()
-		read.Close()
-		return nil, err
-	}
-	return &DB{engine: sqliteEngine, pool: read, writer: w, blobs: blobs, bus: b, log: opts.Log}, nil
+	return &DB{engine: sqliteEngine, pool: read, writer: newWriter(write, b), blobs: blobs, bus: b, log: opts.Log}, nil
 }
 
 func sqliteDSN(path string, readOnly bool) string {

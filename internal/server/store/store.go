@@ -72,10 +72,14 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 // Close waits for the writes that were accepted and closes the database.
 func (db *DB) Close() error {
 	db.bus.close()
+	var err error
 	if db.writer != nil {
-		db.writer.close()
+		err = db.writer.close()
 	}
-	return db.pool.Close()
+	if err := errors.Join(err, db.pool.Close()); err != nil {
+		return fmt.Errorf("closing the database: %w", err)
+	}
+	return nil
 }
 
 // Ping tells whether the database answers.

@@ -36,10 +36,10 @@ type writeRequest struct {
 	err    error
 }
 
-func newWriter(conn *sql.DB, b *bus) (*writer, error) {
+func newWriter(conn *sql.DB, b *bus) *writer {
 	w := &writer{conn: conn, bus: b, requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
 	go w.loop()
-	return w, nil
+	return w
 }
 
 // do hands fn to the writer and waits for the commit.
@@ -74,7 +74,7 @@ func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
 }
 
 // close lets the writes that were accepted finish.
-func (w *writer) close() {
+func (w *writer) close() error {
 	w.mu.Lock()
 	already := w.closed
 	w.closed = true
@@ -83,9 +83,10 @@ func (w *writer) close() {
 	}
 	w.mu.Unlock()
 	<-w.done
-	if !already {
-		w.conn.Close()
+	if already {
+		return nil
 	}
+	return w.conn.Close()
 }
 
 func (w *writer) loop() {
