@@ -43,6 +43,7 @@ func (p logPage) text() string {
 // logFrom reads what follows a token until nothing more is there.
 func (l *lab) logFrom(path, id, token string) (text, next string) {
 	l.t.Helper()
+	idle := 0
 	for {
 		var page logPage
 		l.do("GET", path+"/"+id+"/logs?continuationToken="+url.QueryEscape(token), nil).want(200, &page)
@@ -50,10 +51,18 @@ func (l *lab) logFrom(path, id, token string) (text, next string) {
 			l.t.Fatalf("__type = %q", page.Type)
 		}
 		text += page.text()
-		if page.NextToken == "" || page.NextToken == token {
-			return text, page.NextToken
+		if page.NextToken == "" {
+			return text, ""
 		}
-		token = page.NextToken
+		if page.NextToken == token {
+			// A reader waits a moment before it goes on to the next step.
+			if idle++; idle > 12 {
+				return text, token
+			}
+			<-time.After(40 * time.Millisecond)
+			continue
+		}
+		token, idle = page.NextToken, 0
 	}
 }
 
@@ -203,6 +212,34 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	l.end(jc, workflow.StatusFailed)
 	if text := l.wholeLog(path, id); text != "[Setup]\n[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
 		t.Errorf("log:\n%s", text)
+	}
+}
+
+// TestLateLines delivers log of a step after a reader has gone on: it must be
+// shown all the same.
+func TestLateLines(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	id := l.deploy(path, "update")
+	_, jc := l.start("a")
+	setup, source, deps := &step{t: t, jc: jc}, &step{t: t, jc: jc, index: 1}, &step{t: t, jc: jc, index: 2}
+	setup.status(workflow.StepSucceeded)
+	source.status(workflow.StepRunning)
+	source.say("early")
+	source.status(workflow.StepSucceeded)
+	deps.status(workflow.StepRunning)
+	deps.say("next")
+	text, token := l.logFrom(path, id, "")
+	if text != "[Setup]\n[Get source]\nearly\n[Download dependencies]\nnext\n" {
+		t.Fatalf("log:\n%s", text)
+	}
+	source.say("late")
+	l.end(jc, workflow.StatusSucceeded)
+	if text, token = l.logFrom(path, id, token); text != "[Get source (late lines)]\nlate\n" || token != "" {
+		t.Errorf("the end:\n%s%s", text, token)
+	}
+	if text = l.wholeLog(path, id); text != "[Setup]\n[Get source]\nearly\nlate\n[Download dependencies]\nnext\n" {
+		t.Errorf("read afterwards:\n%s", text)
 	}
 }
 
@@ -360,7 +397,7 @@ func (l *lab) stepMode(path, id, want string) {
 	}
 	l.do("GET", path+"/"+id+"/logs?job=0&step=99", nil).want(404, nil)
 	l.do("GET", path+"/"+id+"/logs?job=1&step=0", nil).want(404, nil)
-	for _, token := range []string{"x", "1.2.3", "0.0.0.0", "1.-1.0.0", "1.1.1.9"} {
+	for _, token := range []string{"x", "1.2.3", "0.0.0.0", "1.-1.0.0", "1.1.1.9.", "1.1.0.0.x", "1.1.0.0.-1"} {
 		l.do("GET", path+"/"+id+"/logs?continuationToken="+token, nil).want(400, nil)
 	}
 }

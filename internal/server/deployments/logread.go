@@ -26,13 +26,16 @@ type Page struct {
 }
 
 // position is where a reader of a stream is. It travels as the continuation
-// token "epoch.step.offset.flags", so the server keeps nothing about readers.
+// token "epoch.step.offset.flags.left", so the server keeps nothing about
+// readers. Log may arrive after a reader has gone on to the next step; left
+// says where it left the steps before, so that it gets such lines at the end.
 type position struct {
 	epoch  int64
 	step   int   // len(steps): the agent's own stream; one more: the server's notes
 	offset int64 // bytes; notes when they are read
 	header bool  // the header of the step was sent
 	queued bool  // the reader was told why the deployment waits
+	left   []int64
 }
 
 func parsePosition(token string) (position, error) {
@@ -41,11 +44,11 @@ func parsePosition(token string) (position, error) {
 	}
 	bad := fault.Invalid("Bad Request: the continuationToken is not one of this server")
 	parts := strings.Split(token, ".")
-	if len(parts) != 4 {
+	if len(parts) != 5 || len(token) > maxToken {
 		return position{}, bad
 	}
 	var n [4]int64
-	for i, part := range parts {
+	for i, part := range parts[:4] {
 		v, err := strconv.ParseInt(part, 10, 64)
 		if err != nil || v < 0 {
 			return position{}, bad
@@ -55,8 +58,22 @@ func parsePosition(token string) (position, error) {
 	if n[0] < 1 || n[1] > 1<<20 || n[3] > 3 {
 		return position{}, bad
 	}
-	return position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, queued: n[3]&2 != 0}, nil
+	p := position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, queued: n[3]&2 != 0}
+	if parts[4] == "" {
+		return p, nil
+	}
+	for part := range strings.SplitSeq(parts[4], "-") {
+		v, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || v < 0 {
+			return position{}, bad
+		}
+		p.left = append(p.left, v)
+	}
+	return p, nil
 }
+
+// maxToken bounds a continuation token, in bytes: a step takes few of them.
+const maxToken = 16 << 10
 
 func (p position) String() string {
 	flags := 0
@@ -66,12 +83,16 @@ func (p position) String() string {
 	if p.queued {
 		flags |= 2
 	}
-	return fmt.Sprintf("%d.%d.%d.%d", p.epoch, p.step, p.offset, flags)
+	left := make([]string, len(p.left))
+	for i, v := range p.left {
+		left[i] = strconv.FormatInt(v, 10)
+	}
+	return fmt.Sprintf("%d.%d.%d.%d.%s", p.epoch, p.step, p.offset, flags, strings.Join(left, "-"))
 }
 
 // next returns the beginning of the following step.
 func (p position) next() position {
-	return position{epoch: p.epoch, step: p.step + 1, queued: p.queued}
+	return position{epoch: p.epoch, step: p.step + 1, queued: p.queued, left: append(p.left, p.offset)}
 }
 
 // view is what a reader of the log needs to know about a deployment, all of
@@ -179,6 +200,9 @@ func (r *logReader) read(ctx context.Context) (done bool, err error) {
 			if !r.job.Status.Final() {
 				return false, nil
 			}
+			if more, err := r.readLate(ctx); err != nil || more {
+				return false, err
+			}
 			r.readNotes()
 			return true, nil
 		}
@@ -244,9 +268,14 @@ func (r *logReader) started() bool {
 // the runner has begun the next one.
 const setupPatience = 10 * time.Second
 
-// over tells whether no more can come from the current step. The runner does
-// one step after the other and delivers the log of each before it begins the
-// next. Step 0 has another writer, the agent, which says when it is done;
+// shipPatience is how long a reader waits for the last lines of a step when
+// the next one has begun: log and status travel side by side. What takes
+// longer is shown at the end.
+const shipPatience = 300 * time.Millisecond
+
+// over tells whether no more is expected from the current step. The runner
+// does one step after the other, so the beginning of the next is the end of
+// this one. Step 0 has another writer, the agent, which says when it is done;
 // agents that know only the stock calls never do.
 func (r *logReader) over() bool {
 	if !r.current() || r.job.Status.Final() {
@@ -256,8 +285,11 @@ func (r *logReader) over() bool {
 		return false // the agent may speak until the job has ended
 	}
 	later, since := r.laterStarted()
-	if !later || r.pos.step > 0 || r.job.Stock {
-		return later
+	if !later || time.Since(since) < shipPatience {
+		return false
+	}
+	if r.pos.step > 0 || r.job.Stock {
+		return true
 	}
 	st := r.steps[0].Status
 	return st == workflow.StepSucceeded || st == workflow.StepFailed || time.Since(since) > setupPatience
@@ -289,6 +321,33 @@ func (r *logReader) header() (string, bool) {
 		return name + " (not started)", true
 	}
 	return "", false
+}
+
+// readLate adds lines that arrived after the reader had left their step; more
+// means that the page is full.
+func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
+	for i := range r.pos.left {
+		if i > len(r.steps) {
+			break
+		}
+		lines, offset, err := r.s.logs.readLines(ctx, logKey(r.job.ID, r.pos.epoch, i), r.pos.left[i], max(1, pageLines-len(r.out)))
+		if err != nil {
+			return false, err
+		}
+		if len(lines) > 0 {
+			name := "Agent"
+			if i < len(r.steps) {
+				name = r.steps[i].Name
+			}
+			r.out = append(r.out, Line{Header: name + " (late lines)"})
+			r.out = append(r.out, lines...)
+			r.pos.left[i] = offset
+		}
+		if len(r.out) >= pageLines {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // readNotes adds what the server itself has to say.
