@@ -1,0 +1,193 @@
+package deployments_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
+)
+
+// quick are timers for tests that wait for them. The sweep interval must stay
+// well below a third of them, or a slow machine's pauses are taken for time in
+// which the server was away.
+var quick = deployments.Options{Lease: 400 * time.Millisecond, Lost: 400 * time.Millisecond, Sweep: 40 * time.Millisecond}
+
+func TestSilenceBeforeLeaveRequeues(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, quick)
+		id := p.deploy(p.stack("dev"))
+		first := p.poll("a")
+		p.run()
+		p.eventually("the return to the queue", func() bool { return p.job(id).Epoch == 2 })
+		if kind := fault.KindOf(p.heartbeat(first, protocol.PhaseStarting)); kind != fault.KindGone {
+			t.Errorf("leave for a superseded claim: %q", kind)
+		}
+		if kind := fault.KindOf(p.result(first, workflow.StatusSucceeded)); kind != fault.KindGone {
+			t.Errorf("a result for a superseded claim: %q", kind)
+		}
+		second := p.poll("b")
+		if second == nil || second.Job.Epoch != 2 {
+			t.Fatalf("second claim = %+v", second)
+		}
+		p.must(p.heartbeat(second, protocol.PhaseStarting))
+		p.must(p.result(second, workflow.StatusSucceeded))
+		if job := p.job(id); job.Status != workflow.StatusSucceeded || !strings.Contains(job.Notes, "fell silent") {
+			t.Errorf("job = %+v", job)
+		}
+	})
+}
+
+func TestHeartbeatsKeepTheClaim(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), quick)
+	id := p.deploy(p.stack("dev"))
+	c := p.poll("a")
+	p.run()
+	for range 20 {
+		<-time.After(50 * time.Millisecond)
+		p.must(p.heartbeat(c, protocol.PhasePreparing))
+	}
+	if job := p.job(id); job.Epoch != 1 || job.Status != workflow.StatusAccepted {
+		t.Errorf("job = %+v", job)
+	}
+}
+
+func TestLostAndFound(t *testing.T) {
+	for _, truth := range []workflow.Status{workflow.StatusSucceeded, workflow.StatusFailed} {
+		t.Run(string(truth), func(t *testing.T) {
+			storetest.Each(t, func(t *testing.T, db *store.DB) {
+				p := newPlant(t, db, quick)
+				st := p.stack("dev")
+				id, next := p.deploy(st), ""
+				c := p.poll("a")
+				p.must(p.heartbeat(c, protocol.PhaseStarting))
+				// Its update is in progress when the runner falls silent.
+				u, err := p.stacks.CreateUpdate(t.Context(), p.user, st, stacks.KindUpdate,
+					stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": id}}})
+				p.must(err)
+				if u.DeploymentID != id {
+					t.Fatalf("the update is linked to %q", u.DeploymentID)
+				}
+				_, err = p.stacks.Start(t.Context(), u, nil)
+				p.must(err)
+				p.run()
+				p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+				if job := p.job(id); job.Status != workflow.StatusFailed {
+					t.Errorf("a lost job is %s", job.Status)
+				}
+				next = p.deploy(st)
+				if c := p.poll("b"); c != nil {
+					t.Fatal("the next deployment started beside an update in progress")
+				}
+				// The runner is back: it is heard, and its evidence counts.
+				p.must(p.heartbeat(c, protocol.PhaseRunning))
+				p.must(p.result(c, truth))
+				p.must(p.result(c, truth))
+				if job := p.job(id); job.Status != truth || job.Reason == workflow.ReasonLost || strings.Count(job.Result, `"epoch"`) != 1 {
+					t.Errorf("after the evidence: %+v", job)
+				}
+				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseRunning)); kind != fault.KindGone {
+					t.Errorf("a heartbeat after the result: %q", kind)
+				}
+				if c := p.poll("b"); c == nil || c.Job.DeploymentID != next {
+					t.Errorf("the next deployment did not start: %+v", c)
+				}
+			})
+		})
+	}
+}
+
+func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), quick)
+	st := p.stack("dev")
+	id := p.deploy(st)
+	c := p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	u, err := p.stacks.CreateUpdate(t.Context(), p.user, st, stacks.KindUpdate,
+		stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": id}}})
+	p.must(err)
+	_, err = p.stacks.Start(t.Context(), u, nil)
+	p.must(err)
+	p.run()
+	p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	next := p.deploy(st)
+	got := make(chan *deployments.Claim, 1)
+	go func() {
+		c, err := p.service.Poll(t.Context(), p.agent, p.request("b", 20*time.Second))
+		if err != nil {
+			t.Errorf("poll: %v", err)
+		}
+		got <- c
+	}()
+	select {
+	case c := <-got:
+		t.Fatalf("claimed %+v beside an update in progress", c)
+	case <-time.After(200 * time.Millisecond):
+	}
+	u, err = p.stacks.FindUpdate(t.Context(), st, u.ID)
+	p.must(err)
+	p.must(p.stacks.Cancel(t.Context(), u, "somebody"))
+	if c := <-got; c == nil || c.Job.DeploymentID != next {
+		t.Errorf("claimed %+v", c)
+	}
+}
+
+func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{Sweep: 20 * time.Millisecond})
+		id := p.deploy(p.stack("dev"))
+		c := p.poll("a")
+		p.must(p.heartbeat(c, protocol.PhaseStarting))
+		// The server was up an hour ago, when it last heard of the job.
+		hourAgo := time.Now().Add(-time.Hour)
+		p.change(id, func(j *store.Job) { j.LastSeenAt = hourAgo })
+		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Beat(hourAgo.Add(time.Minute))
+			return err
+		}))
+		p.run()
+		p.eventually("forgiveness", func() bool { return time.Since(p.job(id).LastSeenAt) < 10*time.Minute })
+		if job := p.job(id); job.Status != workflow.StatusRunning {
+			t.Errorf("job = %s %s", job.Status, job.Reason)
+		}
+		// Ten minutes of its own are too much.
+		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
+		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	})
+}
+
+func TestQueueTimeoutAndDeletedStack(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{Sweep: 20 * time.Millisecond})
+	old, gone := p.stack("old"), p.stack("gone")
+	one, two := p.deploy(old), p.deploy(gone)
+	p.change(one, func(j *store.Job) { j.QueuedAt = time.Now().Add(-8 * 24 * time.Hour) })
+	p.must(p.stacks.Delete(t.Context(), gone, false))
+	p.run()
+	p.eventually("skipping", func() bool {
+		return p.job(one).Status == workflow.StatusSkipped && p.job(two).Status == workflow.StatusSkipped
+	})
+	if r := p.job(one).Reason; r != workflow.ReasonQueueTimeout {
+		t.Errorf("reason = %s", r)
+	}
+}
+
+func TestEvidenceComesTooLate(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{Sweep: 20 * time.Millisecond})
+	id := p.deploy(p.stack("dev"))
+	c := p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-time.Hour) })
+	p.run()
+	p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	p.change(id, func(j *store.Job) { j.EndedAt = time.Now().Add(-25 * time.Hour) })
+	p.result(c, workflow.StatusSucceeded) //nolint:errcheck // whatever it answers
+	if job := p.job(id); job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonLost {
+		t.Errorf("job = %s %s", job.Status, job.Reason)
+	}
+}
