@@ -177,11 +177,16 @@ func TestPools(t *testing.T) {
 		_, err := l.client.Poll(t.Context(), token, l.request("a", 0))
 		wantCode(t, "a poll with the token of a deleted pool", err, 401)
 
-		// A pool in use goes only by force; its stacks follow the default then.
+		// A pool in use goes only by force; its stacks follow the default then,
+		// and what runs is left in peace.
+		running := l.deployable("running")
+		l.deploy(running, "update")
+		_, jc := l.start("a")
 		path := l.deployable("dev")
 		dep := l.deploy(path, "update")
 		l.do("DELETE", base+"/"+l.pool, nil).want(400, nil).says("Agent pool is in use")
 		l.do("DELETE", base+"/"+l.pool+"?force=true", nil).want(204, nil)
+		l.end(jc, workflow.StatusSucceeded)
 		if a := l.do("GET", path+"/settings", nil).want(200, nil); strings.Contains(string(a.Body), "agentPoolID") {
 			t.Errorf("settings still name the pool: %s", a.Body)
 		}
