@@ -4,10 +4,11 @@
 // epochs, checks or API of any width: it is the floor, not a design.
 //
 //	POST /enqueue          body: shell command → id
-//	GET  /poll             held up to 25 s → "id\ncommand", or 204
+//	GET  /poll[?wait=0]    held up to 25 s → "id\ncommand", or 204
 //	POST /log?job=N        body appended to the job's log
 //	POST /finish?job=N     body: exit code; the log is synced before the answer
 //	GET  /state?job=N      queued, claimed or finished
+//	GET  /ready            answers when the server does
 package main
 
 import (
@@ -130,6 +131,7 @@ func (s *server) routes() http.Handler {
 	handle("POST /log", s.log)
 	handle("POST /finish", s.finish)
 	handle("GET /state", s.state)
+	handle("GET /ready", func(http.ResponseWriter, *http.Request) error { return nil })
 	return mux
 }
 
@@ -153,11 +155,11 @@ func (s *server) enqueue(w http.ResponseWriter, r *http.Request) error {
 func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case <-s.wake:
-	case <-time.After(25 * time.Second):
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	case <-r.Context().Done():
-		return nil
+	default:
+		if r.URL.Query().Get("wait") == "0" || !s.wait(r.Context()) {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
 	}
 	var id int64
 	var command string
@@ -169,6 +171,19 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	}
 	_, err = fmt.Fprintf(w, "%d\n%s", id, command)
 	return err
+}
+
+// wait holds a poll until there is a job.
+func (s *server) wait(ctx context.Context) bool {
+	hold := time.NewTimer(25 * time.Second)
+	defer hold.Stop()
+	select {
+	case <-s.wake:
+		return true
+	case <-hold.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (s *server) file(job string) (*os.File, error) {

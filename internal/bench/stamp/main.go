@@ -2,12 +2,18 @@
 // was about to end, and between them writes numbered lines.
 //
 //	stamp FILE [LINES [BYTES]]
+//
+// FILE is - for standard output. Under the name pulumi it stands in for the CLI:
+// it ignores its arguments and stamps the file $BENCH_STAMP.pulumi, or standard
+// output if that is -, so that what is measured is the product and not pulumi.
 package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -15,15 +21,22 @@ import (
 
 func main() {
 	began := time.Now()
-	if err := run(began, os.Args[1:]); err != nil {
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "pulumi" {
+		args = []string{os.Getenv("BENCH_STAMP")}
+		if args[0] != "-" {
+			args[0] += ".pulumi"
+		}
+	}
+	if err := run(began, args); err != nil {
 		fmt.Fprintln(os.Stderr, "stamp:", err)
 		os.Exit(1)
 	}
 }
 
 func run(began time.Time, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("usage: stamp FILE [LINES [BYTES]]")
+	if len(args) == 0 || args[0] == "" {
+		return errors.New("usage: stamp FILE [LINES [BYTES]]")
 	}
 	lines, size := 0, 100
 	var err error
@@ -39,14 +52,21 @@ func run(began time.Time, args []string) error {
 	}
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
 	filler := strings.Repeat("the quick brown fox jumps over the lazy dog ", size/44+1)
+	line := make([]byte, 0, size+16)
 	for i := range lines {
-		number := fmt.Sprintf("%08d ", i)
-		if _, err := out.WriteString(number + filler[:max(0, size-len(number)-1)] + "\n"); err != nil {
+		line = fmt.Appendf(line[:0], "%08d ", i)
+		line = append(line, filler[:max(0, size-len(line)-1)]...)
+		if _, err := out.Write(append(line, '\n')); err != nil {
 			return err
 		}
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	return os.WriteFile(args[0], fmt.Appendf(nil, "%d %d\n", began.UnixNano(), time.Now().UnixNano()), 0o600)
+	times := fmt.Appendf(nil, "%d %d\n", began.UnixNano(), time.Now().UnixNano())
+	if args[0] == "-" {
+		_, err := os.Stdout.Write(append([]byte("stamp "), times...))
+		return err
+	}
+	return os.WriteFile(args[0], times, 0o600)
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	burstBytes    = 100 // a line, with its newline
+	burstPatience = 5 * time.Minute
+	// burstSecrets are masked while the product's job prints.
+	burstSecrets = 20
+)
+
+// burst has a job print as fast as it can.
+func (b *bench) burst(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	for i := range burstSecrets {
+		p.variables[fmt.Sprintf("SECRET_%d", i)] = map[string]string{"secret": strings.Repeat(fmt.Sprintf("%02d-hidden-", i), 3)}
+	}
+	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
+		return err
+	}
+	y, err := b.startYardstick(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+
+	lines := pick(b, 1_000_000, 200_000)
+	var product, floor burstFigures
+	for round := range b.rounds {
+		for _, side := range []struct {
+			site    site
+			figures *burstFigures
+		}{{p, &product}, {y, &floor}} {
+			if err := b.measureBurst(ctx, side.site, lines, side.figures); err != nil {
+				return err
+			}
+		}
+		b.say("  round %d: %.0f and %.0f MB/s, %.1f and %.1f CPU s/GB, %.0f and %.0f MB peak (last)", round+1,
+			last(product.speed), last(floor.speed), last(product.cpu), last(floor.cpu), last(product.peak), last(floor.peak))
+	}
+	b.add(fmt.Sprintf("%d lines of %d bytes", lines, burstBytes), "MB/s", product.speed, floor.speed, goal{ratioAtLeast, 0.25, false})
+	b.add("CPU of agent, runner and children", "s/GB", product.cpu, floor.cpu, goal{ratioAtMost, 5, true})
+	b.add("peak RSS of agent, runner and children", "MB", product.peak, floor.peak, goal{atMost, 128, true})
+	b.add("CPU of the server", "s/GB", product.serverCPU, floor.serverCPU, goal{})
+	b.add("last line printed to finished", "ms", product.late, floor.late, goal{})
+	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
+	return nil
+}
+
+// burstFigures are the samples of one side.
+type burstFigures struct{ speed, cpu, serverCPU, peak, late, wrong []float64 }
+
+func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFigures) error {
+	dir, err := b.world()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "stamp")
+	agentBefore, err := cpu(s.agentPID())
+	if err != nil {
+		return err
+	}
+	serverBefore, err := cpu(s.serverPID())
+	if err != nil {
+		return err
+	}
+	sampler := samplePeak(s.agentPID())
+	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d %d", b.stamp(), file, lines, burstBytes), file, burstPatience)
+	if aloneErr := alone(ctx, s.agentPID()); err == nil {
+		err = aloneErr
+	}
+	peak := sampler.end()
+	if err != nil {
+		return err
+	}
+	agentAfter, err := cpu(s.agentPID())
+	if err != nil {
+		return err
+	}
+	serverAfter, err := cpu(s.serverPID())
+	if err != nil {
+		return err
+	}
+	wrong, err := countLines(ctx, s, job, lines)
+	if err != nil {
+		return err
+	}
+	bytes := float64(lines) * burstBytes
+	f.speed = append(f.speed, bytes/1e6/t.finished.Sub(t.first.began).Seconds())
+	f.cpu = append(f.cpu, (agentAfter-agentBefore).Seconds()/(bytes/1e9))
+	f.serverCPU = append(f.serverCPU, (serverAfter-serverBefore).Seconds()/(bytes/1e9))
+	f.peak = append(f.peak, megabytes(peak))
+	f.late = append(f.late, milliseconds(t.finished.Sub(t.last.ended)))
+	f.wrong = append(f.wrong, float64(wrong))
+	return nil
+}
+
+func last(samples []float64) float64 { return samples[len(samples)-1] }

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/lab"
+)
+
+// sizes are those of the built programs.
+func (b *bench) sizes(context.Context) error {
+	size := func(dir, name string) ([]float64, error) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("looking at a built program: %w", err)
+		}
+		return []float64{megabytes(info.Size())}, nil
+	}
+	for _, program := range []struct {
+		name, yardstick string
+		goal            goal
+	}{
+		{"customer-managed-workflow-agent", "minagent", goal{atMost, 25, true}},
+		{"workflow-runner", "", goal{atMost, 10, true}},
+		{"workflow-server", "minserver", goal{}},
+	} {
+		product, err := size(b.bin, program.name)
+		if err != nil {
+			return err
+		}
+		var yardstick []float64
+		if program.yardstick != "" {
+			if yardstick, err = size(b.min, program.yardstick); err != nil {
+				return err
+			}
+		}
+		b.add(program.name, "MB", product, yardstick, program.goal)
+	}
+	return nil
+}
+
+// counter passes requests on to a server and counts them.
+type counter struct {
+	url      string
+	server   *http.Server
+	served   sync.WaitGroup
+	requests atomic.Int64
+	polled   chan time.Time // the first poll
+}
+
+func newCounter(target string) (*counter, error) {
+	to, err := url.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("counting requests: %w", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait for anyone
+	if err != nil {
+		return nil, fmt.Errorf("counting requests: %w", err)
+	}
+	c := &counter{url: "http://" + listener.Addr().String(), polled: make(chan time.Time, 1)}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	c.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.requests.Add(1)
+		if strings.HasSuffix(r.URL.Path, "/poll") {
+			select {
+			case c.polled <- time.Now():
+			default:
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	})}
+	c.served.Go(func() { _ = c.server.Serve(listener) })
+	return c, nil
+}
+
+func (c *counter) close() {
+	_ = c.server.Close()
+	c.served.Wait()
+}
+
+// firstPoll waits for it.
+func (c *counter) firstPoll(ctx context.Context, since time.Time) (float64, error) {
+	timer := time.NewTimer(30 * time.Second)
+	defer timer.Stop()
+	select {
+	case at := <-c.polled:
+		return milliseconds(at.Sub(since)), nil
+	case <-timer.C:
+		return 0, errors.New("the agent did not poll within 30s")
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// starts measures the time from the start of the agent's process to its first poll.
+func (b *bench) starts(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	y, err := b.startYardstick(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+	var product, floor []float64
+	for range pick(b, 5, 3) * b.rounds {
+		took, err := b.startOnce(ctx, p.server.URL, func(url string) (*lab.Process, error) {
+			err := p.launchAgent(ctx, url, "process", nil)
+			if err != nil {
+				return nil, err
+			}
+			return p.agent.Process, nil
+		})
+		p.agent = nil
+		if err != nil {
+			return err
+		}
+		product = append(product, took)
+		took, err = b.startOnce(ctx, y.url, func(url string) (*lab.Process, error) { return b.startMinAgent(ctx, url, y.dir) })
+		if err != nil {
+			return err
+		}
+		floor = append(floor, took)
+	}
+	b.say("  start to first poll %.0f and %.0f ms", median(product), median(floor))
+	b.add("process started to first poll", "ms", product, floor, goal{ratioAtMost, 2.5, false})
+	return nil
+}
+
+func (b *bench) startOnce(ctx context.Context, target string, start func(url string) (*lab.Process, error)) (float64, error) {
+	c, err := newCounter(target)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	began := time.Now()
+	process, err := start(c.url)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = process.Stop(syscall.SIGTERM, stopPatience) }()
+	return c.firstPoll(ctx, began)
+}
+
+// restFigures are the samples of one side at rest.
+type restFigures struct{ rss, anon, cpu, requests []float64 }
+
+// idle watches both agents at the same time while they have nothing to do.
+func (b *bench) idle(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	toProduct, err := newCounter(p.server.URL)
+	if err != nil {
+		return err
+	}
+	defer toProduct.close()
+	if err := p.startAgent(ctx, toProduct.url, "process", nil); err != nil {
+		return err
+	}
+	y, err := b.startYardstick(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+	toFloor, err := newCounter(y.url)
+	if err != nil {
+		return err
+	}
+	defer toFloor.close()
+	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir); err != nil {
+		return err
+	}
+	if err := pause(ctx, pick(b, 10*time.Second, 3*time.Second)); err != nil {
+		return err
+	}
+	// A held poll lasts 25 s, so a period must be a few times as long to count.
+	period := pick(b, 100*time.Second, 50*time.Second)
+	b.say("  waiting %s", period)
+	product, floor := &restFigures{}, &restFigures{}
+	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{p.agentPID(), y.agentPID()}, []*counter{toProduct, toFloor}); err != nil {
+		return err
+	}
+	b.add("RSS", "MB", product.rss, floor.rss, goal{ratioAtMost, 3, true})
+	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, goal{ratioAtMost, 4, true})
+	b.add("CPU per minute", "ms", product.cpu, floor.cpu, goal{atMost, 60, true})
+	b.add("requests per minute", "requests", product.requests, floor.requests, goal{atMost, 4, true})
+	return nil
+}
+
+func watchRest(ctx context.Context, period time.Duration, figures []*restFigures, pids []int, counters []*counter) error {
+	cpuBefore, requestsBefore := make([]time.Duration, len(pids)), make([]int64, len(pids))
+	for i, pid := range pids {
+		var err error
+		if cpuBefore[i], err = fineCPU(pid); err != nil {
+			return err
+		}
+		requestsBefore[i] = counters[i].requests.Load()
+	}
+	began := time.Now()
+	if err := pause(ctx, period); err != nil {
+		return err
+	}
+	minutes := time.Since(began).Minutes()
+	for i, pid := range pids {
+		used, err := fineCPU(pid)
+		if err != nil {
+			return err
+		}
+		rss, err := memory(pid, "VmRSS")
+		if err != nil {
+			return err
+		}
+		anon, err := memory(pid, "RssAnon")
+		if err != nil {
+			return err
+		}
+		f := figures[i]
+		f.cpu = append(f.cpu, milliseconds(used-cpuBefore[i])/minutes)
+		f.requests = append(f.requests, float64(counters[i].requests.Load()-requestsBefore[i])/minutes)
+		f.rss = append(f.rss, megabytes(rss))
+		f.anon = append(f.anon, megabytes(anon))
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// jobPause lies between two jobs, so that neither side still tidies up when
+	// the next one comes.
+	jobPause = 50 * time.Millisecond
+	// jobPatience bounds one small job.
+	jobPatience = time.Minute
+	// jobLines is what a small job prints.
+	jobLines = 10
+)
+
+// jobFigures are the samples of one side.
+type jobFigures struct {
+	enqueue, start, end, between, whole []float64 // milliseconds
+	cpu                                 []float64 // milliseconds of the agent and all it runs, per job
+	missing                             []float64 // lines that were not in the log when the job was finished
+}
+
+// noop runs small jobs one at a time, in turn on the product and the yardstick.
+func (b *bench) noop(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
+		return err
+	}
+	y, err := b.startYardstick(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+
+	// What warms up caches is not counted.
+	if err := b.alternate(ctx, 2, p, y, &jobFigures{}, &jobFigures{}); err != nil {
+		return err
+	}
+	var product, floor jobFigures
+	for round := range b.rounds {
+		if err := b.alternate(ctx, pick(b, 20, 8), p, y, &product, &floor); err != nil {
+			return err
+		}
+		b.say("  round %d: queued to running %.1f and %.1f ms, exit to finished %.1f and %.1f ms (medians so far)", round+1,
+			median(product.start), median(floor.start), median(product.end), median(floor.end))
+	}
+	b.add("enqueue call", "ms", product.enqueue, floor.enqueue, goal{})
+	b.add("queued to process running", "ms", product.start, floor.start, goal{ratioAtMost, 2.5, false})
+	b.add("process exit to finished, log complete", "ms", product.end, floor.end, goal{ratioAtMost, 4, false})
+	b.add("between pre-run command and pulumi", "ms", product.between, nil, goal{})
+	b.add("whole job", "ms", product.whole, floor.whole, goal{})
+	b.add("CPU of the agent side per job", "ms", product.cpu, floor.cpu, goal{})
+	b.add("log lines missing at finished", "lines", product.missing, floor.missing, goal{atMost, 0, true})
+	return nil
+}
+
+// alternate runs n jobs on each side in turn and adds their figures.
+func (b *bench) alternate(ctx context.Context, n int, p *product, y *yardstick, product, floor *jobFigures) error {
+	sides := []struct {
+		site    site
+		figures *jobFigures
+	}{{p, product}, {y, floor}}
+	var cpuBefore [2]time.Duration
+	for i, side := range sides {
+		var err error
+		if cpuBefore[i], err = cpu(side.site.agentPID()); err != nil {
+			return err
+		}
+	}
+	for range n {
+		for _, side := range sides {
+			if err := b.measureJob(ctx, side.site, side.figures); err != nil {
+				return err
+			}
+		}
+	}
+	for i, side := range sides {
+		after, err := cpu(side.site.agentPID())
+		if err != nil {
+			return err
+		}
+		side.figures.cpu = append(side.figures.cpu, milliseconds(after-cpuBefore[i])/float64(n))
+	}
+	return nil
+}
+
+func (b *bench) measureJob(ctx context.Context, s site, f *jobFigures) error {
+	dir, err := b.world()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "stamp")
+	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d", b.stamp(), file, jobLines), file, jobPatience)
+	if err != nil {
+		return err
+	}
+	missing, err := countLines(ctx, s, job, jobLines)
+	if err != nil {
+		return err
+	}
+	f.add(t, missing)
+	if err := alone(ctx, s.agentPID()); err != nil {
+		return err
+	}
+	return pause(ctx, jobPause)
+}
+
+func (f *jobFigures) add(t jobTimes, missing int) {
+	f.enqueue = append(f.enqueue, milliseconds(t.queued.Sub(t.sent)))
+	f.start = append(f.start, milliseconds(t.first.began.Sub(t.queued)))
+	f.between = append(f.between, milliseconds(t.last.began.Sub(t.first.ended)))
+	f.end = append(f.end, milliseconds(t.finished.Sub(t.last.ended)))
+	f.whole = append(f.whole, milliseconds(t.finished.Sub(t.sent)))
+	f.missing = append(f.missing, float64(missing))
+}

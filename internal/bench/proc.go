@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of CPU time in /proc/PID/stat: USER_HZ, which Linux has fixed
+// at 100 per second for programs on all of its platforms here.
+const tick = 10 * time.Millisecond
+
+// parseStat returns the CPU time of a process from its /proc/PID/stat: its own,
+// and with that of the children it has waited for.
+func parseStat(stat []byte) (own, withChildren time.Duration, err error) {
+	// The name is in parentheses and may hold anything, also parentheses.
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return 0, 0, errors.New("no command name in a stat file")
+	}
+	const utime = 11 // index of field 14 among those after the name
+	fields := bytes.Fields(stat[end+1:])
+	if len(fields) < utime+4 {
+		return 0, 0, errors.New("a stat file is too short")
+	}
+	var ticks [4]int64
+	for i := range ticks {
+		if ticks[i], err = strconv.ParseInt(string(fields[utime+i]), 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("CPU time in a stat file: %w", err)
+		}
+	}
+	own = time.Duration(ticks[0]+ticks[1]) * tick
+	return own, own + time.Duration(ticks[2]+ticks[3])*tick, nil
+}
+
+// parseStatus returns a size in bytes from a /proc/PID/status, such as VmHWM.
+// A process that is ending has none, which is 0.
+func parseStatus(status []byte, key string) (int64, error) {
+	for line := range strings.Lines(string(status)) {
+		value, ok := strings.CutPrefix(line, key+":")
+		if !ok {
+			continue
+		}
+		kilobytes, ok := strings.CutSuffix(strings.TrimSpace(value), " kB")
+		if !ok {
+			return 0, fmt.Errorf("%s in a status file is not in kB", key)
+		}
+		n, err := strconv.ParseInt(kilobytes, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s in a status file: %w", key, err)
+		}
+		return n << 10, nil
+	}
+	return 0, nil
+}
+
+// parseSchedstat returns the time on a CPU, in nanoseconds, from a
+// /proc/PID/task/TID/schedstat.
+func parseSchedstat(data []byte) (time.Duration, error) {
+	fields := bytes.Fields(data)
+	if len(fields) < 1 {
+		return 0, errors.New("a schedstat file is empty")
+	}
+	n, err := strconv.ParseInt(string(fields[0]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("CPU time in a schedstat file: %w", err)
+	}
+	return time.Duration(n), nil
+}
+
+func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+
+// cpu returns the CPU time of a process with that of the children it has waited
+// for, which includes all that those have waited for.
+func cpu(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(procFile(pid, "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the CPU time of a process: %w", err)
+	}
+	_, all, err := parseStat(stat)
+	return all, err
+}
+
+// fineCPU returns the CPU time of the threads that a process has now, finer than
+// [cpu] does, for one that does nearly nothing.
+func fineCPU(pid int) (time.Duration, error) {
+	files, err := filepath.Glob(procFile(pid, "task/*/schedstat"))
+	if err != nil || len(files) == 0 {
+		return 0, fmt.Errorf("reading the CPU time of the threads of process %d: %w", pid, errors.Join(err, os.ErrNotExist))
+	}
+	var sum time.Duration
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // ended meanwhile
+		}
+		if err != nil {
+			return 0, err
+		}
+		d, err := parseSchedstat(data)
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+// memory returns a size of a process, such as VmRSS, in bytes.
+func memory(pid int, key string) (int64, error) {
+	status, err := os.ReadFile(procFile(pid, "status"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of a process: %w", err)
+	}
+	return parseStatus(status, key)
+}
+
+// tree returns a process and all of its descendants.
+func tree(pid int) []int {
+	pids := []int{pid}
+	files, _ := filepath.Glob(procFile(pid, "task/*/children"))
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, tree(child)...)
+			}
+		}
+	}
+	return pids
+}
+
+// peakSampler watches the memory of a process with its descendants.
+type peakSampler struct {
+	stop, done chan struct{}
+	peak       int64
+}
+
+// sampleInterval is how often the memory is looked at. Peaks between two looks
+// are seen as well, because each look takes the peaks that the kernel keeps.
+const sampleInterval = 20 * time.Millisecond
+
+// samplePeak begins to watch.
+func samplePeak(pid int) *peakSampler {
+	s := &peakSampler{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		ticker := time.NewTicker(sampleInterval)
+		defer ticker.Stop()
+		for {
+			var sum int64
+			for _, p := range tree(pid) {
+				if n, err := memory(p, "VmHWM"); err == nil { // else it has ended
+					sum += n
+				}
+			}
+			s.peak = max(s.peak, sum)
+			select {
+			case <-ticker.C:
+			case <-s.stop:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// end returns the highest sum of the peaks of processes that lived at one time,
+// in bytes. Pages that several share count several times.
+func (s *peakSampler) end() int64 {
+	close(s.stop)
+	<-s.done
+	return s.peak
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/lab"
+)
+
+// product is a workflow-server, and an agent unless it is left out.
+type product struct {
+	b                 *bench
+	dir               string
+	server            *lab.Server
+	agent             *lab.Agent
+	http              *http.Client
+	poolID, poolToken string
+	stack             string // organization/project/stack
+	variables         map[string]any
+	image             string
+	agents            int
+}
+
+// startProduct starts a server with a pool and a stack.
+func (b *bench) startProduct(ctx context.Context, serverArgs ...string) (_ *product, err error) {
+	dir, err := b.world()
+	if err != nil {
+		return nil, err
+	}
+	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}}
+	p.server, err = lab.StartServer(ctx, lab.ServerOptions{
+		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Env: os.Environ(), Args: serverArgs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.poolID, p.poolToken, err = p.server.Pool(ctx, "bench"); err != nil {
+		return nil, err
+	}
+	if err = p.server.Call(ctx, http.MethodPatch, "/api/orgs/"+p.server.Organization, map[string]string{"setDefaultAgentPoolID": p.poolID}, nil); err != nil {
+		return nil, err
+	}
+	p.stack, err = p.newStack(ctx, "job")
+	return p, err
+}
+
+// newStack makes a stack and returns its whole name.
+func (p *product) newStack(ctx context.Context, name string) (string, error) {
+	project := "/api/stacks/" + p.server.Organization + "/bench"
+	if err := p.server.Call(ctx, http.MethodPost, project, map[string]string{"stackName": name}, nil); err != nil {
+		return "", err
+	}
+	return p.server.Organization + "/bench/" + name, nil
+}
+
+// startAgent starts an agent that reaches the server by url and waits until it
+// is online.
+func (p *product) startAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
+	if err := p.launchAgent(ctx, url, target, settings, env...); err != nil {
+		return err
+	}
+	return until(ctx, 20*time.Millisecond, 30*time.Second, "the first poll of the agent", func() (bool, error) {
+		var pool struct {
+			Agents []struct {
+				Status string `json:"status"`
+			} `json:"agents"`
+		}
+		err := p.server.Call(ctx, http.MethodGet, "/api/orgs/"+p.server.Organization+"/agent-pools/"+p.poolID, nil, &pool)
+		return len(pool.Agents) > 0 && pool.Agents[0].Status == "online", err
+	})
+}
+
+// launchAgent is startAgent without the wait.
+func (p *product) launchAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
+	p.agents++
+	dir := filepath.Join(p.dir, fmt.Sprintf("agent%d", p.agents))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("making a directory for the agent: %w", err)
+	}
+	// The jobs have no source: pulumi looks for a project from the job's directory
+	// upwards, and finds this one.
+	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
+		return fmt.Errorf("writing a project: %w", err)
+	}
+	var err error
+	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
+		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
+		ServiceURL: url, Token: p.poolToken, Target: target, Settings: settings,
+		Env: append([]string{
+			"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
+		}, env...),
+	})
+	return err
+}
+
+// enqueue creates a deployment whose pre-run command is the job; pulumi is a stub.
+func (p *product) enqueue(ctx context.Context, command, file string) (string, error) {
+	variables := map[string]any{"BENCH_STAMP": file}
+	for name, value := range p.variables {
+		variables[name] = value
+	}
+	request := map[string]any{
+		"operation": "update",
+		"operationContext": map[string]any{
+			"preRunCommands":       []string{command},
+			"environmentVariables": variables,
+			"options":              map[string]any{"skipInstallDependencies": true},
+		},
+	}
+	if p.image != "" {
+		request["executorContext"] = map[string]any{"executorImage": p.image}
+	}
+	var d struct {
+		ID string `json:"id"`
+	}
+	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+p.stack+"/deployments", request, &d)
+	return d.ID, err
+}
+
+func (p *product) finished(ctx context.Context, job string) (bool, error) {
+	header := http.Header{"Authorization": {"token " + p.poolToken}}
+	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
+	if err != nil {
+		return false, err
+	}
+	switch status := strings.Trim(strings.TrimSpace(string(body)), `"`); status {
+	case "succeeded":
+		return true, nil
+	case "failed", "skipped":
+		return false, fmt.Errorf("deployment %s has %s; its log:\n%s\nthe agent's:\n%s", job, status, p.log(ctx, job), lab.Tail(p.agent.LogFile, 20))
+	default:
+		return false, nil
+	}
+}
+
+// log is the whole log, for an error.
+func (p *product) log(ctx context.Context, job string) string {
+	var out strings.Builder
+	if err := p.lines(ctx, job, func(line string) { out.WriteString(line + "\n") }); err != nil {
+		fmt.Fprintln(&out, err)
+	}
+	return out.String()
+}
+
+// lines reads the log as the stock CLI does. A line that was printed in parts may
+// come in parts, of which only the last has a newline.
+func (p *product) lines(ctx context.Context, job string, f func(string)) error {
+	header := http.Header{"Authorization": {"token " + p.server.Token}}
+	base := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
+	url, begun := base, ""
+	for {
+		body, err := call(ctx, p.http, http.MethodGet, url, header, nil)
+		if err != nil {
+			return err
+		}
+		var page struct {
+			Lines []struct {
+				Line string `json:"line"`
+			} `json:"lines"`
+			NextToken string `json:"nextToken"`
+		}
+		if err := json.Unmarshal(body, &page); err != nil {
+			return fmt.Errorf("reading a log: %w", err)
+		}
+		for _, line := range page.Lines {
+			text, whole := strings.CutSuffix(line.Line, "\n")
+			if begun += text; whole {
+				f(begun)
+				begun = ""
+			}
+		}
+		next := base + "?continuationToken=" + page.NextToken
+		if page.NextToken == "" || next == url && len(page.Lines) == 0 {
+			if begun != "" {
+				f(begun)
+			}
+			return nil
+		}
+		url = next
+	}
+}
+
+func (p *product) agentPID() int           { return p.agent.Process.Pid() }
+func (p *product) serverPID() int          { return p.server.Process.Pid() }
+func (p *product) last(file string) string { return file + ".pulumi" }
+
+func (p *product) stopAgent() {
+	if p.agent != nil {
+		_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
+		p.agent = nil
+	}
+}
+
+func (p *product) close() {
+	p.stopAgent()
+	_ = p.server.Process.Stop(syscall.SIGTERM, stopPatience)
+	p.http.CloseIdleConnections()
+}
+
+var _ site = (*product)(nil)

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestGoals(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		product, yardstick []float64
+		goal               goal
+		met                bool
+	}{
+		{"below a bound", []float64{10}, nil, goal{atMost, 10, true}, true},
+		{"above a bound", []float64{10.1}, nil, goal{atMost, 10, true}, false},
+		{"the median counts", []float64{1, 2, 99}, nil, goal{atMost, 2, true}, true},
+		{"small ratio", []float64{5}, []float64{2}, goal{ratioAtMost, 2.5, true}, true},
+		{"big ratio", []float64{6}, []float64{2}, goal{ratioAtMost, 2.5, true}, false},
+		{"fast enough", []float64{50}, []float64{100}, goal{ratioAtLeast, 0.5, true}, true},
+		{"too slow", []float64{49}, []float64{100}, goal{ratioAtLeast, 0.5, true}, false},
+		{"adds little", []float64{115}, []float64{100}, goal{addsAtMost, 15, true}, true},
+		{"adds much", []float64{116}, []float64{100}, goal{addsAtMost, 15, true}, false},
+		{"nothing measured", nil, nil, goal{atMost, 10, true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := row{"m", "f", "u", tt.product, tt.yardstick, tt.goal}
+			if met, words := r.verdict(); met != tt.met || words == "" {
+				t.Errorf("got %v (%s), want %v", met, words, tt.met)
+			}
+			gated := &report{rows: []row{r}}
+			if err := gated.missed(); (err == nil) != tt.met {
+				t.Errorf("gated: %v", err)
+			}
+			r.goal.gated = false
+			reported := &report{rows: []row{r}}
+			if err := reported.missed(); err != nil {
+				t.Errorf("only reported: %v", err)
+			}
+			var out strings.Builder
+			reported.print(&out)
+			if strings.Contains(out.String(), "MISSED") == tt.met {
+				t.Errorf("the table says:\n%s", out.String())
+			}
+		})
+	}
+}
+
+func TestChoose(t *testing.T) {
+	all, err := choose("")
+	if err != nil || len(all) < 5 {
+		t.Errorf("without a list: %d, %v", len(all), err)
+	}
+	if some, err := choose("burst,noop"); err != nil || len(some) != 2 {
+		t.Errorf("of two: %d, %v", len(some), err)
+	}
+	if _, err := choose("noop,nope"); err == nil || !strings.Contains(err.Error(), `"nope"`) {
+		t.Errorf("of an unknown one: %v", err)
+	}
+}
+
+// scripted is a site whose log is given.
+type scripted struct {
+	site
+	log []string
+}
+
+func (s scripted) lines(_ context.Context, _ string, f func(string)) error {
+	for _, line := range s.log {
+		f(line)
+	}
+	return nil
+}
+
+func TestCountLines(t *testing.T) {
+	const zero, one, two = "00000000 the quick", "00000001 the quick", "00000002 the quick"
+	for _, tt := range []struct {
+		name string
+		log  []string
+		want int
+	}{
+		{"complete", []string{"+ stamp", zero, one, two, "stamp 1 2"}, 0},
+		{"empty", nil, 3},
+		{"gap", []string{zero, two}, 1},
+		{"end missing", []string{zero, one}, 1},
+		{"doubled", []string{zero, one, one, two}, 1},
+		{"out of order", []string{one, zero, two}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := countLines(t.Context(), scripted{log: tt.log}, "1", 3); err != nil || got != tt.want {
+				t.Errorf("got %d, %v, want %d", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseTimes(t *testing.T) {
+	got, err := parseTimes("1000 2000\n")
+	if err != nil || got.ended.Sub(got.began) != 1000 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "1", "1 x", "1 2 3"} {
+		if _, err := parseTimes(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// site is a server with one agent that runs jobs: the product or the yardstick.
+type site interface {
+	// enqueue starts a job that runs shell text with BENCH_STAMP set to file.
+	enqueue(ctx context.Context, command, file string) (job string, err error)
+	// finished tells whether the server says that the job has ended; it is an
+	// error if it did not succeed.
+	finished(ctx context.Context, job string) (bool, error)
+	// lines calls f with each line of the job's log, as the server shows it.
+	lines(ctx context.Context, job string, f func(line string)) error
+	agentPID() int
+	serverPID() int
+	// last returns the file that the last process of a job stamps.
+	last(file string) string
+	close()
+}
+
+// client is the load generator's. It keeps as many connections as are used.
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // documented to be one
+	transport.MaxIdleConnsPerHost = 1024
+	transport.MaxIdleConns = 0
+	transport.Proxy = nil
+	return &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+// call makes one request and returns the body of a 200, and nil for a 204.
+func call(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	case resp.StatusCode == http.StatusNoContent:
+		return nil, nil
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, strings.TrimSpace(string(data)))
+	}
+	return data, nil
+}
+
+// times is what a job wrote about itself.
+type times struct{ began, ended time.Time }
+
+// parseTimes reads what stamp wrote: two numbers of nanoseconds.
+func parseTimes(text string) (times, error) {
+	fields := strings.Fields(text)
+	if len(fields) != 2 {
+		return times{}, fmt.Errorf("a stamp has two times, not %q", text)
+	}
+	var at [2]time.Time
+	for i, field := range fields {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return times{}, fmt.Errorf("reading a stamp: %w", err)
+		}
+		at[i] = time.Unix(0, n)
+	}
+	return times{at[0], at[1]}, nil
+}
+
+func readTimes(file string) (times, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return times{}, fmt.Errorf("the job left no stamp: %w", err)
+	}
+	return parseTimes(string(data))
+}
+
+// jobTimes are the moments of one job.
+type jobTimes struct {
+	sent, queued time.Time // the request to enqueue it, and its answer
+	first, last  times     // of the job's first and last process
+	finished     time.Time // when the server said so
+}
+
+// runJob runs a job from enqueuing it to its end.
+func runJob(ctx context.Context, s site, command, file string, patience time.Duration) (job string, t jobTimes, err error) {
+	t.sent = time.Now()
+	if job, err = s.enqueue(ctx, command, file); err != nil {
+		return "", t, err
+	}
+	t.queued = time.Now()
+	err = until(ctx, time.Millisecond, patience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+	t.finished = time.Now()
+	if err != nil {
+		return job, t, err
+	}
+	if file == "-" {
+		return job, t, nil // the log has the stamps
+	}
+	if t.first, err = readTimes(file); err != nil {
+		return job, t, err
+	}
+	t.last, err = readTimes(s.last(file))
+	return job, t, err
+}
+
+// countLines reads a job's log and tells how many of the numbered lines from 0
+// to n are not in it exactly once and in order.
+func countLines(ctx context.Context, s site, job string, n int) (wrong int, err error) {
+	next := 0
+	err = s.lines(ctx, job, func(line string) {
+		number, rest, ok := strings.Cut(line, " ")
+		if !ok || len(number) != 8 || !strings.HasPrefix(rest, "the quick") {
+			return
+		}
+		i, err := strconv.Atoi(number)
+		switch {
+		case err != nil:
+		case i == next:
+			next++
+		case i > next:
+			wrong += i - next // the gap
+			next = i + 1
+		default:
+			wrong++ // again, or too late
+		}
+	})
+	return wrong + max(0, n-next), err
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"math"
+	"slices"
+)
+
+// quantile returns the q-quantile (0 to 1) of samples, interpolated between the
+// nearest two; NaN if there are none.
+func quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	at := q * float64(len(sorted)-1)
+	low := int(math.Floor(at))
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
+}
+
+// median returns the middle of samples, NaN if there are none.
+func median(samples []float64) float64 { return quantile(samples, 0.5) }
