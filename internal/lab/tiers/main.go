@@ -59,6 +59,7 @@ func tiers() []tier {
 	return []tier{
 		{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
 		{"postgres", "the server's components with PostgreSQL", postgresMissing, (*suite).postgres},
+		{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
 		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
 		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
 		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
@@ -148,6 +149,10 @@ func (s *suite) postgres(ctx context.Context) error {
 	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages...)...)
 }
 
+func (s *suite) provider(ctx context.Context) error {
+	return s.goTestIn(ctx, filepath.Join(s.root, "internal", "tools", "provider"), s.env, "./...")
+}
+
 // e2e returns the test of a tier whose functions in internal/e2e match pattern.
 func e2e(pattern string) func(*suite, context.Context) error {
 	return func(s *suite, ctx context.Context) error {
@@ -169,8 +174,12 @@ func (s *suite) engine(ctx context.Context) error {
 }
 
 func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
+	return s.goTestIn(ctx, s.root, env, args...)
+}
+
+func (s *suite) goTestIn(ctx context.Context, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1"}, args...)...)
-	cmd.Dir, cmd.Env = s.root, env
+	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
