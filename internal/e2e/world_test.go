@@ -258,8 +258,8 @@ func until(ctx context.Context, ask func() (bool, error)) error {
 // executor's jobs find the provider and keep the CLI from looking for updates.
 func (w *world) jobEnv() map[string]string {
 	return map[string]string{
-		"PULUMI_HOME":                                 w.home,
-		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
+		"PULUMI_HOME":              w.home,
+		"PULUMI_SKIP_UPDATE_CHECK": "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 		"PULUMI_DISABLE_REGISTRY_RESOLVE":             "true",
 	}

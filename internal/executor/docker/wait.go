@@ -143,8 +143,10 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	// An engine that finds a container dead after its own restart, or the host's,
 	// makes up this code.
 	if exit.Code == 255 && !exit.OOMKilled {
-		exit = executor.Exit{Code: -1, Lost: true, Result: exit.Result, FinishedAt: exit.FinishedAt,
-			Detail: "the Docker Engine or its host was restarted while the job ran"}
+		exit = executor.Exit{
+			Code: -1, Lost: true, Result: exit.Result, FinishedAt: exit.FinishedAt,
+			Detail: "the Docker Engine or its host was restarted while the job ran",
+		}
 	}
 	return exit, nil
 }

@@ -488,7 +488,8 @@ func testPreparedOnce(t *testing.T, s *suite) {
 func testSpool(t *testing.T, s *suite) {
 	h := s.start(
 		program.Action{WriteFile: "spool/1/stream"}, program.Action{WriteFile: "spool/index"},
-		program.Action{WriteFile: "work/no"}, program.Action{Print: "ready\n"}, program.Action{Forever: true})
+		program.Action{WriteFile: "work/no"}, program.Action{Print: "ready\n"}, program.Action{Forever: true},
+	)
 	s.until(h, "ready\n")
 	check := func(dst string) {
 		t.Helper()

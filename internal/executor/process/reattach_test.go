@@ -126,17 +126,23 @@ func TestJobOutlivesItsAgent(t *testing.T) {
 		want    func(executor.Exit) bool
 	}{
 		{
-			"interrupted, with a result", []program.Action{result, ready, count}, executor.StopInterrupt,
+			"interrupted, with a result",
+			[]program.Action{result, ready, count},
+			executor.StopInterrupt,
 			func(e executor.Exit) bool {
 				return e.Code == program.ExitSignals+1 && e.Result != nil && e.Result.Reported
 			},
 		},
 		{
-			"interrupted, without a result", []program.Action{ready, count}, executor.StopInterrupt,
+			"interrupted, without a result",
+			[]program.Action{ready, count},
+			executor.StopInterrupt,
 			func(e executor.Exit) bool { return lost(e) || e.Code == program.ExitSignals+1 },
 		},
 		{
-			"killed", []program.Action{{Child: true}, ready, {Forever: true}}, executor.StopKill,
+			"killed",
+			[]program.Action{{Child: true}, ready, {Forever: true}},
+			executor.StopKill,
 			func(e executor.Exit) bool { return lost(e) || (e.Code == -1 && e.Signal == "SIGKILL") },
 		},
 	} {

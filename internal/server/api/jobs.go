@@ -107,8 +107,10 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if gap {
-		return writeJSON(w, r, http.StatusConflict, logConflict{ack, http.StatusConflict,
-			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; go on from received"})
+		return writeJSON(w, r, http.StatusConflict, logConflict{
+			ack, http.StatusConflict,
+			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; go on from received",
+		})
 	}
 	return writeJSON(w, r, http.StatusOK, ack)
 }

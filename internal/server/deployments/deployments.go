@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -211,8 +212,17 @@ func oneLine(s string) string {
 	return s
 }
 
-// find returns a deployment of a stack by id.
+// find returns a deployment of a stack by id or, as people type it, by number:
+// the stock CLI resolves numbers only for some of its commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
+	if version, err := strconv.ParseInt(strings.TrimPrefix(id, "#"), 10, 64); err == nil {
+		d, err := tx.DeploymentByVersion(st.ID, version)
+		if err == nil {
+			id = d.ID
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return store.DeploymentJob{}, err
+		}
+	}
 	dj, err := tx.DeploymentJob(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && dj.StackID != st.ID {
 		return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '%s' not found", oneLine(id))

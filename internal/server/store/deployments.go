@@ -24,8 +24,10 @@ const deploymentColumns = `d.id, d.org_id, d.stack_id, COALESCE(s.project, d.pro
 	d.version, d.operation, d.initiator, d.requested_by, d.requester, d.configuration, d.created_at`
 
 func deploymentFields(d *Deployment, created *int64) []any {
-	return []any{&d.ID, &d.OrgID, &d.StackID, &d.Project, &d.Stack, &d.Version, &d.Operation,
-		&d.Initiator, &d.RequestedBy, &d.Requester, &d.Configuration, created}
+	return []any{
+		&d.ID, &d.OrgID, &d.StackID, &d.Project, &d.Stack, &d.Version, &d.Operation,
+		&d.Initiator, &d.RequestedBy, &d.Requester, &d.Configuration, created,
+	}
 }
 
 func readDeployment(scan scanFunc) (Deployment, error) {
