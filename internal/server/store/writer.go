@@ -20,6 +20,9 @@ const maxGroup = 128
 type writer struct {
 	conn *sql.DB
 	bus  *bus
+	// session is the connection with its compiled statements; nil when there
+	// is none yet, or the last one failed. Only the loop uses it.
+	session *prepared
 
 	// mu orders sends on requests against its closing.
 	mu       sync.RWMutex
@@ -91,6 +94,11 @@ func (w *writer) close() error {
 
 func (w *writer) loop() {
 	defer close(w.done)
+	defer func() {
+		if w.session != nil {
+			w.session.close()
+		}
+	}()
 	for first := range w.requests {
 		group := []*writeRequest{first}
 	gather:
@@ -133,21 +141,38 @@ func (w *writer) run(group []*writeRequest) {
 	}
 }
 
+// begin begins a transaction on the writer's connection.
+func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
+	if w.session == nil {
+		session, err := newPrepared(ctx, w.conn)
+		if err != nil {
+			return nil, err
+		}
+		w.session = session
+	}
+	t, err := w.session.conn.BeginTx(ctx, nil)
+	if err != nil {
+		w.session.close()
+		w.session = nil
+	}
+	return t, err
+}
+
 // transaction runs the closures; its own error means that nothing was kept.
 func (w *writer) transaction(group []*writeRequest) error {
 	// The writer belongs to nobody's request, so neither does its context.
 	ctx := context.Background()
-	t, err := w.conn.BeginTx(ctx, nil)
+	t, err := w.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning to write to the database: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
 	wrote := false
 	for _, req := range group {
-		if _, err := t.ExecContext(ctx, "SAVEPOINT one"); err != nil {
+		if _, err := w.session.ExecContext(ctx, "SAVEPOINT one"); err != nil {
 			return fmt.Errorf("setting a savepoint: %w", err)
 		}
-		tx := &Tx{ctx: ctx, q: t, engine: sqliteEngine}
+		tx := &Tx{ctx: ctx, q: w.session, engine: sqliteEngine}
 		req.err = protect(tx, req.fn)
 		req.notes = tx.notes
 		end := "RELEASE one"
@@ -156,7 +181,7 @@ func (w *writer) transaction(group []*writeRequest) error {
 		} else {
 			wrote = true
 		}
-		if _, err := t.ExecContext(ctx, end); err != nil {
+		if _, err := w.session.ExecContext(ctx, end); err != nil {
 			return fmt.Errorf("ending a savepoint: %w", err)
 		}
 	}
