@@ -61,8 +61,8 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) er
 	return extract(copied.Content, root)
 }
 
-// extract writes the regular files of an archive to root, without the first
-// element of their names. Whatever else the archive holds is left out; nothing in
+// extract writes the regular files of an archive's spool directory to root.
+// Whatever else the archive holds is left out; nothing in
 // it leads out of root.
 func extract(r io.Reader, root *os.Root) error {
 	archive := tar.NewReader(r)
@@ -75,9 +75,9 @@ func extract(r io.Reader, root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		_, name, _ := strings.Cut(path.Clean(header.Name), "/")
+		name, inSpool := strings.CutPrefix(path.Clean(header.Name), executor.DirSpool+"/")
 		name = filepath.FromSlash(name)
-		if header.Typeflag != tar.TypeReg || !filepath.IsLocal(name) {
+		if header.Typeflag != tar.TypeReg || !inSpool || !filepath.IsLocal(name) {
 			continue
 		}
 		files++

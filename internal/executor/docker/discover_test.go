@@ -1,0 +1,125 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// writeContext makes a docker configuration whose current context is name.
+func writeContext(t *testing.T, home, name, host string) {
+	t.Helper()
+	sum := sha256.Sum256([]byte(name))
+	meta := filepath.Join(home, ".docker", "contexts", "meta", hex.EncodeToString(sum[:]))
+	tls := filepath.Join(home, ".docker", "contexts", "tls", hex.EncodeToString(sum[:]), "docker")
+	err := errors.Join(
+		os.MkdirAll(meta, 0o700), os.MkdirAll(tls, 0o700),
+		os.WriteFile(filepath.Join(home, ".docker", "config.json"), []byte(`{"currentContext":"`+name+`","auths":{}}`), 0o600),
+		os.WriteFile(filepath.Join(meta, "meta.json"), []byte(`{"Name":"`+name+`","Metadata":{},"Endpoints":{"docker":{"Host":"`+host+`","SkipTLSVerify":false}}}`), 0o600),
+		os.WriteFile(filepath.Join(tls, "ca.pem"), nil, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	contextHome, emptyHome := t.TempDir(), t.TempDir()
+	writeContext(t, contextHome, "desktop", "unix:///Users/u/.docker/run/docker.sock")
+	sshHome := t.TempDir()
+	writeContext(t, sshHome, "far", "ssh://u@far")
+	runtimeDir, err := os.MkdirTemp("", "wfs") // short enough for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runtimeDir) })
+	listener, err := net.Listen("unix", filepath.Join(runtimeDir, "docker.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+
+	for _, test := range []struct {
+		name string
+		opts Options
+		env  map[string]string
+		want string // host, or part of the error
+		fail bool
+	}{
+		{"configured", Options{Host: "unix:///c.sock", Home: contextHome}, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///c.sock", false},
+		{"DOCKER_HOST", Options{Home: contextHome}, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///e.sock", false},
+		{"TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
+		{"unverified TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c"}, "DOCKER_TLS_VERIFY=1", true},
+		{"no scheme", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "h:2376"}, "use a form like", true},
+		{"SSH", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "ssh://u@h"}, "SSH is not supported", true},
+		{"current context", Options{Home: contextHome}, nil, "unix:///Users/u/.docker/run/docker.sock", false},
+		{"chosen context", Options{Home: contextHome}, map[string]string{"DOCKER_CONTEXT": "missing"}, `docker context "missing"`, true},
+		{"default context", Options{Home: contextHome}, map[string]string{"DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": runtimeDir}, "", false},
+		{"context over SSH", Options{Home: sshHome}, nil, "SSH is not supported", true},
+		{"moved configuration", Options{Home: emptyHome}, map[string]string{"DOCKER_CONFIG": filepath.Join(contextHome, ".docker")}, "unix:///Users/u/.docker/run/docker.sock", false},
+		{"a socket that answers", Options{Home: emptyHome}, map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.opts.Getenv = func(name string) string { return test.env[name] }
+			got, err := discover(test.opts)
+			switch {
+			case test.fail && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("found %+v, %v; want an error with %q", got, err, test.want)
+			case !test.fail && err != nil:
+				t.Error(err)
+			case !test.fail && test.want == "": // the host's own engine may come first
+				if got.host != "unix:///var/run/docker.sock" && got.host != "unix://"+filepath.Join(runtimeDir, "docker.sock") {
+					t.Errorf("found %+v", got)
+				}
+			case !test.fail && got.host != test.want:
+				t.Errorf("found %+v, want %s", got, test.want)
+			}
+		})
+	}
+	got, err := discover(Options{Home: contextHome, Getenv: func(string) string { return "" }})
+	if err != nil || !strings.HasSuffix(got.ca, "ca.pem") || got.cert != "" {
+		t.Errorf("found %+v, %v; want the context's certificate authority", got, err)
+	}
+}
+
+func TestCheckWithoutEngine(t *testing.T) {
+	dir, err := os.MkdirTemp("", "wfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	silent := filepath.Join(dir, "silent.sock")
+	listener, err := net.Listen("unix", silent) // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for host, want := range map[string]string{
+		"unix://" + filepath.Join(dir, "none.sock"): "no Docker Engine answers",
+		"unix://" + silent:                          "did not answer within",
+		"tcp://127.0.0.1:9":                         "no Docker Engine answers",
+	} {
+		e := newExecutor(t, Options{Host: host})
+		err := e.Check(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Check of %s: %v, want %q", host, err, want)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestExplainPermission(t *testing.T) {
+	err := explain("unix:///s", fmt.Errorf("dialling: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}))
+	if !strings.Contains(err.Error(), "root-equivalent") {
+		t.Errorf("a socket that may not be used: %v", err)
+	}
+}

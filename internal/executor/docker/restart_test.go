@@ -1,0 +1,176 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/executor"
+)
+
+// relay is a socket before the engine's that can be taken away, which looks like
+// an engine that restarts while its containers live on.
+type relay struct {
+	path, engine string
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[net.Conn]struct{}
+	running  sync.WaitGroup
+	accepted chan struct{} // receives a value for each connection
+}
+
+func newRelay(t *testing.T, engineHost string) *relay {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "wfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{
+		path: filepath.Join(dir, "relay.sock"), engine: strings.TrimPrefix(engineHost, "unix://"),
+		conns: map[net.Conn]struct{}{}, accepted: make(chan struct{}, 1000),
+	}
+	r.up(t)
+	t.Cleanup(func() {
+		r.down()
+		r.running.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	return r
+}
+
+func (r *relay) up(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("unix", r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.listener = listener
+	r.mu.Unlock()
+	r.running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if r.hold(listener, conn) {
+				r.accepted <- struct{}{}
+				r.running.Go(func() { r.serve(conn) })
+			}
+		}
+	})
+}
+
+// hold notes a connection that down has to break, or breaks it if its listener is
+// down already.
+func (r *relay) hold(listener net.Listener, conn net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != listener {
+		_ = conn.Close()
+		return false
+	}
+	r.conns[conn] = struct{}{}
+	return true
+}
+
+func (r *relay) serve(conn net.Conn) {
+	defer conn.Close()
+	engine, err := net.Dial("unix", r.engine)
+	if err != nil {
+		return
+	}
+	defer engine.Close()
+	var copies sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{conn, engine}, {engine, conn}} {
+		copies.Go(func() {
+			_, _ = io.Copy(pair[1], pair[0])
+			// The end of one direction passes on; a broken one breaks both.
+			if err := pair[1].(*net.UnixConn).CloseWrite(); err != nil {
+				_ = pair[0].Close()
+			}
+		})
+	}
+	copies.Wait()
+}
+
+func (r *relay) down() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener == nil {
+		return
+	}
+	_ = r.listener.Close()
+	r.listener = nil
+	for conn := range r.conns {
+		_ = conn.Close()
+	}
+	clear(r.conns)
+}
+
+func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
+	host, runnerDir := needEngine(t)
+	if !strings.HasPrefix(host, "unix://") {
+		t.Skip("the engine has no socket on this host")
+	}
+	r := newRelay(t, host)
+	e := newExecutor(t, Options{Host: "unix://" + r.path, RunnerDir: runnerDir, Network: "none"})
+	defer e.Close()
+	h, err := prepare(t, e, spec(testImage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := e.Start(ctx, h, []byte(`{"actions":[{"print":"ready\n"},{"countInterrupts":100000000}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		exit executor.Exit
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		exit, err := e.Wait(ctx, h)
+		answers <- answer{exit, err}
+	}()
+	for range 3 {
+		r.down()
+		if err := e.Check(ctx); err == nil {
+			t.Error("Check succeeded without an engine")
+		}
+		for len(r.accepted) > 0 {
+			<-r.accepted
+		}
+		r.up(t)
+		select {
+		case <-r.accepted: // Wait asks again
+		case a := <-answers:
+			t.Fatalf("Wait ended although the job runs: %+v, %v", a.exit, a.err)
+		}
+	}
+	if err := e.Stop(ctx, h, executor.StopInterrupt); err != nil {
+		t.Fatal(err)
+	}
+	a := <-answers
+	if a.err != nil || a.exit.Code != 101 {
+		t.Errorf("Wait: %+v, %v", a.exit, a.err)
+	}
+	// A container that is not on this engine may be on the one that made it.
+	direct := newExecutor(t, Options{Host: host})
+	defer direct.Close()
+	if err := e.Remove(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := direct.Wait(ctx, h); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait on another engine: %+v, %v; want an error that names both", exit, err)
+	}
+}
