@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/http"
 	"strconv"
 
@@ -83,11 +84,23 @@ func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 		return nil, bodyError(err)
 	}
 	var plain bytes.Buffer
-	plain.Grow(4 * packed.Len())
+	plain.Grow(inflatedSize(packed.Bytes(), l.BigInflated) + bytes.MinRead)
 	if _, err := plain.ReadFrom(&boundedReader{r: z, left: l.BigInflated, limit: l.BigInflated, close: z.Close}); err != nil {
 		return nil, bodyError(err)
 	}
 	return parseState(plain.Bytes(), packed.Bytes())
+}
+
+// inflatedSize returns the size that a gzip file claims for its contents, so
+// that a large state is inflated into one piece of memory. A claim that no
+// compression could reach is not believed.
+func inflatedSize(packed []byte, limit int64) int {
+	const best = 1032 // the ratio of deflate at its best
+	if len(packed) < 4 {
+		return 0
+	}
+	claim := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
+	return int(min(claim, limit, best*int64(len(packed))))
 }
 
 func parseState(plain, packed []byte) (*stacks.State, error) {

@@ -36,7 +36,7 @@ type State struct {
 // packed is the same body compressed with gzip, nil if there is none yet; it
 // is kept as it is, because compressing a large state costs more than all else.
 func ParseState(body, packed []byte) (*State, error) {
-	if !json.Valid(body) {
+	if !validJSON(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
 	st := &State{Schema: emptySchema, Deployment: []byte("null"), packed: packed}
