@@ -86,7 +86,7 @@ func (p *process) interrupt() error {
 // kill ends the leader and everything in its session.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	killSession(p.pid)
+	killSessions(p.pid)
 }
 
 // lingerTick is how often it is looked whether output is still being waited for.
@@ -117,15 +117,7 @@ func (p *process) drain(linger time.Duration) (killed bool) {
 			_ = p.output.Close()
 		case waited >= linger && !killed:
 			killed = true
-			killSession(p.pid)
+			killSessions(p.pid)
 		}
 	}
-}
-
-// killSessions ends what the steps of the job have left behind.
-func killSessions(leaders []int) {
-	for _, leader := range leaders {
-		killSession(leader)
-	}
-	reapOrphans()
 }

@@ -171,7 +171,8 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 	v := j.work(background)
 	j.delivering.Store(true)
 	pulse.finish()
-	killSessions(j.sessions)
+	killSessions(j.sessions...)
+	reapOrphans()
 	return j.deliver(background, shipper, v), nil
 }
 

@@ -3,8 +3,11 @@ package runner
 import (
 	"bytes"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,28 +22,76 @@ func Protect() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// killSession kills the process group of a leader and every process of its
-// session. pulumi puts its plugins into groups of their own, so the group alone is
-// not enough.
-func killSession(leader int) {
-	_ = syscall.Kill(-leader, syscall.SIGKILL)
+// killSessions kills the process groups of leaders and every process of their
+// sessions: pulumi puts its plugins into groups of their own, so the groups alone
+// are not enough.
+func killSessions(leaders ...int) {
+	if nothingLeft() {
+		return
+	}
+	for _, leader := range leaders {
+		_ = syscall.Kill(-leader, syscall.SIGKILL)
+	}
 	forEachProcess(func(pid int, p procStat) {
-		if p.session == leader && p.state != 'Z' {
+		if p.state != 'Z' && slices.Contains(leaders, p.session) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
 }
 
+// nothingLeft reports whether it is certain that no process of any step lives. As
+// the runner adopts what steps leave behind, all of them descend from it.
+func nothingLeft() bool {
+	var adopts int32
+	if err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&adopts)), 0, 0, 0); err != nil || adopts == 0 {
+		return false
+	}
+	pids, known := children()
+	return known && len(pids) == 0
+}
+
 // reapOrphans clears away ended processes that became the runner's children. The
 // leaders of steps are waited for by whoever started them and have ended by now.
 func reapOrphans() {
+	reap := func(pid int) {
+		var status syscall.WaitStatus
+		_, _ = syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+	}
+	if pids, known := children(); known {
+		for _, pid := range pids {
+			reap(pid)
+		}
+		return
+	}
 	self := os.Getpid()
 	forEachProcess(func(pid int, p procStat) {
 		if p.parent == self && p.state == 'Z' {
-			var status syscall.WaitStatus
-			_, _ = syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+			reap(pid)
 		}
 	})
+}
+
+// children returns the runner's children, ended ones too. Not every kernel tells;
+// looking at all processes of the machine instead takes milliseconds.
+func children() (pids []int, known bool) {
+	files, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(files) == 0 {
+		return nil, false
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, false // the thread has ended, and its children are another one's
+		}
+		for field := range bytes.FieldsSeq(data) {
+			pid, err := strconv.Atoi(string(field))
+			if err != nil {
+				return nil, false
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids, true
 }
 
 // procStat is the part of /proc/PID/stat that is of interest.

@@ -8,8 +8,12 @@ import "syscall"
 // each other's memory without asking.
 func Protect() error { return nil }
 
-// killSession kills the process group of a leader.
-func killSession(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) }
+// killSessions kills the process groups of leaders.
+func killSessions(leaders ...int) {
+	for _, leader := range leaders {
+		_ = syscall.Kill(-leader, syscall.SIGKILL)
+	}
+}
 
 // reapOrphans does nothing: they belong to the system's first process.
 func reapOrphans() {}
