@@ -47,13 +47,7 @@ func newPlant(t testing.TB, db *store.DB, o deployments.Options) *plant {
 	var err error
 	p.user, err = ids.Authenticate(ctx, token)
 	p.must(err)
-	secrets, err := stacks.OpenSecrets(ctx, db, bytes.Repeat([]byte{7}, 32))
-	p.must(err)
-	p.stacks = stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets})
-	p.pools = pools.New(db, storetest.Log())
-	o.Log, o.Secrets, o.Updates, o.Pools, o.ExternalURL = storetest.Log(), secrets, p.stacks, p.pools, "http://server.test"
-	p.service = deployments.New(db, o)
-	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, UpdateFinished: p.service.UpdateFinished})
+	p.build(o)
 	p.org, err = ids.Organization(ctx, p.user, "acme")
 	p.must(err)
 	made, err := p.pools.Create(ctx, p.user, p.org, "p", "")
@@ -63,6 +57,18 @@ func newPlant(t testing.TB, db *store.DB, o deployments.Options) *plant {
 	p.must(err)
 	p.must(p.pools.SetDefault(ctx, p.org.ID, p.pool))
 	return p
+}
+
+// build makes the services of a server on the plant's database.
+func (p *plant) build(o deployments.Options) {
+	p.t.Helper()
+	secrets, err := stacks.OpenSecrets(p.t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
+	p.must(err)
+	p.stacks = stacks.New(p.db, stacks.Options{Log: storetest.Log(), Secrets: secrets})
+	p.pools = pools.New(p.db, storetest.Log())
+	o.Log, o.Secrets, o.Updates, o.Pools, o.ExternalURL = storetest.Log(), secrets, p.stacks, p.pools, "http://server.test"
+	p.service = deployments.New(p.db, o)
+	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, UpdateFinished: p.service.UpdateFinished})
 }
 
 // run starts the background work of the service for the rest of the test.

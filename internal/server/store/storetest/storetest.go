@@ -48,6 +48,14 @@ func Postgres(t testing.TB) *store.DB {
 	return open(t, postgres.database(t), "")
 }
 
+// PostgresPair opens one empty PostgreSQL database twice, the way two servers
+// do.
+func PostgresPair(t testing.TB) (first, second *store.DB) {
+	t.Helper()
+	dsn := postgres.database(t)
+	return open(t, dsn, ""), open(t, dsn, "")
+}
+
 // Each runs a test on an empty database of either engine.
 func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Helper()
