@@ -220,6 +220,6 @@ func (d *dockerJobs) bare(ctx context.Context, f *jobFigures) (err error) {
 		return err
 	}
 	f.start = append(f.start, milliseconds(stamp.began.Sub(began)))
-	f.missing = append(f.missing, float64(jobLines-strings.Count(out.String(), "the quick")))
+	f.missing = append(f.missing, float64(jobLines+1-strings.Count(out.String(), "\n")))
 	return nil
 }

@@ -123,9 +123,12 @@ func memory(pid int, key string) (int64, error) {
 // tree returns a process and all of its descendants.
 func tree(pid int) []int {
 	pids := []int{pid}
-	files, _ := filepath.Glob(procFile(pid, "task/*/children"))
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	threads, err := os.ReadDir(procFile(pid, "task"))
+	if err != nil {
+		return pids // it has ended
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(procFile(pid, "task/"+thread.Name()+"/children"))
 		if err != nil {
 			continue // the thread has ended
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -108,9 +109,7 @@ func (p *product) launchAgent(ctx context.Context, url, target string, settings 
 // enqueue creates a deployment whose pre-run command is the job; pulumi is a stub.
 func (p *product) enqueue(ctx context.Context, command, file string) (string, error) {
 	variables := map[string]any{"BENCH_STAMP": file}
-	for name, value := range p.variables {
-		variables[name] = value
-	}
+	maps.Copy(variables, p.variables)
 	request := map[string]any{
 		"operation": "update",
 		"operationContext": map[string]any{

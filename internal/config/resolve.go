@@ -129,7 +129,7 @@ func (c *Config) PrepareStateDirectory() error {
 	if dir == "" {
 		return errors.New("state_directory: is not known: set it to a directory of the agent's user")
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as every program makes /var/lib or ~/.local/state
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("state_directory: create the directory above %s: %w", dir, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {

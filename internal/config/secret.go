@@ -56,7 +56,7 @@ func (s Secret) GoString() string { return s.String() }
 
 // Format prints what String returns, whatever the verb: %x and %q of a secret are secrets too.
 func (s Secret) Format(state fmt.State, _ rune) {
-	//nolint:errcheck // fmt.State reports no write errors that could be handled here.
+	// fmt.State reports no write errors that could be handled here.
 	io.WriteString(state, s.String())
 }
 

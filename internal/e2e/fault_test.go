@@ -52,7 +52,7 @@ func lossyProxy(t *testing.T, server string, nth int64) (base string, dropped *a
 		}
 		return nil
 	}
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } //nolint:forbidigo // the documented way to cut a connection
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	s := httptest.NewServer(proxy)
 	t.Cleanup(s.Close)
 	return s.URL, dropped
@@ -268,7 +268,7 @@ func children(t *testing.T, pid int) []int {
 		if err != nil {
 			continue
 		}
-		for _, field := range strings.Fields(string(data)) {
+		for field := range strings.FieldsSeq(string(data)) {
 			child, err := strconv.Atoi(field)
 			if err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ func embeddableMachine(path string) (elf.Machine, error) {
 	if err != nil {
 		return 0, errors.New("not a Linux executable")
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return 0, errors.New("not a static executable")

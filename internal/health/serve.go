@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // the type that http.Server wants; it discards everything
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -51,7 +51,7 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 		}
 		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and tries again; "+
 			"end the process that has the port, or set http_server_port to another one, or to 0 for no server.", addr)
-		timer := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // nobody gains by guessing a pause
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

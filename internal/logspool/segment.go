@@ -123,7 +123,8 @@ func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
 			return false, fmt.Errorf("reading %s: %w", seg.name, rerr)
 		}
 		held += n
-		whole, perr := 0, error(nil)
+		whole := 0
+		var perr error
 		for {
 			frame, n, err := protocol.ParseFrame(buf[whole:held])
 			if err != nil {

@@ -118,7 +118,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 			failures = 0
 			continue
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of ctx is how Run is told to end
 		case isPermanent(err):
 			err = fmt.Errorf("shipping the log of step %d: %w", s.step, err)
 			sh.stop(err)

@@ -84,7 +84,7 @@ func (r refusal) Permanent() bool           { return r.permanent }
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		var err error = errors.New("connection refused")
+		err := errors.New("connection refused")
 		server.before = func(call) error { return err }
 		sp := openSpool(t, t.TempDir(), Options{})
 		s := openStep(t, sp, 0)

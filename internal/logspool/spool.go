@@ -123,7 +123,7 @@ func Open(dir string, opts Options) (_ *Spool, err error) {
 	}
 	defer func() {
 		if err != nil {
-			sp.closeFiles()
+			err = errors.Join(err, sp.closeFiles())
 		}
 	}()
 	if err := root.Chmod(".", 0o700); err != nil {

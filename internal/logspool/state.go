@@ -49,7 +49,7 @@ func readState(f *os.File) (st state, ok bool, err error) {
 	}
 	_, err = fmt.Sscanf(strings.TrimSpace(string(b)), stateFormat, &st.received, &st.durable, &st.cut, &st.ended, &st.truncated)
 	if err != nil || st.durable < 0 || st.received < st.durable || st.received > maxOffset || st.cut < -1 {
-		return state{}, false, nil
+		return state{}, false, nil //nolint:nilerr // a torn state file is no state; the server's answer replaces it
 	}
 	return st, true, nil
 }

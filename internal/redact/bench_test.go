@@ -34,7 +34,7 @@ func benchText(secrets []Secret, hits int) []byte {
 		if hits > 0 && i%hits == 0 {
 			line = line[:40] + secrets[4+i/hits%16].Value
 		}
-		text.WriteString(fmt.Sprintf("%-99.99s\n", line))
+		fmt.Fprintf(&text, "%-99.99s\n", line)
 	}
 	return []byte(text.String())
 }

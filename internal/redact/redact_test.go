@@ -84,7 +84,7 @@ func TestEncodings(t *testing.T) {
 			// What is left may be the characters of an encoding that stand for the
 			// neighbours, also if they stand for bits of the secret too.
 			left := strings.TrimSuffix(strings.TrimPrefix(got, "before "), " after")
-			for _, part := range strings.Split(left, Marker) {
+			for part := range strings.SplitSeq(left, Marker) {
 				switch {
 				case encName == "user" && (part == "https://git:" || part == "@example.com"):
 				case encName == "JSON" && (part == `{"value":"` || part == `"}`):

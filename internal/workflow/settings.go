@@ -197,12 +197,10 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 
 // describeDecode says which member has the wrong type in the words of JSON.
 func describeDecode(err error) error {
-	var te *json.UnmarshalTypeError
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("the member %q cannot be a JSON %s", te.Field, te.Value)
 	}
-	var se *json.SyntaxError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("the deployment settings are not valid JSON: %w", se)
 	}
 	return fmt.Errorf("reading the deployment settings: %w", err)

@@ -100,8 +100,7 @@ func normalize(t reflect.Type, v any) any {
 		return v
 	}
 	out := make(map[string]any, len(m))
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if value, ok := lookupFold(m, name); ok {
 			out[name] = normalize(f.Type, value)
@@ -232,8 +231,8 @@ func dropEmpty(m map[string]any) {
 // names a repository on another host: whoever may start a deployment could
 // otherwise send them anywhere.
 func keepCredentialsHome(base, request map[string]any) {
-	want, _ := treeString(request, "sourceContext", "git", "repoUrl")
-	have, _ := treeString(base, "sourceContext", "git", "repoUrl")
+	want := treeString(request, "sourceContext", "git", "repoUrl")
+	have := treeString(base, "sourceContext", "git", "repoUrl")
 	if want == "" || repoHost(want) == repoHost(have) {
 		return
 	}
@@ -253,13 +252,14 @@ func treeObject(m map[string]any, path ...string) (map[string]any, bool) {
 	return m, true
 }
 
-func treeString(m map[string]any, path ...string) (string, bool) {
+// treeString returns the text at path, "" if there is none.
+func treeString(m map[string]any, path ...string) string {
 	parent, ok := treeObject(m, path[:len(path)-1]...)
 	if !ok {
-		return "", false
+		return ""
 	}
-	s, ok := parent[path[len(path)-1]].(string)
-	return s, ok
+	s, _ := parent[path[len(path)-1]].(string)
+	return s
 }
 
 // repoHost returns the host, with its port, that a repository URL leads to.

@@ -135,7 +135,7 @@ func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	if i.Credentials == nil && !i.IsDefault {
 		return json.Marshal(i.Reference)
 	}
-	return json.Marshal(imageObject{i.Reference, i.Credentials, i.IsDefault})
+	return json.Marshal(imageObject(i))
 }
 
 // UnmarshalJSON reads a string or an object.
@@ -149,6 +149,6 @@ func (i *ImageSettings) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &o); err != nil {
 		return fmt.Errorf(`the member "executorContext.executorImage" must be a string or {"reference", "credentials"}: %w`, err)
 	}
-	*i = ImageSettings{o.Reference, o.Credentials, o.IsDefault}
+	*i = ImageSettings(o)
 	return nil
 }

@@ -29,7 +29,7 @@ func run(args []string) error {
 		filepath.Join(root, "docs", "configuration.md"): config.Reference(),
 		filepath.Join(root, config.FileName+".sample"):  config.Sample(),
 	} {
-		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // documents for everybody, without any secret
+		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return fmt.Errorf("write a generated file: %w", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/client"
 )
@@ -136,7 +138,7 @@ func fromSockets(getenv func(string) string, home string) (address, error) {
 	}
 	best, found := paths[0], false
 	for _, path := range paths {
-		conn, err := net.Dial("unix", path)
+		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "unix", path)
 		if err == nil {
 			_ = conn.Close()
 			return address{host: "unix://" + path, origin: "its usual place"}, nil

@@ -111,7 +111,7 @@ func waitStopped(ctx context.Context, engine *client.Client, j job) error {
 	case <-ctx.Done():
 		select { // the client's goroutine is about to deliver one or the other
 		case <-wait.Result:
-		case <-wait.Error:
+		case <-wait.Error: //nolint:errcheck // the caller has gone
 		}
 		return ctx.Err()
 	}

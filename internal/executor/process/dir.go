@@ -18,7 +18,6 @@ import (
 
 // The files in a job's directory; the package comment says what they are for.
 const (
-	namePrefix = "workflow-"
 	// removedPrefix is before the name of a directory that is being removed.
 	removedPrefix = ".removed-"
 	fileMeta      = "meta.json"

@@ -89,7 +89,7 @@ func TestDroppedPollLosesNoJob(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			// Answer or not, nobody acts on it.
-			l.client.Poll(ctx, l.poolToken, l.request("lost", 10*time.Second)) //nolint:errcheck // see above
+			l.client.Poll(ctx, l.poolToken, l.request("lost", 10*time.Second))
 		})
 		id := l.deploy(path, "update")
 		if i%2 == 0 {
@@ -109,7 +109,7 @@ func TestSecondSessionIsRefused(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { l.client.Poll(ctx, l.poolToken, l.request("a", 20*time.Second)) }) //nolint:errcheck // it is cut off
+	wg.Go(func() { l.client.Poll(ctx, l.poolToken, l.request("a", 20*time.Second)) })
 	twin := l.request("a", 0)
 	twin.SessionID = "twin"
 	deadline := time.Now().Add(10 * time.Second)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -227,11 +226,4 @@ func wantCode(t *testing.T, what string, err error, code int) {
 	if got := protocol.StatusCode(err); got != code {
 		t.Errorf("%s: got %v, want status %d", what, err, code)
 	}
-}
-
-// recorder calls the API without a network.
-func (l *lab) recorder(r *http.Request) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	l.server.Config.Handler.ServeHTTP(w, r)
-	return w
 }

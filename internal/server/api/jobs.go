@@ -121,8 +121,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err := j.deployments.Result(r.Context(), principal(r), param(r, "jobID"), req)
-	var missing *deployments.Missing
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*deployments.Missing](err); ok {
 		return writeJSON(w, r, http.StatusConflict, protocol.ResultConflict{
 			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
 		})

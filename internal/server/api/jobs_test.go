@@ -306,7 +306,7 @@ func TestLogByOffsets(t *testing.T) {
 		path := l.deployable("dev")
 		id := l.deploy(path, "update")
 		_, jc := l.start("a")
-		rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+		rnd := rand.New(rand.NewPCG(1, 2))
 		var stream []byte
 		var want strings.Builder
 		for i := range 400 {
@@ -326,8 +326,7 @@ func TestLogByOffsets(t *testing.T) {
 				continue
 			}
 			ack, err := jc.PutLog(t.Context(), 1, offset, stream[offset:end], rnd.IntN(2) == 0)
-			var gap *protocol.LogGapError
-			if errors.As(err, &gap) {
+			if gap, ok := errors.AsType[*protocol.LogGapError](err); ok {
 				if offset <= at {
 					t.Fatalf("offset %d was refused at %d", offset, at)
 				}

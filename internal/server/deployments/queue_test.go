@@ -244,7 +244,7 @@ func TestLifeOfJobs(t *testing.T) {
 		for _, m := range all {
 			p.must(p.service.Cancel(rt.Context(), stackList[m.stack], m.id, "the end", false))
 			for _, c := range m.claims {
-				p.result(c, workflow.StatusFailed) //nolint:errcheck // most are superseded
+				p.result(c, workflow.StatusFailed)
 			}
 			if job := p.job(m.id); !job.Status.Final() {
 				rt.Fatalf("still %s at the end", job.Status)

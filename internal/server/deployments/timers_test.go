@@ -64,7 +64,7 @@ func TestLostAndFound(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, db *store.DB) {
 				p := newPlant(t, db, quick)
 				st := p.stack("dev")
-				id, next := p.deploy(st), ""
+				id := p.deploy(st)
 				c := p.poll("a")
 				p.must(p.heartbeat(c, protocol.PhaseStarting))
 				// Its update is in progress when the runner falls silent.
@@ -81,7 +81,7 @@ func TestLostAndFound(t *testing.T) {
 				if job := p.job(id); job.Status != workflow.StatusFailed {
 					t.Errorf("a lost job is %s", job.Status)
 				}
-				next = p.deploy(st)
+				next := p.deploy(st)
 				if c := p.poll("b"); c != nil {
 					t.Fatal("the next deployment started beside an update in progress")
 				}
@@ -186,7 +186,7 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	p.run()
 	p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	p.change(id, func(j *store.Job) { j.EndedAt = time.Now().Add(-25 * time.Hour) })
-	p.result(c, workflow.StatusSucceeded) //nolint:errcheck // whatever it answers
+	p.result(c, workflow.StatusSucceeded)
 	if job := p.job(id); job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonLost {
 		t.Errorf("job = %s %s", job.Status, job.Reason)
 	}
