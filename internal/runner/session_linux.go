@@ -3,7 +3,6 @@ package runner
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -74,12 +73,18 @@ func reapOrphans() {
 // children returns the runner's children, ended ones too. Not every kernel tells;
 // looking at all processes of the machine instead takes milliseconds.
 func children() (pids []int, known bool) {
-	files, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil || len(files) == 0 {
+	const tasks = "/proc/self/task"
+	dir, err := os.Open(tasks)
+	if err != nil {
 		return nil, false
 	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	defer dir.Close() // only read from
+	threads, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, false
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(tasks + "/" + thread + "/children")
 		if err != nil {
 			return nil, false // the thread has ended, and its children are another one's
 		}
