@@ -14,7 +14,8 @@ import (
 )
 
 // Output follows what the engine keeps of the runner's output. It is an echo: the
-// engine keeps the last of it only, and one that restarts ends it with an error.
+// engine keeps half a gigabyte of it, an older engine's stream ends there without
+// an error, and an engine that restarts ends it with one.
 // The log of the job is in its spool.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, err := e.open(h)

@@ -126,8 +126,10 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		CapDrop:       []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"},
 		IpcMode:       container.IPCModePrivate,
 		// The spool is the job's log. What the engine keeps is for the agent's own
-		// output, and must not fill the host's disk.
-		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "64m", "max-file": "2"}},
+		// output, and must not fill the host's disk. The limit is high because an
+		// engine (20.10 does) ends what follows a log, without an error, when it
+		// begins another file.
+		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
 		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
 		Resources: container.Resources{
 			Memory:     e.opts.Memory,
