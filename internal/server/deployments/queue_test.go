@@ -2,6 +2,7 @@ package deployments_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -249,6 +250,27 @@ func TestLifeOfJobs(t *testing.T) {
 			if job := p.job(m.id); !job.Status.Final() {
 				rt.Fatalf("still %s at the end", job.Status)
 			}
+		}
+	})
+}
+
+// TestFirstComeFirstServedAcrossPools has the older deployment of a stack wait
+// for a pool without agents: the newer one must not overtake it.
+func TestFirstComeFirstServedAcrossPools(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		away, err := p.pools.Create(t.Context(), p.user, p.org, "away", "")
+		p.must(err)
+		st := p.stack("dev")
+		older, err := p.service.Create(t.Context(), p.user, st, json.RawMessage(`{"operation":"update","agentPoolID":"`+away.Pool.ID+`"}`), "api")
+		p.must(err)
+		newer := p.deploy(st)
+		if c := p.poll("a"); c != nil {
+			t.Fatalf("deployment %d overtook %d", c.Job.Version, older.Version)
+		}
+		p.must(p.service.Cancel(t.Context(), st, older.ID, "somebody", false))
+		if c := p.poll("a"); c == nil || c.Job.DeploymentID != newer {
+			t.Errorf("claimed %+v, want the newer one", c)
 		}
 	})
 }
