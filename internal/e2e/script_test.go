@@ -48,6 +48,11 @@ func TestScripts(t *testing.T) {
 				return strings.HasPrefix(v, "PATH=") || strings.HasPrefix(v, "HOME=")
 			})
 			env.Vars = append(env.Vars, tools.Env(w.home, w.server.URL, w.server.Token)...)
+			for i, v := range env.Vars {
+				if path, ok := strings.CutPrefix(v, "PATH="); ok {
+					env.Vars[i] = "PATH=" + bin + string(os.PathListSeparator) + path
+				}
+			}
 			env.Vars = append(env.Vars, "ORG="+w.server.Organization, "SERVER="+w.server.URL, "TOKEN="+w.server.Token)
 			return nil
 		},
