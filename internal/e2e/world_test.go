@@ -8,9 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,7 +17,7 @@ import (
 	"workflowagent/internal/lab"
 )
 
-// bench of one test binary: what is built once and used by every test.
+// built is what is made once and used by every test.
 var built struct {
 	once  sync.Once
 	dir   string
@@ -54,35 +52,12 @@ func programs(t testing.TB) (bin string, tools lab.Tools) {
 		if built.dir, built.err = os.MkdirTemp("", "workflow-bin-"); built.err != nil {
 			return
 		}
-		built.err = build(ctx, built.dir)
+		built.err = lab.BuildProduct(ctx, built.dir, os.Stderr)
 	})
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
 	return built.dir, built.tools
-}
-
-// build makes the three programs and both embeddable runners.
-func build(ctx context.Context, dir string) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	make := func(out, goos, arch, pkg string) error {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, out), pkg)
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch)
-		if output, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", pkg, err, output)
-		}
-		return nil
-	}
-	for _, name := range []string{"workflow-server", "customer-managed-workflow-agent", "workflow-runner"} {
-		if err := make(name, runtime.GOOS, runtime.GOARCH, "./cmd/"+name); err != nil {
-			return err
-		}
-	}
-	return make("workflow-runner-embeddable", "linux", runtime.GOARCH, "./cmd/workflow-runner")
 }
 
 // world is one server with everything around it, in a directory of its own.
@@ -239,19 +214,7 @@ func (w *world) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
 
 // until asks every 50 ms until the answer is yes, an error, or ctx ends.
 func until(ctx context.Context, ask func() (bool, error)) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		ok, err := ask()
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return lab.Poll(ctx, 50*time.Millisecond, ask)
 }
 
 // jobEnv are the deployment's environment variables that let the process

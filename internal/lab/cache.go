@@ -122,7 +122,7 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 // go. It waits for the lock at most until ctx ends. The operating system lets it
 // go too if the process dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
-	err = poll(ctx, lockPoll, func() (done bool, err error) {
+	err = Poll(ctx, lockPoll, func() (done bool, err error) {
 		unlock, err = tryLock(path)
 		return unlock != nil, err
 	})

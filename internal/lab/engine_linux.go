@@ -102,7 +102,7 @@ func (e *privateEngine) start(ctx context.Context) error {
 	defer func() { _ = docker.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, engineStart)
 	defer cancel()
-	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	err = Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
 		case <-e.process.Done():
 			return false, fmt.Errorf("it ended at once: %w\n%s", e.process.Err(), Tail(logPath, tailLines))

@@ -123,7 +123,7 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	if p.process, err = start(cmd, logPath); err != nil {
 		return err
 	}
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.process.Done():
 			return false, fmt.Errorf("it ended at once (%w):\n%s", p.process.Err(), Tail(logPath, tailLines))

@@ -116,8 +116,8 @@ func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %s and was killed", p.cmd.Path, patience)
 }
 
-// poll calls try now and every interval until it is done, fails, or ctx ends.
-func poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
+// Poll calls try now and every interval until it is done, fails, or ctx ends.
+func Poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

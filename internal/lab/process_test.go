@@ -17,7 +17,7 @@ func startScript(t *testing.T, script string) (*Process, string) {
 		t.Fatal(err)
 	}
 	ready := func() (bool, error) { return strings.Contains(Tail(log, 1), "ready"), nil }
-	if err := poll(t.Context(), 5*time.Millisecond, ready); err != nil {
+	if err := Poll(t.Context(), 5*time.Millisecond, ready); err != nil {
 		t.Fatal(err)
 	}
 	return p, log

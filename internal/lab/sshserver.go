@@ -117,7 +117,7 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sshStart)
 	defer cancel()
-	return poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-s.process.Done():
 			return false, fmt.Errorf("it ended at once (%w):\n%s", s.process.Err(), Tail(logPath, tailLines))
