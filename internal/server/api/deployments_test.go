@@ -219,6 +219,28 @@ func TestPools(t *testing.T) {
 	})
 }
 
+func TestDeploymentWithoutPoolGetsOneFromItsSettings(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.stack("dev") + "/deployments"
+	id := l.deploy(path, "update")
+	if d := l.details(path, id); !strings.Contains(d.Message, "No agent pool") {
+		t.Errorf("message = %q", d.Message)
+	}
+	got := make(chan string, 1)
+	go func() {
+		res, err := l.client.Poll(t.Context(), l.poolToken, l.request("a", 20*time.Second))
+		if err != nil || res.Job == nil {
+			got <- fmt.Sprint("no job: ", err)
+			return
+		}
+		got <- res.Job.TypeSpecificID
+	}()
+	l.do("POST", path+"/settings", `{"agentPoolID":"`+l.pool+`"}`).want(200, nil)
+	if claimed := <-got; claimed != id {
+		t.Errorf("claimed %s, want %s", claimed, id)
+	}
+}
+
 func TestCancel(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")

@@ -27,8 +27,8 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if err != nil {
 			return err
 		}
-		if job.Status.Final() && job.Reason != workflow.ReasonLost {
-			return ended(job)
+		if job.Status.Final() {
+			return ended(job) // a lost job that still runs has its definition
 		}
 		now := time.Now()
 		if job.Stock && job.Status == workflow.StatusAccepted {

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -86,8 +87,17 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 		if err := s.seal(ctx, st.ID, fresh); err != nil {
 			return err
 		}
-		if _, err := poolOf(tx, st.OrgID, fresh.AgentPoolID); err != nil {
+		pinned, err := poolOf(tx, st.OrgID, fresh.AgentPoolID)
+		if err != nil {
 			return err
+		}
+		if pinned {
+			// What waits for want of a pool has one now.
+			if n, err := tx.AdoptQueuedJobs(st.ID, fresh.AgentPoolID); err != nil {
+				return err
+			} else if n > 0 {
+				tx.Notify(pools.QueueTopic, fresh.AgentPoolID)
+			}
 		}
 		doc, err := json.Marshal(fresh)
 		if err != nil {

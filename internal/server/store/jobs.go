@@ -177,6 +177,11 @@ func (tx *Tx) MoveQueuedJobs(orgID, poolID string) (int64, error) {
 	return tx.exec("UPDATE jobs SET pool_id = $2 WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0", orgID, poolID)
 }
 
+// AdoptQueuedJobs gives a pool to the waiting jobs of a stack that have none.
+func (tx *Tx) AdoptQueuedJobs(stackID, poolID string) (int64, error) {
+	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 1 WHERE stack_id = $1 AND status = 'not-started' AND pool_id = ''", stackID, poolID)
+}
+
 // UnpinQueuedJobs makes the waiting jobs of a pool follow the organization's
 // default.
 func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string) (int64, error) {
