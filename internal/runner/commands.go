@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"workflowagent/internal/runner/pulumi"
@@ -77,7 +76,7 @@ func PreRun(p *Params, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "+ "+strings.ReplaceAll(strings.TrimSpace(p.Command), "\n", "\n+ "))
+	fmt.Fprint(out, preRunLine(p.Command))
 	find := func() (string, error) { return shell[0], nil }
 	return become(dir, find, append(shell[1:], "-c", p.Command))
 }

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,7 +63,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 	for _, notice := range notices {
 		out.line(notice)
 	}
-	cmd, passParams, err := j.prepareCommand(step, preRun, env)
+	cmd, passParams, err := j.prepareCommand(step, preRun, env, out)
 	if err != nil {
 		return failed(err)
 	}
@@ -88,7 +89,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 // prepareCommand makes the command of a step. passParams must be called once, to
 // hand over the parameters of a command of ours if the command has started, and to
 // give them up otherwise.
-func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
+func (j *job) prepareCommand(step workflow.Step, preRun int, env []string, out io.Writer) (cmd *exec.Cmd, passParams func(started bool), err error) {
 	nothing := func(bool) {}
 	work := filepath.Join(j.opts.JobDir, executor.DirWork)
 	args, internal, err := internalCommand(step.Run)
@@ -99,6 +100,10 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 		params, err := j.paramsFor(step, preRun)
 		if err != nil {
 			return nil, nothing, err
+		}
+		if cmd, says := params.directly(step.Run, env); cmd != nil {
+			_, _ = io.WriteString(out, says)
+			return cmd, nothing, nil
 		}
 		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper ends it
 		cmd.Dir, cmd.Env = work, env
