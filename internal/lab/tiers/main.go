@@ -58,7 +58,7 @@ func tiers() []tier {
 	always := func(context.Context) string { return "" }
 	return []tier{
 		{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
-		{"postgres", "the server's components with PostgreSQL", postgresMissing, (*suite).postgres},
+		{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
 		{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
 		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
 		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
@@ -119,12 +119,11 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// enginePackages need a Docker Engine, and serverPackages are worth a second run
-// with PostgreSQL.
-var (
-	enginePackages = []string{"workflowagent/internal/executor/docker", "workflowagent/internal/lab"}
-	serverPackages = []string{"./internal/server/..."}
-)
+// enginePackages need a Docker Engine. The packages below serverPackages use
+// PostgreSQL if they can have it, so where it is there they run once, with it.
+var enginePackages = []string{"workflowagent/internal/executor/docker", "workflowagent/internal/lab"}
+
+const serverPackages = "workflowagent/internal/server"
 
 func (s *suite) unit(ctx context.Context) error {
 	list := exec.CommandContext(ctx, "go", "list", "./...")
@@ -133,8 +132,10 @@ func (s *suite) unit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing the packages: %w", err)
 	}
+	leaveServer := postgresMissing(ctx) == ""
 	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool {
-		return p == "workflowagent/internal/e2e" || slices.Contains(enginePackages, p)
+		return p == "workflowagent/internal/e2e" || slices.Contains(enginePackages, p) ||
+			leaveServer && strings.HasPrefix(p, serverPackages)
 	})
 	return s.goTest(ctx, s.env, append(slices.Clone(s.race), packages...)...)
 }
@@ -146,7 +147,7 @@ func (s *suite) postgres(ctx context.Context) error {
 	}
 	defer stop()
 	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
-	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages...)...)
+	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages+"/...")...)
 }
 
 func (s *suite) provider(ctx context.Context) error {
