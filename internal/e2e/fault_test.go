@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -192,49 +193,42 @@ func ranOnce(t *testing.T, ledger string) {
 	}
 }
 
-func TestFaultAgentKilled(t *testing.T) {
-	ctx := t.Context()
-	w, agent, s, d, ledger := running(t, 2000, 4*time.Second)
-	if err := agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
-		t.Fatal(err)
+// TestFaultJobGoesOn does things to the processes around a running job that
+// must not disturb it.
+func TestFaultJobGoesOn(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(ctx context.Context, w *world, agent *lab.Agent) error
+	}{
+		{"the agent is killed and starts again", func(ctx context.Context, w *world, agent *lab.Agent) error {
+			return errors.Join(agent.Process.Stop(syscall.SIGKILL, 10*time.Second), w.restartAgent(ctx))
+		}},
+		{"the agent is stopped", func(_ context.Context, _ *world, agent *lab.Agent) error {
+			return agent.Process.Stop(syscall.SIGTERM, 12*time.Second)
+		}},
+		{"the server is killed and starts again", func(ctx context.Context, w *world, _ *lab.Agent) error {
+			return errors.Join(w.server.Process.Stop(syscall.SIGKILL, 10*time.Second), w.restartServer(ctx))
+		}},
+		{"server and agent are killed and start again", func(ctx context.Context, w *world, agent *lab.Agent) error {
+			return errors.Join(
+				w.server.Process.Stop(syscall.SIGKILL, 10*time.Second), agent.Process.Stop(syscall.SIGKILL, 10*time.Second),
+				w.restartServer(ctx), w.restartAgent(ctx),
+			)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := t.Context()
+			w, agent, s, d, ledger := running(t, 2000, 4*time.Second)
+			if err := tc.do(ctx, w, agent); err != nil {
+				t.Fatal(err)
+			}
+			if d := s.finish(ctx, t, d); d.Status != "succeeded" {
+				t.Fatalf("it ended as %+v\n%s", d, s.log(ctx, t, d))
+			}
+			wantNumbered(t, s.log(ctx, t, d), 2000)
+			ranOnce(t, ledger)
+		})
 	}
-	if err := w.restartAgent(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if d := s.finish(ctx, t, d); d.Status != "succeeded" {
-		t.Fatalf("it ended as %+v\n%s", d, s.log(ctx, t, d))
-	}
-	wantNumbered(t, s.log(ctx, t, d), 2000)
-	ranOnce(t, ledger)
-}
-
-func TestFaultAgentStopped(t *testing.T) {
-	ctx := t.Context()
-	_, agent, s, d, ledger := running(t, 2000, 4*time.Second)
-	if err := agent.Process.Stop(syscall.SIGTERM, 12*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if d := s.finish(ctx, t, d); d.Status != "succeeded" {
-		t.Fatalf("without its agent it ended as %+v\n%s", d, s.log(ctx, t, d))
-	}
-	wantNumbered(t, s.log(ctx, t, d), 2000)
-	ranOnce(t, ledger)
-}
-
-func TestFaultServerKilled(t *testing.T) {
-	ctx := t.Context()
-	w, _, s, d, ledger := running(t, 2000, 4*time.Second)
-	if err := w.server.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.restartServer(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if d := s.finish(ctx, t, d); d.Status != "succeeded" {
-		t.Fatalf("it ended as %+v\n%s", d, s.log(ctx, t, d))
-	}
-	wantNumbered(t, s.log(ctx, t, d), 2000)
-	ranOnce(t, ledger)
 }
 
 func TestFaultRunnerKilled(t *testing.T) {
