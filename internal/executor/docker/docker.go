@@ -82,6 +82,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	conn     *client.Client      // nil until an engine was found
+	sharing  *client.Client      // a connection to an engine that is on the agent's own host
 	starting map[string]struct{} // names of containers a Start is working on
 	digests  map[string]digest   // of runner files, by path
 	filling  sync.Mutex          // held while a runner volume is being filled

@@ -186,6 +186,9 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case !local(engine):
 		return refuse("the Docker Engine is on another host")
 	}
+	if e.onThisHost(engine) {
+		return "host", nil
+	}
 	info, err := engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return "", failure(workflow.ReasonLaunch, "The Docker Engine could not be asked where it runs", err)
@@ -199,7 +202,19 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }):
 		return refuse("a rootless Docker Engine has a network of its own")
 	}
+	e.mu.Lock()
+	e.sharing = engine
+	e.mu.Unlock()
 	return "host", nil
+}
+
+// onThisHost reports whether the engine was found to be this host's own before.
+// Asking it takes tens of milliseconds a job, and the answer is that of the
+// connection: one that broke is forgotten, and with it the answer.
+func (e *Executor) onThisHost(engine *client.Client) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sharing == engine
 }
 
 // parent returns the directory above the job's in the container, and its name.
