@@ -33,12 +33,33 @@ import (
 //	job STACK N STATUS            wait until deployment N of the stack has that status
 //	wait-update STACK             wait until an update of the stack is in progress
 func TestScripts(t *testing.T) {
+	runScripts(t, testscript.Params{Dir: "testdata"})
+}
+
+// TestClientsOnPostgres runs the script of a whole deployment against a server
+// with PostgreSQL.
+func TestClientsOnPostgres(t *testing.T) {
+	if reason, ok := lab.PostgresAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dsn, stop, err := lab.StartPostgres(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
+}
+
+// runScripts runs scripts, each with a server of its own that gets serverArgs.
+func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
+	t.Helper()
 	bin, tools := programs(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
+		Dir:                p.Dir,
+		Files:              p.Files,
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
-			w, err := newWorld(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".world"), "")
+			w, err := newWorld(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".world"), "", serverArgs...)
 			if err != nil {
 				return err
 			}
