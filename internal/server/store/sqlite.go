@@ -59,11 +59,11 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if conns <= 0 {
 		conns = 8
 	}
-	read.SetMaxOpenConns(conns)
-	read.SetMaxIdleConns(conns)
+	read.SetMaxOpenConns(conns + 1) // one is left for Ping
+	read.SetMaxIdleConns(conns + 1)
 
 	b := newBus()
-	return &DB{engine: sqliteEngine, pool: read, writer: newWriter(write, b), blobs: blobs, bus: b, log: opts.Log}, nil
+	return &DB{engine: sqliteEngine, pool: read, writer: newWriter(write, b), readers: newReaders(read, conns), blobs: blobs, bus: b, log: opts.Log}, nil
 }
 
 func sqliteDSN(path string, readOnly bool) string {

@@ -40,12 +40,13 @@ type Options struct {
 
 // DB is an open database. All its methods may be called concurrently.
 type DB struct {
-	engine engine
-	pool   *sql.DB // reads; with PostgreSQL writes too
-	writer *writer // SQLite only
-	blobs  Blobs
-	bus    *bus
-	log    *logrus.Entry
+	engine  engine
+	pool    *sql.DB  // reads; with PostgreSQL writes too
+	writer  *writer  // SQLite only
+	readers *readers // SQLite only
+	blobs   Blobs
+	bus     *bus
+	log     *logrus.Entry
 }
 
 type engine string
@@ -76,6 +77,9 @@ func (db *DB) Close() error {
 	if db.writer != nil {
 		err = db.writer.close()
 	}
+	if db.readers != nil {
+		db.readers.close()
+	}
 	if err := errors.Join(err, db.pool.Close()); err != nil {
 		return fmt.Errorf("closing the database: %w", err)
 	}
@@ -99,11 +103,9 @@ func (db *DB) Shared() bool { return db.engine == postgresEngine }
 
 // Read runs fn in a read-only transaction that sees one state of the database.
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
-	// modernc's driver knows no read-only transactions; its read pool is
-	// opened with query_only instead.
-	opts := &sql.TxOptions{}
-	if db.engine == postgresEngine {
-		opts = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	if db.readers != nil {
+		return db.readers.read(ctx, fn)
 	}
 	t, err := db.pool.BeginTx(ctx, opts)
 	if err != nil {
