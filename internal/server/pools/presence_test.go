@@ -37,7 +37,7 @@ func TestSessions(t *testing.T) {
 		twin.SessionID = "twin"
 		key := agentKey{"p", "a"}
 		s.presence.agents[key] = &sighted{Sighting: mine, liveUntil: time.Now().Add(mine.Hold + sessionGrace), written: time.Now()}
-		look := func(g Sighting) (fresh bool, conflict bool) {
+		look := func(g Sighting) (fresh, conflict bool) {
 			_, fresh, err := s.presence.look(key, g, time.Now())
 			return fresh, fault.KindOf(err) == fault.KindConflict
 		}
