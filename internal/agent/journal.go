@@ -90,7 +90,8 @@ func (j *journal) write(name string, e entry) error {
 	if err != nil {
 		return fmt.Errorf("encoding the journal of the job: %w", err)
 	}
-	if err := renameio.WriteFile(j.path(name), data, 0o600); err != nil {
+	// In a named directory, because looking for the best one costs two more files.
+	if err := renameio.WriteFile(j.path(name), data, 0o600, renameio.WithTempDir(j.dir)); err != nil {
 		return fmt.Errorf("writing the journal of the job: %w", err)
 	}
 	return nil
@@ -132,9 +133,10 @@ func (j *journal) read() (entries map[string]entry, foreign []string, err error)
 	return entries, foreign, nil
 }
 
-// sweepSpools deletes spools without an entry: jobs that never came so far that
-// a restart could do anything for them.
-func (j *journal) sweepSpools() error {
+// sweep deletes spools without an entry: jobs that never came so far that a
+// restart could do anything for them. It also deletes what a process that died
+// while it wrote an entry has left of it.
+func (j *journal) sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
 		return fmt.Errorf("reading the journal of jobs: %w", err)
@@ -143,6 +145,9 @@ func (j *journal) sweepSpools() error {
 	for _, file := range files {
 		name, ok := strings.CutSuffix(file.Name(), ".spool")
 		if !ok {
+			if strings.HasPrefix(name, ".") && file.Type().IsRegular() {
+				errs = append(errs, os.Remove(filepath.Join(j.dir, name)))
+			}
 			continue
 		}
 		if _, err := os.Lstat(j.path(name)); errors.Is(err, fs.ErrNotExist) {

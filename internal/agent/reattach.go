@@ -44,7 +44,7 @@ func (a *Agent) reattach(hard context.Context) error {
 		}
 		foreign = append(foreign, name)
 	}
-	if err := a.journal.sweepSpools(); err != nil {
+	if err := a.journal.sweep(); err != nil {
 		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
 	}
 	a.loops.Go(func() { a.sweep(foreign) })
