@@ -162,7 +162,8 @@ func writeResult(jobDir string, result executor.Result) error {
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	if err := renameio.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600); err != nil {
+	// In a named directory, because looking for the best one costs two more files.
+	if err := renameio.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600, renameio.WithTempDir(jobDir)); err != nil {
 		return fmt.Errorf("leaving the result in the job directory: %w", err)
 	}
 	return nil

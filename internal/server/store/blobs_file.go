@@ -54,7 +54,7 @@ func (b *fileBlobs) Put(_ context.Context, key string, r io.Reader) error {
 	if err := b.makeParent(path); err != nil {
 		return err
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600))
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600), renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
 		return fmt.Errorf("creating blob %s: %w", key, err)
 	}
