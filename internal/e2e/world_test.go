@@ -92,7 +92,7 @@ func newWorld(ctx context.Context, bin string, tools lab.Tools, dir, host string
 		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
 		Env: os.Environ(), Args: serverArgs,
 	}
-	if w.server, err = lab.StartServer(ctx, w.options); err != nil {
+	if w.server, err = lab.StartServer(context.WithoutCancel(ctx), w.options); err != nil {
 		return nil, err
 	}
 	var listen string
@@ -159,7 +159,7 @@ func (w *world) launchAgent(ctx context.Context, target string, settings map[str
 			"HOME=" + dir,
 		}, env...),
 	}
-	a, err := lab.StartAgent(ctx, w.last)
+	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.last)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (w *world) launchAgent(ctx context.Context, target string, settings map[str
 
 // restartAgent starts the newest agent again, after it ended.
 func (w *world) restartAgent(ctx context.Context) error {
-	a, err := lab.StartAgent(ctx, w.last)
+	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.last)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (w *world) restartAgent(ctx context.Context) error {
 
 // restartServer starts the server again on its data and address, after it ended.
 func (w *world) restartServer(ctx context.Context) error {
-	s, err := lab.StartServer(ctx, w.options)
+	s, err := lab.StartServer(context.WithoutCancel(ctx), w.options)
 	if err != nil {
 		return err
 	}
