@@ -75,7 +75,7 @@ func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFig
 		return err
 	}
 	sampler := samplePeak(s.agentPID())
-	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d %d", b.stamp(), file, lines, burstBytes), file, burstPatience)
+	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d %d", b.stamp(), file, lines, burstBytes), file, 10*time.Millisecond, burstPatience)
 	if aloneErr := alone(ctx, s.agentPID()); err == nil {
 		err = aloneErr
 	}

@@ -146,7 +146,7 @@ func (d *dockerJobs) both(ctx context.Context, product, floor *jobFigures) error
 
 // deploy runs one job on the product, whose stamps are in its log.
 func (d *dockerJobs) deploy(ctx context.Context, f *jobFigures) error {
-	job, t, err := runJob(ctx, d.product, fmt.Sprintf("/bin/stamp - %d", jobLines), "-", jobPatience)
+	job, t, err := runJob(ctx, d.product, fmt.Sprintf("/bin/stamp - %d", jobLines), "-", time.Millisecond, jobPatience)
 	if err != nil {
 		return err
 	}

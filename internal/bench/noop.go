@@ -98,7 +98,7 @@ func (b *bench) measureJob(ctx context.Context, s site, f *jobFigures) error {
 		return err
 	}
 	file := filepath.Join(dir, "stamp")
-	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d", b.stamp(), file, jobLines), file, jobPatience)
+	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d", b.stamp(), file, jobLines), file, time.Millisecond, jobPatience)
 	if err != nil {
 		return err
 	}

@@ -98,14 +98,16 @@ type jobTimes struct {
 	finished     time.Time // when the server said so
 }
 
-// runJob runs a job from enqueuing it to its end.
-func runJob(ctx context.Context, s site, command, file string, patience time.Duration) (job string, t jobTimes, err error) {
+// runJob runs a job from enqueuing it to its end. The server is asked at the
+// interval whether the job has ended: often for what is short, seldom for what is
+// long, because answering is work of the server too.
+func runJob(ctx context.Context, s site, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
 	t.sent = time.Now()
 	if job, err = s.enqueue(ctx, command, file); err != nil {
 		return "", t, err
 	}
 	t.queued = time.Now()
-	err = until(ctx, time.Millisecond, patience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+	err = until(ctx, interval, patience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
 	t.finished = time.Now()
 	if err != nil {
 		return job, t, err
