@@ -65,7 +65,7 @@ generate: ## Write the generated files anew (sample configuration, its reference
 	go generate ./...
 
 .PHONY: bench
-bench: ## Measure the product beside its yardsticks (about 10 min).
+bench: ## Measure the product beside its yardsticks (about 13 min).
 	@go run ./internal/bench
 
 .PHONY: e2e

@@ -136,7 +136,7 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	if exit.Code == 0 || (exit.Result != nil && exit.Result.ExitCode == exit.Code) {
 		return exit, nil // it ended by itself
 	}
-	exit.OOMKilled = state.OOMKilled
+	exit.OOMKilled = state.OOMKilled || exit.Code == 128+9 && outOfMemory(ctx, engine, j)
 	if name, ok := signals[exit.Code-128]; ok {
 		exit.Code, exit.Signal = -1, name
 	}
@@ -149,6 +149,30 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 		}
 	}
 	return exit, nil
+}
+
+// oomPatience is how long the engine may take to learn why a container was killed.
+const oomPatience = time.Second
+
+// outOfMemory asks again whether a killed container had run out of memory: the
+// engine hears of that by another way than of the end, and sometimes later.
+func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
+	ctx, cancel := context.WithTimeout(ctx, oomPatience)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(oomPatience / 10):
+		}
+		found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+		if err != nil {
+			return false
+		}
+		if found.Container.State.OOMKilled {
+			return true
+		}
+	}
 }
 
 // signals are those that end a process, by their number on Linux: the init in the
