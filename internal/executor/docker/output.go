@@ -44,10 +44,55 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	go func() {
 		defer close(f.done)
 		defer logs.Close()
-		_, err := stdcopy.StdCopy(writer, writer, logs)
+		followed, err := stdcopy.StdCopy(writer, writer, logs)
+		if err == nil {
+			err = rest(ctx, engine, j, followed, writer)
+		}
 		writer.CloseWithError(err) // nil is io.EOF
 	}()
 	return f, nil
+}
+
+// rest writes what the engine kept beyond the first followed bytes. An engine ends
+// a followed stream when the container does, which under load is before it has
+// sent all that it keeps.
+func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
+	if err := waitStopped(ctx, engine, j); err != nil {
+		return ignoreGone(err)
+	}
+	logs, err := engine.ContainerLogs(ctx, j.Name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return ignoreGone(err)
+	}
+	defer logs.Close()
+	after := &skipper{dst: dst, skip: followed}
+	_, err = stdcopy.StdCopy(after, after, logs)
+	return err
+}
+
+// ignoreGone drops the error of a container that was removed meanwhile.
+func ignoreGone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// skipper drops the first bytes that are written to it.
+type skipper struct {
+	dst  io.Writer
+	skip int64
+}
+
+// Write passes on what is beyond the bytes to skip.
+func (s *skipper) Write(p []byte) (int, error) {
+	dropped := min(s.skip, int64(len(p)))
+	s.skip -= dropped
+	if dropped == int64(len(p)) {
+		return len(p), nil
+	}
+	n, err := s.dst.Write(p[dropped:])
+	return n + int(dropped), err
 }
 
 // follower takes the two streams of a container apart and reads them as one.
