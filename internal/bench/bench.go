@@ -27,7 +27,6 @@ type bench struct {
 	stubs   string // holds pulumi, which is stamp
 	current string // measurement
 	report  report
-	worlds  int
 }
 
 // newBench builds everything.
@@ -84,9 +83,8 @@ func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
 
 // world makes a new directory.
 func (b *bench) world() (string, error) {
-	b.worlds++
-	dir := filepath.Join(b.dir, fmt.Sprintf("w%d", b.worlds))
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(b.dir, "w")
+	if err != nil {
 		return "", fmt.Errorf("making a directory for a measurement: %w", err)
 	}
 	return dir, nil

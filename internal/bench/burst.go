@@ -74,7 +74,7 @@ func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFig
 	if err != nil {
 		return err
 	}
-	sampler := samplePeak(s.agentPID())
+	sampler := samplePeak(s.agentPID(), everyProcess)
 	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d %d", b.stamp(), file, lines, burstBytes), file, 10*time.Millisecond, burstPatience)
 	if aloneErr := alone(ctx, s.agentPID()); err == nil {
 		err = aloneErr

@@ -155,7 +155,7 @@ func (d *dockerJobs) deploy(ctx context.Context, f *jobFigures) error {
 		return err
 	}
 	var stamps []times
-	err = d.product.lines(ctx, job, func(line string) {
+	err = lines(ctx, d.product, job, func(line string) {
 		if text, ok := strings.CutPrefix(line, "stamp "); ok {
 			if s, err := parseTimes(text); err == nil {
 				stamps = append(stamps, s)

@@ -2,17 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,62 +43,6 @@ func (b *bench) sizes(context.Context) error {
 	return nil
 }
 
-// counter passes requests on to a server and counts them.
-type counter struct {
-	url      string
-	server   *http.Server
-	served   sync.WaitGroup
-	requests atomic.Int64
-	polled   chan time.Time // the first poll
-}
-
-func newCounter(target string) (*counter, error) {
-	to, err := url.Parse(target)
-	if err != nil {
-		return nil, fmt.Errorf("counting requests: %w", err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait for anyone
-	if err != nil {
-		return nil, fmt.Errorf("counting requests: %w", err)
-	}
-	c := &counter{url: "http://" + listener.Addr().String(), polled: make(chan time.Time, 1)}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
-	c.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.requests.Add(1)
-		if strings.HasSuffix(r.URL.Path, "/poll") {
-			select {
-			case c.polled <- time.Now():
-			default:
-			}
-		}
-		proxy.ServeHTTP(w, r)
-	})}
-	c.served.Go(func() { _ = c.server.Serve(listener) })
-	return c, nil
-}
-
-func (c *counter) close() {
-	_ = c.server.Close()
-	c.served.Wait()
-}
-
-// firstPoll waits for it.
-func (c *counter) firstPoll(ctx context.Context, since time.Time) (float64, error) {
-	timer := time.NewTimer(30 * time.Second)
-	defer timer.Stop()
-	select {
-	case at := <-c.polled:
-		return milliseconds(at.Sub(since)), nil
-	case <-timer.C:
-		return 0, errors.New("the agent did not poll within 30s")
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-}
-
 // starts measures the time from the start of the agent's process to its first poll.
 func (b *bench) starts(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
@@ -133,7 +69,7 @@ func (b *bench) starts(ctx context.Context) error {
 			return err
 		}
 		product = append(product, took)
-		took, err = b.startOnce(ctx, y.url, func(url string) (*lab.Process, error) { return b.startMinAgent(ctx, url, y.dir) })
+		took, err = b.startOnce(ctx, y.url, func(url string) (*lab.Process, error) { return b.startMinAgent(ctx, url, y.dir, 1) })
 		if err != nil {
 			return err
 		}
@@ -145,7 +81,7 @@ func (b *bench) starts(ctx context.Context) error {
 }
 
 func (b *bench) startOnce(ctx context.Context, target string, start func(url string) (*lab.Process, error)) (float64, error) {
-	c, err := newCounter(target)
+	c, err := newGate(target)
 	if err != nil {
 		return 0, err
 	}
@@ -169,7 +105,7 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	toProduct, err := newCounter(p.server.URL)
+	toProduct, err := newGate(p.server.URL)
 	if err != nil {
 		return err
 	}
@@ -182,12 +118,12 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	defer y.close()
-	toFloor, err := newCounter(y.url)
+	toFloor, err := newGate(y.url)
 	if err != nil {
 		return err
 	}
 	defer toFloor.close()
-	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir); err != nil {
+	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir, 1); err != nil {
 		return err
 	}
 	// Go collects the garbage of the start within two minutes in a program that
@@ -199,7 +135,7 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	product, floor := &restFigures{}, &restFigures{}
-	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{p.agentPID(), y.agentPID()}, []*counter{toProduct, toFloor}); err != nil {
+	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{p.agentPID(), y.agentPID()}, []*gate{toProduct, toFloor}); err != nil {
 		return err
 	}
 	// A quick run does not wait for rest, so its gate is wider.
@@ -210,14 +146,14 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-func watchRest(ctx context.Context, period time.Duration, figures []*restFigures, pids []int, counters []*counter) error {
+func watchRest(ctx context.Context, period time.Duration, figures []*restFigures, pids []int, gates []*gate) error {
 	cpuBefore, requestsBefore := make([]time.Duration, len(pids)), make([]int64, len(pids))
 	for i, pid := range pids {
 		var err error
 		if cpuBefore[i], err = fineCPU(pid); err != nil {
 			return err
 		}
-		requestsBefore[i] = counters[i].requests.Load()
+		requestsBefore[i] = gates[i].requests.Load()
 	}
 	began := time.Now()
 	if err := pause(ctx, period); err != nil {
@@ -239,7 +175,7 @@ func watchRest(ctx context.Context, period time.Duration, figures []*restFigures
 		}
 		f := figures[i]
 		f.cpu = append(f.cpu, milliseconds(used-cpuBefore[i])/minutes)
-		f.requests = append(f.requests, float64(counters[i].requests.Load()-requestsBefore[i])/minutes)
+		f.requests = append(f.requests, float64(gates[i].requests.Load()-requestsBefore[i])/minutes)
 		f.rss = append(f.rss, megabytes(rss))
 		f.anon = append(f.anon, megabytes(anon))
 	}

@@ -151,21 +151,31 @@ type peakSampler struct {
 // are seen as well, because each look takes the peaks that the kernel keeps.
 const sampleInterval = 20 * time.Millisecond
 
+// sum adds up a size of a process and of its descendants, as far as they are wanted.
+func sum(pid int, key string, wanted func(pid int) bool) int64 {
+	var all int64
+	for _, p := range tree(pid) {
+		if !wanted(p) {
+			continue
+		}
+		if n, err := memory(p, key); err == nil { // else it has ended
+			all += n
+		}
+	}
+	return all
+}
+
+func everyProcess(int) bool { return true }
+
 // samplePeak begins to watch.
-func samplePeak(pid int) *peakSampler {
+func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
 	s := &peakSampler{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		ticker := time.NewTicker(sampleInterval)
 		defer ticker.Stop()
 		for {
-			var sum int64
-			for _, p := range tree(pid) {
-				if n, err := memory(p, "VmHWM"); err == nil { // else it has ended
-					sum += n
-				}
-			}
-			s.peak = max(s.peak, sum)
+			s.peak = max(s.peak, sum(pid, "VmHWM", wanted))
 			select {
 			case <-ticker.C:
 			case <-s.stop:

@@ -64,7 +64,7 @@ func TestProcOfThisMachine(t *testing.T) {
 	if err != nil || rss < 1<<20 {
 		t.Errorf("this program has %d bytes, %v", rss, err)
 	}
-	if peak := samplePeak(os.Getpid()).end(); peak < rss/2 {
+	if peak := samplePeak(os.Getpid(), everyProcess).end(); peak < rss/2 {
 		t.Errorf("the peak of %d is below what was used, %d", peak, rss)
 	}
 	if _, err := cpu(os.Getpid()); err != nil {

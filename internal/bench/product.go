@@ -21,12 +21,35 @@ type product struct {
 	dir               string
 	server            *lab.Server
 	agent             *lab.Agent
+	options           lab.AgentOptions // of the agent
 	http              *http.Client
 	poolID, poolToken string
 	stack             string // organization/project/stack
 	variables         map[string]any
 	image             string
-	agents            int
+	agents, stacks    int
+}
+
+// newStacks makes n more stacks and returns their names. A stack has one running
+// deployment, so that many jobs can run at a time.
+func (p *product) newStacks(ctx context.Context, n int) ([]string, error) {
+	var stacks []string
+	for range n {
+		p.stacks++
+		stack, err := p.newStack(ctx, fmt.Sprintf("more%d", p.stacks))
+		if err != nil {
+			return nil, err
+		}
+		stacks = append(stacks, stack)
+	}
+	return stacks, nil
+}
+
+// on returns the same product with another stack.
+func (p *product) on(stack string) *product {
+	other := *p
+	other.stack = stack
+	return &other
 }
 
 // startProduct starts a server with a pool and a stack.
@@ -95,14 +118,20 @@ func (p *product) launchAgent(ctx context.Context, url, target string, settings 
 	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
 		return fmt.Errorf("writing a project: %w", err)
 	}
-	var err error
-	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
+	p.options = lab.AgentOptions{
 		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
 		ServiceURL: url, Token: p.poolToken, Target: target, Settings: settings,
 		Env: append([]string{
 			"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
 		}, env...),
-	})
+	}
+	return p.relaunchAgent(ctx)
+}
+
+// relaunchAgent starts the agent that was launched before once more.
+func (p *product) relaunchAgent(ctx context.Context) error {
+	var err error
+	p.agent, err = lab.StartAgent(ctx, p.options)
 	return err
 }
 
@@ -129,66 +158,56 @@ func (p *product) enqueue(ctx context.Context, command, file string) (string, er
 }
 
 func (p *product) finished(ctx context.Context, job string) (bool, error) {
-	header := http.Header{"Authorization": {"token " + p.poolToken}}
-	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
-	if err != nil {
-		return false, err
-	}
-	switch status := strings.Trim(strings.TrimSpace(string(body)), `"`); status {
-	case "succeeded":
-		return true, nil
+	switch status, err := p.status(ctx, job); status {
 	case "failed", "skipped":
 		return false, fmt.Errorf("deployment %s has %s; its log:\n%s\nthe agent's:\n%s", job, status, p.log(ctx, job), lab.Tail(p.agent.LogFile, 20))
 	default:
-		return false, nil
+		return status == "succeeded", err
 	}
+}
+
+// status is what an agent is told about a job.
+func (p *product) status(ctx context.Context, job string) (string, error) {
+	header := http.Header{"Authorization": {"token " + p.poolToken}}
+	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
+	return strings.Trim(strings.TrimSpace(string(body)), `"`), err
 }
 
 // log is the whole log, for an error.
 func (p *product) log(ctx context.Context, job string) string {
 	var out strings.Builder
-	if err := p.lines(ctx, job, func(line string) { out.WriteString(line + "\n") }); err != nil {
+	if err := lines(ctx, p, job, func(line string) { out.WriteString(line + "\n") }); err != nil {
 		fmt.Fprintln(&out, err)
 	}
 	return out.String()
 }
 
-// lines reads the log as the stock CLI does. A line that was printed in parts may
+// page reads the log as the stock CLI does. A line that was printed in parts may
 // come in parts, of which only the last has a newline.
-func (p *product) lines(ctx context.Context, job string, f func(string)) error {
+func (p *product) page(ctx context.Context, job, token string) (text, next string, err error) {
 	header := http.Header{"Authorization": {"token " + p.server.Token}}
-	base := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
-	url, begun := base, ""
-	for {
-		body, err := call(ctx, p.http, http.MethodGet, url, header, nil)
-		if err != nil {
-			return err
-		}
-		var page struct {
-			Lines []struct {
-				Line string `json:"line"`
-			} `json:"lines"`
-			NextToken string `json:"nextToken"`
-		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return fmt.Errorf("reading a log: %w", err)
-		}
-		for _, line := range page.Lines {
-			text, whole := strings.CutSuffix(line.Line, "\n")
-			if begun += text; whole {
-				f(begun)
-				begun = ""
-			}
-		}
-		next := base + "?continuationToken=" + page.NextToken
-		if page.NextToken == "" || next == url && len(page.Lines) == 0 {
-			if begun != "" {
-				f(begun)
-			}
-			return nil
-		}
-		url = next
+	url := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
+	if token != "" {
+		url += "?continuationToken=" + token
 	}
+	body, err := call(ctx, p.http, http.MethodGet, url, header, nil)
+	if err != nil {
+		return "", "", err
+	}
+	var answer struct {
+		Lines []struct {
+			Line string `json:"line"`
+		} `json:"lines"`
+		NextToken string `json:"nextToken"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return "", "", fmt.Errorf("reading a log: %w", err)
+	}
+	var all strings.Builder
+	for _, line := range answer.Lines {
+		all.WriteString(line.Line)
+	}
+	return all.String(), answer.NextToken, nil
 }
 
 func (p *product) agentPID() int           { return p.agent.Process.Pid() }

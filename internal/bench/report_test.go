@@ -66,11 +66,8 @@ type scripted struct {
 	log []string
 }
 
-func (s scripted) lines(_ context.Context, _ string, f func(string)) error {
-	for _, line := range s.log {
-		f(line)
-	}
-	return nil
+func (s scripted) page(context.Context, string, string) (text, next string, err error) {
+	return strings.Join(s.log, "\n"), "", nil
 }
 
 func TestCountLines(t *testing.T) {

@@ -19,8 +19,10 @@ type site interface {
 	// finished tells whether the server says that the job has ended; it is an
 	// error if it did not succeed.
 	finished(ctx context.Context, job string) (bool, error)
-	// lines calls f with each line of the job's log, as the server shows it.
-	lines(ctx context.Context, job string, f func(line string)) error
+	// page returns the text of the job's log behind token, "" being its beginning,
+	// and the token to go on with: the same one at the end of a log that may grow,
+	// "" at the end of one that does not.
+	page(ctx context.Context, job, token string) (text, next string, err error)
 	agentPID() int
 	serverPID() int
 	// last returns the file that the last process of a job stamps.
@@ -126,14 +128,10 @@ func runJob(ctx context.Context, s site, command, file string, interval, patienc
 // to n are not in it exactly once and in order.
 func countLines(ctx context.Context, s site, job string, n int) (wrong int, err error) {
 	next := 0
-	err = s.lines(ctx, job, func(line string) {
-		number, rest, ok := strings.Cut(line, " ")
-		if !ok || len(number) != 8 || !strings.HasPrefix(rest, "the quick") {
-			return
-		}
-		i, err := strconv.Atoi(number)
+	err = lines(ctx, s, job, func(line string) {
+		i, ok := lineNumber(line)
 		switch {
-		case err != nil:
+		case !ok:
 		case i == next:
 			next++
 		case i > next:
@@ -144,4 +142,44 @@ func countLines(ctx context.Context, s site, job string, n int) (wrong int, err 
 		}
 	})
 	return wrong + max(0, n-next), err
+}
+
+// lineNumber returns the number of a line that stamp printed.
+func lineNumber(line string) (int, bool) {
+	number, rest, ok := strings.Cut(line, " ")
+	if !ok || len(number) != 8 || !strings.HasPrefix(rest, "the quick") {
+		return 0, false
+	}
+	i, err := strconv.Atoi(number)
+	return i, err == nil
+}
+
+// lines calls f with each line of a job's log as the server shows it now.
+func lines(ctx context.Context, s site, job string, f func(line string)) error {
+	for token, begun := "", ""; ; {
+		text, next, err := s.page(ctx, job, token)
+		if err != nil {
+			return err
+		}
+		begun = eachLine(begun+text, f)
+		if next == "" || next == token && text == "" {
+			if begun != "" {
+				f(begun)
+			}
+			return nil
+		}
+		token = next
+	}
+}
+
+// eachLine calls f with each whole line of text and returns the rest.
+func eachLine(text string, f func(line string)) (rest string) {
+	for {
+		line, after, whole := strings.Cut(text, "\n")
+		if !whole {
+			return text
+		}
+		f(line)
+		text = after
+	}
 }

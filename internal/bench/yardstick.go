@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -48,12 +48,12 @@ func (b *bench) startYardstick(ctx context.Context, agent bool) (_ *yardstick, e
 	if err != nil || !agent {
 		return y, err
 	}
-	y.agent, err = b.startMinAgent(ctx, y.url, dir)
+	y.agent, err = b.startMinAgent(ctx, y.url, dir, 1)
 	return y, err
 }
 
-func (b *bench) startMinAgent(ctx context.Context, url, dir string) (*lab.Process, error) {
-	return lab.StartProcess(ctx, filepath.Join(b.min, "minagent"), []string{url}, os.Environ(), filepath.Join(dir, "agent.log"))
+func (b *bench) startMinAgent(ctx context.Context, url, dir string, slots int) (*lab.Process, error) {
+	return lab.StartProcess(ctx, filepath.Join(b.min, "minagent"), []string{url, strconv.Itoa(slots)}, os.Environ(), filepath.Join(dir, "agent.log"))
 }
 
 func (y *yardstick) enqueue(ctx context.Context, command, file string) (string, error) {
@@ -66,18 +66,16 @@ func (y *yardstick) finished(ctx context.Context, job string) (bool, error) {
 	return string(state) == "finished", err
 }
 
-// lines reads the file: minserver has no call for it.
-func (y *yardstick) lines(_ context.Context, job string, f func(string)) error {
-	file, err := os.Open(filepath.Join(y.dir, job+".log"))
-	if err != nil {
-		return fmt.Errorf("reading the yardstick's log: %w", err)
+// page reads the log by byte offset. It may always grow.
+func (y *yardstick) page(ctx context.Context, job, token string) (text, next string, err error) {
+	offset := 0
+	if token != "" {
+		if offset, err = strconv.Atoi(token); err != nil {
+			return "", "", fmt.Errorf("reading the yardstick's log: %w", err)
+		}
 	}
-	defer file.Close()
-	scanner := bufio.NewScanner(file)
-	for scanner.Scan() {
-		f(scanner.Text())
-	}
-	return scanner.Err()
+	body, err := call(ctx, y.http, http.MethodGet, fmt.Sprintf("%s/log?job=%s&offset=%d", y.url, job, offset), nil, nil)
+	return string(body), strconv.Itoa(offset + len(body)), err
 }
 
 func (y *yardstick) agentPID() int           { return y.agent.Pid() }

@@ -1,6 +1,6 @@
 // Command minagent is the yardstick for the agent: it long-polls minserver, runs
-// each job with a shell and posts the raw output in chunks of at most 1 MiB and
-// at most 50 ms late. No spool, masking, timestamps, isolation, lease or TLS: it
+// each job with a shell, so many at a time, and posts the raw output in chunks of
+// at most 1 MiB and at most 50 ms late. No spool, masking, timestamps, isolation, lease or TLS: it
 // is the floor, not a design.
 package main
 
@@ -12,24 +12,39 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: minagent URL")
+	slots, err := 0, error(nil)
+	if len(os.Args) == 3 {
+		slots, err = strconv.Atoi(os.Args[2])
+	}
+	if slots < 1 || err != nil {
+		fmt.Fprintln(os.Stderr, "usage: minagent URL SLOTS")
 		os.Exit(2)
 	}
+	var workers sync.WaitGroup
+	for range slots {
+		workers.Go(func() { work(os.Args[1]) })
+	}
+	workers.Wait()
+}
+
+// work runs one job after the other.
+func work(base string) {
 	for {
-		if err := once(os.Args[1]); err != nil {
+		if err := once(base); err != nil {
 			fmt.Fprintln(os.Stderr, "minagent:", err)
 			<-time.After(time.Second)
 		}
 	}
 }
 
-var client = &http.Client{Timeout: time.Minute}
+var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 func once(base string) error {
 	resp, err := client.Get(base + "/poll") //nolint:noctx // the client has a timeout

@@ -6,6 +6,7 @@
 //	POST /enqueue          body: shell command → id
 //	GET  /poll[?wait=0]    held up to 25 s → "id\ncommand", or 204
 //	POST /log?job=N        body appended to the job's log
+//	GET  /log?job=N&offset=M → at most 1 MiB of it
 //	POST /finish?job=N     body: exit code; the log is synced before the answer
 //	GET  /state?job=N      queued, claimed or finished
 //	GET  /ready            answers when the server does
@@ -129,6 +130,7 @@ func (s *server) routes() http.Handler {
 	handle("POST /enqueue", s.enqueue)
 	handle("GET /poll", s.poll)
 	handle("POST /log", s.log)
+	handle("GET /log", s.show)
 	handle("POST /finish", s.finish)
 	handle("GET /state", s.state)
 	handle("GET /ready", func(http.ResponseWriter, *http.Request) error { return nil })
@@ -208,6 +210,28 @@ func (s *server) log(_ http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_, err = io.Copy(f, r.Body)
+	return err
+}
+
+// show reads from a job's log.
+func (s *server) show(w http.ResponseWriter, r *http.Request) error {
+	job, err := strconv.ParseInt(r.URL.Query().Get("job"), 10, 64)
+	if err != nil {
+		return err
+	}
+	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(s.dir, strconv.FormatInt(job, 10)+".log"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was printed yet
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	_, err = io.Copy(w, io.NewSectionReader(f, offset, 1<<20))
 	return err
 }
 

@@ -1,9 +1,10 @@
 // Command stamp is the job of the benchmarks: it notes when it began and when it
 // was about to end, and between them writes numbered lines.
 //
-//	stamp FILE [LINES [BYTES]]
+//	stamp FILE [LINES [BYTES [PER_SECOND]]]
 //
-// FILE is - for standard output. Under the name pulumi it stands in for the CLI:
+// FILE is - for standard output. At a rate, each line is written for itself and
+// has the time of that, in nanoseconds, behind an @. Under the name pulumi it stands in for the CLI:
 // it ignores its arguments and stamps the file $BENCH_STAMP.pulumi, or standard
 // output if that is -, so that what is measured is the product and not pulumi.
 package main
@@ -36,7 +37,7 @@ func main() {
 
 func run(began time.Time, args []string) error {
 	if len(args) == 0 || args[0] == "" {
-		return errors.New("usage: stamp FILE [LINES [BYTES]]")
+		return errors.New("usage: stamp FILE [LINES [BYTES [PER_SECOND]]]")
 	}
 	lines, size := 0, 100
 	var err error
@@ -50,17 +51,16 @@ func run(began time.Time, args []string) error {
 			return err
 		}
 	}
-	out := bufio.NewWriterSize(os.Stdout, 64<<10)
-	filler := strings.Repeat("the quick brown fox jumps over the lazy dog ", size/44+1)
-	line := make([]byte, 0, size+16)
-	for i := range lines {
-		line = fmt.Appendf(line[:0], "%08d ", i)
-		line = append(line, filler[:max(0, size-len(line)-1)]...)
-		if _, err := out.Write(append(line, '\n')); err != nil {
+	if len(args) > 3 {
+		rate, err := strconv.Atoi(args[3])
+		if err != nil || rate < 1 {
+			return errors.New("the rate must be a number of lines per second")
+		}
+		err = printSlowly(lines, size, rate)
+		if err != nil {
 			return err
 		}
-	}
-	if err := out.Flush(); err != nil {
+	} else if err := printFast(lines, size); err != nil {
 		return err
 	}
 	times := fmt.Appendf(nil, "%d %d\n", began.UnixNano(), time.Now().UnixNano())
@@ -69,4 +69,36 @@ func run(began time.Time, args []string) error {
 		return err
 	}
 	return os.WriteFile(args[0], times, 0o600)
+}
+
+// filler fills a line.
+func filler(size int) string {
+	return strings.Repeat("the quick brown fox jumps over the lazy dog ", size/44+1)
+}
+
+func printFast(lines, size int) error {
+	out := bufio.NewWriterSize(os.Stdout, 64<<10)
+	fill := filler(size)
+	line := make([]byte, 0, size+16)
+	for i := range lines {
+		line = fmt.Appendf(line[:0], "%08d ", i)
+		line = append(line, fill[:max(0, size-len(line)-1)]...)
+		if _, err := out.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func printSlowly(lines, size, rate int) error {
+	ticker := time.NewTicker(time.Second / time.Duration(rate))
+	defer ticker.Stop()
+	fill := filler(size)
+	for i := range lines {
+		<-ticker.C
+		if _, err := fmt.Printf("%08d %s @%d\n", i, fill[:size], time.Now().UnixNano()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

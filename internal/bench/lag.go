@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lagInterval is how often the log of a running job is asked for.
+const lagInterval = 5 * time.Millisecond
+
+// lag measures how long after a job has written a line the server shows it. Both
+// sides run at the same time, because neither is much work.
+func (b *bench) lag(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
+		return err
+	}
+	y, err := b.startYardstick(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+	sites := []site{p, y}
+	for _, load := range []struct{ rate, lines int }{
+		{10, pick(b, 100, 30)},
+		{1000, pick(b, 5000, 2000)},
+	} {
+		var figures [2]lagFigures
+		for round := range b.rounds {
+			var both sync.WaitGroup
+			var errs [2]error
+			for i, s := range sites {
+				both.Go(func() { errs[i] = b.measureLag(ctx, s, load.rate, load.lines, &figures[i]) })
+			}
+			both.Wait()
+			if err := errors.Join(errs[:]...); err != nil {
+				return err
+			}
+			b.say("  round %d, %d lines/s: p95 %.0f and %.0f ms", round+1, load.rate, last(figures[0].high), last(figures[1].high))
+		}
+		what := fmt.Sprintf("line at %d/s written to visible", load.rate)
+		b.add(what+", p50", "ms", figures[0].middle, figures[1].middle, goal{})
+		b.add(what+", p95", "ms", figures[0].high, figures[1].high, goal{ratioAtMost, 1.5, false})
+		b.add(fmt.Sprintf("lines at %d/s not seen once and in order", load.rate), "lines", figures[0].wrong, figures[1].wrong, goal{atMost, 0, true})
+	}
+	return nil
+}
+
+// lagFigures are those of one side, one of each a round.
+type lagFigures struct{ middle, high, wrong []float64 }
+
+// measureLag follows the log of a job from its beginning to its last line.
+func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigures) error {
+	job, err := s.enqueue(ctx, fmt.Sprintf("%s - %d 100 %d", b.stamp(), n, rate), "-")
+	if err != nil {
+		return err
+	}
+	var lags []float64
+	next, wrong := 0, 0
+	token, begun := "", ""
+	patience := jobPatience + time.Duration(n/rate)*time.Second
+	err = until(ctx, lagInterval, patience, "the last line of a job", func() (bool, error) {
+		text, to, err := s.page(ctx, job, token)
+		if err != nil {
+			return false, err
+		}
+		now := time.Now()
+		if to != "" {
+			token = to
+		}
+		begun = eachLine(begun+text, func(line string) {
+			i, ok := lineNumber(line)
+			if !ok {
+				return
+			}
+			if i != next {
+				wrong++
+			}
+			next = i + 1
+			if written, ok := writtenAt(line); ok {
+				lags = append(lags, milliseconds(now.Sub(written)))
+			}
+		})
+		return next >= n, nil
+	})
+	if err != nil {
+		return err
+	}
+	f.middle = append(f.middle, median(lags))
+	f.high = append(f.high, quantile(lags, 0.95))
+	f.wrong = append(f.wrong, float64(wrong+abs(n-len(lags))))
+	return until(ctx, 10*time.Millisecond, jobPatience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+}
+
+// writtenAt returns the time that stamp put into a line.
+func writtenAt(line string) (time.Time, bool) {
+	_, text, ok := strings.Cut(line, " @")
+	n, err := strconv.ParseInt(text, 10, 64)
+	return time.Unix(0, n), ok && err == nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// slowRequest is how long each request takes while the server is slow.
+const slowRequest = 500 * time.Millisecond
+
+// slow has a job print much more than a slow server takes, and looks at the memory
+// of the programs that the log goes through.
+func (b *bench) slow(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	toProduct, err := newGate(p.server.URL)
+	if err != nil {
+		return err
+	}
+	defer toProduct.close()
+	if err := p.startAgent(ctx, toProduct.url, "process", nil); err != nil {
+		return err
+	}
+	y, err := b.startYardstick(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+	toFloor, err := newGate(y.url)
+	if err != nil {
+		return err
+	}
+	defer toFloor.close()
+	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir, 1); err != nil {
+		return err
+	}
+	lines := pick(b, 10_000_000, 1_000_000)
+	var product, floor slowFigures
+	if err := b.measureSlow(ctx, p, toProduct, lines, &product); err != nil {
+		return err
+	}
+	if err := b.measureSlow(ctx, y, toFloor, lines, &floor); err != nil {
+		return err
+	}
+	size := lines * burstBytes / 1_000_000
+	b.say("  %d MB: %.1f to %.1f and %.1f to %.1f MB", size, last(product.idle), last(product.peak), last(floor.idle), last(floor.peak))
+	b.add("RSS of agent and runner beside a silent job", "MB", product.idle, floor.idle, goal{})
+	b.add(fmt.Sprintf("their peak RSS with %d MB of log, %s a request", size, slowRequest), "MB", product.peak, floor.peak, goal{})
+	b.add("peak to idle RSS", "x", product.growth, floor.growth, goal{atMost, 1.5, true})
+	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
+	return nil
+}
+
+// slowFigures are those of one side.
+type slowFigures struct{ idle, peak, growth, wrong []float64 }
+
+// logPath says whether a process is one that a log goes through.
+func logPath(pid int) bool {
+	program, err := os.Readlink(procFile(pid, "exe"))
+	if err != nil {
+		return false // it has ended
+	}
+	switch filepath.Base(program) {
+	case "customer-managed-workflow-agent", "workflow-runner", "minagent":
+		return true
+	}
+	return false
+}
+
+// measureSlow runs a job that is silent at first, for the memory at rest. The server
+// becomes slow when it begins to print.
+func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *slowFigures) error {
+	dir, err := b.world()
+	if err != nil {
+		return err
+	}
+	silent, speak := filepath.Join(dir, "silent"), filepath.Join(dir, "speak")
+	command := fmt.Sprintf("mkfifo %[2]s; >%[1]s; read x <%[2]s; %[3]s - %[4]d %[5]d", silent, speak, b.stamp(), lines, burstBytes)
+	job, err := s.enqueue(ctx, command, "-")
+	if err != nil {
+		return err
+	}
+	if err := appears(ctx, silent); err != nil {
+		return err
+	}
+	if err := pause(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
+		return err
+	}
+	idle := sum(s.agentPID(), "VmRSS", logPath)
+	sampler := samplePeak(s.agentPID(), logPath)
+	g.delay.Store(int64(slowRequest))
+	fast := time.AfterFunc(pick(b, 20*time.Second, 4*time.Second), func() { g.delay.Store(0) })
+	defer fast.Stop()
+	if err = os.WriteFile(speak, []byte("\n"), 0o600); err == nil {
+		err = until(ctx, 50*time.Millisecond, burstPatience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+	}
+	peak := sampler.end()
+	if err != nil {
+		return err
+	}
+	wrong, err := countLines(ctx, s, job, lines)
+	if err != nil {
+		return err
+	}
+	f.idle = append(f.idle, megabytes(idle))
+	f.peak = append(f.peak, megabytes(peak))
+	f.growth = append(f.growth, float64(peak)/float64(idle))
+	f.wrong = append(f.wrong, float64(wrong))
+	return nil
+}
+
+// appears waits for a file that a job makes.
+func appears(ctx context.Context, file string) error {
+	return until(ctx, 5*time.Millisecond, jobPatience, "a sign of life of a job", func() (bool, error) {
+		_, err := os.Stat(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
