@@ -42,7 +42,7 @@ func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
 	b := &bench{
 		rounds: rounds, quick: quick, dir: dir,
 		bin: filepath.Join(dir, "bin"), min: filepath.Join(dir, "min"), stubs: filepath.Join(dir, "stubs"),
-		report: report{started: time.Now(), machine: machine()},
+		report: report{rounds: rounds, quick: quick, started: time.Now(), machine: machine()},
 	}
 	b.say("%s", b.report.machine)
 	if err := b.build(ctx); err != nil {

@@ -34,7 +34,7 @@ func (b *bench) burst(ctx context.Context) error {
 	}
 	defer y.close()
 
-	lines := pick(b, 1_000_000, 200_000)
+	lines := pick(b, 1_000_000, 500_000)
 	var product, floor burstFigures
 	for round := range b.rounds {
 		for _, side := range []struct {

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -64,9 +65,10 @@ func measurements() []measurement {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 3, "interleaved rounds of each measurement")
+	rounds := flags.Int("rounds", 0, "interleaved rounds of each measurement (default 3, in a quick run 1)")
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")
 	quick := flags.Bool("quick", false, "smaller loads and shorter waits, for a gate in CI")
+	page := flags.String("page", "", "page whose figures are replaced by those of this run, such as docs/performance.md")
 	jsonFile := flags.String("json", "", "file for the figures as JSON")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -74,8 +76,13 @@ func run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	if *rounds < 1 {
+	switch {
+	case *rounds < 0:
 		return errors.New("-rounds must be at least 1")
+	case *rounds == 0 && *quick:
+		*rounds = 1
+	case *rounds == 0:
+		*rounds = 3
 	}
 	chosen, err := choose(*only)
 	if err != nil {
@@ -86,24 +93,73 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
-	for _, m := range chosen {
-		b.say("%s: %s", m.name, m.what)
-		b.current = m.name
-		if err := m.run(b, ctx); err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			return fmt.Errorf("measuring %s: %w", m.name, err)
-		}
+	if err := b.measure(ctx, chosen); err != nil {
+		return err
 	}
 	b.report.finished = time.Now()
+	fmt.Println()
 	b.report.print(os.Stdout)
+	if *page != "" {
+		if err := b.report.writePage(*page); err != nil {
+			return err
+		}
+	}
 	if *jsonFile != "" {
 		if err := b.report.writeJSON(*jsonFile); err != nil {
 			return err
 		}
 	}
 	return b.report.missed()
+}
+
+// measure does one measurement after the other. A quick run watches the agent at
+// rest beside the others: that is nothing but waiting.
+func (b *bench) measure(ctx context.Context, chosen []measurement) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var besides sync.WaitGroup
+	defer besides.Wait()
+	defer fail(nil)
+	var others []*bench
+	for _, m := range chosen {
+		if m.name != "idle" || !b.quick {
+			continue
+		}
+		other := *b
+		other.report = report{started: b.report.started}
+		others = append(others, &other)
+		besides.Go(func() {
+			if err := other.one(ctx, m); err != nil {
+				fail(err)
+			}
+		})
+	}
+	for _, m := range chosen {
+		if m.name == "idle" && b.quick {
+			continue
+		}
+		if err := b.one(ctx, m); err != nil {
+			return err
+		}
+	}
+	besides.Wait()
+	for _, other := range others {
+		b.report.rows = append(b.report.rows, other.report.rows...)
+	}
+	return context.Cause(ctx)
+}
+
+// one does one measurement.
+func (b *bench) one(ctx context.Context, m measurement) error {
+	b.say("%s: %s", m.name, m.what)
+	b.current = m.name
+	if err := m.run(b, ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return fmt.Errorf("measuring %s: %w", m.name, err)
+	}
+	return nil
 }
 
 // choose returns the measurements of a comma-separated list, "" being all.

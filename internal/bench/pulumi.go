@@ -25,7 +25,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := pick(b, 1000, 200)
+	n := pick(b, 1000, 100)
 	dir, err := b.world()
 	if err != nil {
 		return err

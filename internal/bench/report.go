@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -46,9 +45,9 @@ func (r row) verdict() (met bool, words string) {
 	case atMost:
 		return product <= limit, fmt.Sprintf("≤ %s", number(limit))
 	case ratioAtMost:
-		return r.ratio() <= limit, fmt.Sprintf("≤ %sx", number(limit))
+		return r.ratio() <= limit, fmt.Sprintf("≤ %s×", number(limit))
 	case ratioAtLeast:
-		return r.ratio() >= limit, fmt.Sprintf("≥ %sx", number(limit))
+		return r.ratio() >= limit, fmt.Sprintf("≥ %s×", number(limit))
 	case addsAtMost:
 		return product-median(r.yardstick) <= limit, fmt.Sprintf("adds ≤ %s", number(limit))
 	default:
@@ -59,6 +58,8 @@ func (r row) verdict() (met bool, words string) {
 // report collects the rows of a run.
 type report struct {
 	machine  string
+	rounds   int
+	quick    bool
 	started  time.Time
 	finished time.Time
 	rows     []row
@@ -79,39 +80,78 @@ func (r *report) missed() error {
 	return fmt.Errorf("missed %d goals: %s", len(names), strings.Join(names, "; "))
 }
 
-// print writes the table.
+// print writes the table in Markdown, as it stands in docs/performance.md.
 func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s\n%s to %s\n\n", r.machine, r.started.UTC().Format(time.DateTime), r.finished.UTC().Format(time.TimeOnly))
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "measurement\tfigure\tproduct p50 (p95)\tyardstick p50 (p95)\tratio\tgoal\tresult")
+	load := "quick loads"
+	if !r.quick {
+		load = fmt.Sprintf("%d rounds", r.rounds)
+	}
+	fmt.Fprintf(w, "%s to %s UTC, %s; %s.\n", r.started.UTC().Format(time.DateTime), r.finished.UTC().Format(time.TimeOnly), r.machine, load)
+	fmt.Fprint(w, "\n| | figure | product | yardstick | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
+	measurement := ""
 	for _, row := range r.rows {
-		met, words := row.verdict()
-		result := ""
-		if words != "" {
-			result = "met"
-			if !met {
-				result = "MISSED"
-			}
-			if !row.goal.gated {
-				result += " (reported)"
-			}
+		name := row.measurement
+		if name == measurement {
+			name = ""
 		}
-		ratio, yardstick := "", "-"
-		if len(row.yardstick) > 0 {
-			yardstick = spread(row.yardstick)
-			if row.goal.kind == addsAtMost {
-				ratio = fmt.Sprintf("%+.1f", median(row.product)-median(row.yardstick))
-			} else if v := row.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
-				ratio = fmt.Sprintf("%.2fx", v)
-			}
-		}
-		fmt.Fprintf(table, "%s\t%s, %s\t%s\t%s\t%s\t%s\t%s\n",
-			row.measurement, row.figure, row.unit, spread(row.product), yardstick, ratio, words, result)
+		measurement = row.measurement
+		fmt.Fprintf(w, "| %s |\n", strings.Join(append([]string{name}, row.cells()...), " | "))
 	}
-	_ = table.Flush()
 	for _, line := range r.skipped {
-		fmt.Fprintln(w, "skipped:", line)
+		fmt.Fprintf(w, "\nNot measured: %s.\n", line)
 	}
+}
+
+// cells are those of a row behind the name of the measurement.
+func (r row) cells() []string {
+	met, words := r.verdict()
+	result := ""
+	switch {
+	case words != "" && met:
+		result = "met"
+	case words != "":
+		result = "**missed**"
+	}
+	if r.goal.gated {
+		result += ", gated"
+	}
+	ratio, yardstick := "", ""
+	if len(r.yardstick) > 0 {
+		yardstick = spread(r.yardstick)
+		if r.goal.kind == addsAtMost {
+			ratio = fmt.Sprintf("%+.0f", median(r.product)-median(r.yardstick))
+		} else if v := r.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			ratio = number(v)
+		}
+	}
+	return []string{r.figure + ", " + r.unit, spread(r.product), yardstick, ratio, words, result}
+}
+
+// The figures of a page are between these two lines.
+const (
+	figuresBegin = "<!-- figures: written by make bench -->\n"
+	figuresEnd   = "<!-- end of the figures -->\n"
+)
+
+// writePage replaces the figures in a page, such as docs/performance.md.
+func (r *report) writePage(path string) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("writing the figures into a page: %w", err)
+	}
+	before, rest, begins := strings.Cut(string(page), figuresBegin)
+	_, after, ends := strings.Cut(rest, figuresEnd)
+	if !begins || !ends {
+		return fmt.Errorf("the page %s has no place for the figures: it needs the lines %q and %q", path, strings.TrimSpace(figuresBegin), strings.TrimSpace(figuresEnd))
+	}
+	var text strings.Builder
+	text.WriteString(before + figuresBegin)
+	r.print(&text)
+	text.WriteString(figuresEnd + after)
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("writing the figures into a page: %w", err)
+	}
+	return nil
 }
 
 // spread shows the median, and the 95th percentile where there are enough samples.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -40,7 +42,7 @@ func TestGoals(t *testing.T) {
 			}
 			var out strings.Builder
 			reported.print(&out)
-			if strings.Contains(out.String(), "MISSED") == tt.met {
+			if strings.Contains(out.String(), "missed") == tt.met {
 				t.Errorf("the table says:\n%s", out.String())
 			}
 		})
@@ -101,5 +103,44 @@ func TestParseTimes(t *testing.T) {
 		if _, err := parseTimes(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+func TestWritePage(t *testing.T) {
+	r := &report{rows: []row{
+		{"burst", "speed", "MB/s", []float64{105}, []float64{235}, goal{ratioAtLeast, 0.25, false}},
+		{"burst", "lines lost", "lines", []float64{1}, nil, goal{atMost, 0, true}},
+	}}
+	path := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(path, []byte("before\n"+figuresBegin+"old\n"+figuresEnd+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time over its own figures
+		if err := r.writePage(path); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := string(data)
+		for _, want := range []string{
+			"before\n" + figuresBegin, figuresEnd + "after\n",
+			"| burst | speed, MB/s | 105 | 235 | 0.45 | ≥ 0.25× | met |\n",
+			"|  | lines lost, lines | 1 |  |  | ≤ 0 | **missed**, gated |\n",
+		} {
+			if strings.Count(page, want) != 1 {
+				t.Errorf("%q is not once in the page:\n%s", want, page)
+			}
+		}
+		if strings.Contains(page, "old") {
+			t.Errorf("the old figures are still there:\n%s", page)
+		}
+	}
+	if err := os.WriteFile(path, []byte("no place\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writePage(path); err == nil {
+		t.Error("a page without a place for figures was taken")
 	}
 }
