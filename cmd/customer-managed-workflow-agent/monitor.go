@@ -25,6 +25,9 @@ func (m monitor) Polled(err error) {
 	m.problem("server", err)
 }
 
+// Token shows why there is no fresh token of the pool.
+func (m monitor) Token(err error) { m.problem("token", err) }
+
 // JobStarted counts a job.
 func (m monitor) JobStarted() { m.metrics.JobStarted() }
 

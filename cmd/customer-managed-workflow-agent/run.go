@@ -111,13 +111,15 @@ func run(ctx context.Context, c *config.Config, version string, debug bool) erro
 	for _, v := range c.ForwardedEnv() {
 		forwarded[v.Name] = v.Value.Reveal()
 	}
+	watch := monitor{tracker, metrics}
+	tokens, renew := newTokens(c, client, watch, log)
 	a, err := agent.New(agent.Options{
 		Client:         client,
-		Token:          c.Token.Reveal(),
+		Tokens:         tokens,
 		Executor:       executor,
 		Identity:       identity,
 		Rules:          c,
-		Monitor:        monitor{tracker, metrics},
+		Monitor:        watch,
 		Log:            log,
 		Version:        version,
 		UserAgent:      userAgent,
@@ -148,6 +150,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool) erro
 	serving, endServing := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics), log) })
+	beside.Go(func() { renew(serving) })
 	defer beside.Wait()
 	defer endServing()
 	return runUntilSignal(ctx, a, log)

@@ -47,7 +47,7 @@ type Monitor interface {
 // Options are what an agent needs. Those without a stated default are required.
 type Options struct {
 	Client   *protocol.Client
-	Token    string // of the pool; the client is given it for poll and status calls
+	Tokens   TokenSource // of the pool, for poll and status calls
 	Executor executor.Executor
 	Identity *Identity // locked for as long as the agent runs; the caller closes it
 	Rules    Rules     // nil: everything is allowed
@@ -110,8 +110,8 @@ const (
 // New returns an agent that has not done anything yet.
 func New(opts Options) (*Agent, error) {
 	switch {
-	case opts.Client == nil || opts.Executor == nil || opts.Identity == nil || opts.Log == nil:
-		return nil, errors.New("the agent needs a client, an executor, an identity and a log")
+	case opts.Client == nil || opts.Tokens == nil || opts.Executor == nil || opts.Identity == nil || opts.Log == nil:
+		return nil, errors.New("the agent needs a client, tokens, an executor, an identity and a log")
 	case opts.Slots < 1:
 		return nil, errors.New("the agent needs room for at least one job")
 	case len(opts.Types) == 0:

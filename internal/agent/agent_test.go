@@ -135,7 +135,7 @@ func TestPollsSurviveEveryFault(t *testing.T) {
 	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
 	a.Drain()
 	a.wait()
-	if !strings.Contains(w.log.String(), "check token and service_url") {
+	if !strings.Contains(w.log.String(), "configure the token of a pool of this server") {
 		t.Error("the refused token was not told")
 	}
 }

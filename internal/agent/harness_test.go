@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/agent"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/pooltoken"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -97,7 +98,7 @@ func (w *world) start() *running {
 	logger.SetLevel(logrus.DebugLevel)
 	opts := agent.Options{
 		Client:         client,
-		Token:          poolToken,
+		Tokens:         pooltoken.Static(poolToken),
 		Executor:       w.executor.Reopen(),
 		Identity:       identity,
 		Log:            logrus.NewEntry(logger),

@@ -82,8 +82,10 @@ func (a *Agent) newJob(e entry) *job {
 	j.masks.Add(
 		redact.Secret{Name: "job token", Value: e.Claim.JobToken},
 		redact.Secret{Name: "OIDC token", Value: e.Claim.OIDCToken},
-		redact.Secret{Name: "pool token", Value: a.opts.Token},
 	)
+	for _, value := range a.opts.Tokens.Values() {
+		j.masks.Add(redact.Secret{Name: "pool token", Value: value})
+	}
 	for name, value := range a.opts.ForwardedEnv {
 		j.masks.Add(redact.Secret{Name: name, Value: value})
 	}

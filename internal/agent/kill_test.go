@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/executor/process"
 	"workflowagent/internal/logspool"
+	"workflowagent/internal/pooltoken"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -77,7 +78,7 @@ func (c child) run() error {
 		mode = "die"
 	}
 	a, err := agent.New(agent.Options{
-		Client: client, Token: poolToken, Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
+		Client: client, Tokens: pooltoken.Static(poolToken), Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
 		Types: workflow.Types(), Slots: 1, LogJobOutput: true,
 		ForwardedEnv: map[string]string{"EFFECTS": c.Effects, "GO": c.Go, "MODE": mode},
 		PollInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, StatusInterval: time.Second,

@@ -22,6 +22,8 @@ const (
 	// refusedMaxPause caps the growing pause after a 401, 403 or 404: somebody
 	// has to change something first, but nobody should have to restart the agent.
 	refusedMaxPause = 5 * time.Minute
+	// renewedPause is the pause before a fresh token is tried.
+	renewedPause = 10 * time.Millisecond
 	// quickHold is how short a held poll may be before it is suspicious: a
 	// server or proxy that claims to hold and does not must not be spun against.
 	quickHold = time.Second
@@ -104,14 +106,18 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if slots == 0 {
 		defer a.whenKicked(ctx, cancel)()
 	}
+	token, err := a.opts.Tokens.Token(ctx)
+	if err != nil {
+		return 0 // ctx has ended
+	}
 	start := time.Now()
-	result, err := a.opts.Client.Poll(ctx, a.opts.Token, p.request)
+	result, err := a.opts.Client.Poll(ctx, token, p.request)
 	if err != nil && ctx.Err() != nil {
 		return 0
 	}
 	a.opts.Monitor.Polled(err)
 	if err != nil {
-		return p.failed(ctx, err)
+		return p.failed(ctx, token, err)
 	}
 	a.opts.Monitor.Activity()
 	if p.problem != "" {
@@ -194,7 +200,7 @@ func (p *poller) hold() time.Duration {
 
 // failed tells what went wrong, once per change, and returns the pause before the
 // next try. The same poll id is sent again unless the server has answered it.
-func (p *poller) failed(ctx context.Context, err error) time.Duration {
+func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	if errors.Is(err, protocol.ErrCircuitOpen) {
 		// The probes are bounded by the breaker's own timeout.
@@ -206,6 +212,10 @@ func (p *poller) failed(ctx context.Context, err error) time.Duration {
 	pause := protocol.Backoff(a.opts.RetryWait, a.opts.RetryMaxWait, p.errors-1, err)
 	advice := "Asking for work failed; trying again"
 	switch {
+	case code == http.StatusUnauthorized && a.opts.Tokens.Refused(token):
+		// The source bounds how often it gets another one, and waits for that.
+		pause = spread(renewedPause)
+		advice = "The server does not take the agent's token any more; getting another one"
 	case code == http.StatusConflict:
 		p.renew()
 		pause = protocol.Backoff(conflictPause, conflictMaxPause, p.errors-1, err)
@@ -213,11 +223,24 @@ func (p *poller) failed(ctx context.Context, err error) time.Duration {
 	case protocol.Permanent(err):
 		p.renew()
 		pause = protocol.Backoff(min(a.opts.PollInterval, refusedMaxPause), refusedMaxPause, p.errors-1, err)
-		advice = "The server refuses this agent: check token and service_url; trying again"
+		advice = refusal(code)
 	}
 	if problem := err.Error(); problem != p.problem {
 		p.problem = problem
 		a.log.WithError(err).WithField("pause", pause.Round(time.Millisecond).String()).Warn(advice)
 	}
 	return pause
+}
+
+// refusal says what a person can do about a poll that is refused for good.
+func refusal(code int) string {
+	switch code {
+	case http.StatusUnauthorized:
+		return "The server does not know this agent's token, or it was revoked: configure the token of a pool of this server; trying again now and then"
+	case http.StatusForbidden:
+		return "The server knows this agent's token but gives it no work: it is not a pool's token, or the pool was deleted; configure the token of a pool; trying again now and then"
+	case http.StatusNotFound:
+		return "There is no API for agents at service_url: check service_url, which is the API's address and not that of a console; trying again now and then"
+	}
+	return "The server refuses this agent: check token and service_url; trying again now and then"
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,10 +96,17 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
 	for sleep(ctx, spread(a.opts.StatusInterval)) == nil {
-		status, err := a.opts.Client.Status(ctx, a.opts.Token, j.entry.Claim.DeploymentID)
+		token, err := a.opts.Tokens.Token(ctx)
+		if err != nil {
+			return // ctx has ended
+		}
+		status, err := a.opts.Client.Status(ctx, token, j.entry.Claim.DeploymentID)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case protocol.StatusCode(err) == http.StatusUnauthorized && a.opts.Tokens.Refused(token):
+			j.log.WithError(err).Debug("The status of the deployment is asked for again with another token")
+			continue
 		case err != nil:
 			if protocol.Permanent(err) && !refused {
 				j.log.WithError(err).Warn("The server does not tell the status of this deployment")

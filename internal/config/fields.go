@@ -113,19 +113,20 @@ func oidcFields() []field {
 	return []field{{
 		name: "oidc_token_file", env: envPrefix + "OIDC_TOKEN_FILE", kind: kindPath, group: groupOIDC,
 		example: "/var/run/secrets/oidc/token",
-		doc: `The file with the OIDC token that is exchanged for a pool token. It is read again
-whenever the pool token expires. If it is set, token is not used. The exchange is not in this
-build, so the key is refused.`,
+		doc: `The file with the OIDC token that is exchanged for a token of the pool. It is read again
+for each exchange: when most of the life of the pool's token has passed, and when the server
+refuses it. If it is set, token is not used. The file holds the token and nothing else and may be
+written by its owner only; the agent waits for a file that does not exist yet.`,
 		ptr: func(c *Config) any { return &c.OIDCTokenFile },
 	}, {
 		name: "organization_name", env: envPrefix + "ORGANIZATION_NAME", kind: kindString, group: groupOIDC,
 		example: "acme", requirement: "required if oidc_token_file is set",
-		doc: `The organization the pool belongs to.`,
+		doc: `The organization the pool belongs to. The exchange asks for a token of it.`,
 		ptr: func(c *Config) any { return &c.OrganizationName },
 	}, {
 		name: "runner_pool_id", env: envPrefix + "RUNNER_POOL_ID", kind: kindString, group: groupOIDC,
 		example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", requirement: "required if oidc_token_file is set",
-		doc: `The ID of the pool to join. With a token, the pool follows from the token.`,
+		doc: `The ID of the pool to join with the OIDC token. With token, the pool follows from that.`,
 		ptr: func(c *Config) any { return &c.RunnerPoolID },
 	}, {
 		name: "token_expiration", env: envPrefix + "TOKEN_EXPIRATION", kind: kindSeconds, group: groupOIDC,

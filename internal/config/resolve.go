@@ -68,6 +68,9 @@ func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 
 // adviseOnIdentity warns about a token that will not work, or that others can read on its way.
 func (c *Config) adviseOnIdentity() {
+	if c.UsesOIDC() && !c.Token.IsZero() {
+		c.warn("oidc_token_file is set, so token is not used: remove one of the two")
+	}
 	if strings.ContainsFunc(c.Token.Reveal(), func(r rune) bool { return r > unicode.MaxASCII }) {
 		c.warn("token has characters outside of ASCII in it, as a token that was shortened for display has: check that it is complete")
 	}

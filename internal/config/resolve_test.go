@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -246,5 +247,16 @@ func TestSecretHides(t *testing.T) {
 	}
 	if empty := NewSecret(""); !empty.IsZero() || empty.Reveal() != "" || fmt.Sprint(empty) != "" || !empty.Equal(Secret{}) {
 		t.Error("the empty secret is not empty")
+	}
+}
+
+func TestOIDCWinsOverToken(t *testing.T) {
+	path := writeFile(t, FileName, "token: pul-0123456789abcdef\noidc_token_file: /run/token\norganization_name: acme\nrunner_pool_id: pool\n")
+	c, err := loadAndValidate(testOptions(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.UsesOIDC() || !slices.ContainsFunc(c.Warnings(), func(s string) bool { return strings.Contains(s, "token is not used") }) {
+		t.Errorf("uses OIDC: %t; warnings: %q", c.UsesOIDC(), c.Warnings())
 	}
 }

@@ -36,7 +36,6 @@ func (c *Config) Validate() error {
 // validateIdentity checks the token, or what stands in for it.
 func (c *Config) validateIdentity(fail func(key, what string)) {
 	if c.UsesOIDC() {
-		fail("oidc_token_file", "needs the OIDC exchange, which is not in this build: remove it and set token")
 		if c.OrganizationName == "" {
 			fail("organization_name", "is required because oidc_token_file is set: set it to the name of the pool's organization")
 		}

@@ -87,7 +87,7 @@ func harmless() []string {
 // agentOnly are the packages that only the agent may use.
 func agentOnly() []string {
 	return []string{
-		module + "internal/config", module + "internal/health", module + "internal/osservice", module + "internal/selfupdate",
+		module + "internal/config", module + "internal/health", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
 		module + "internal/executor/docker", module + "internal/executor/kubernetes", module + "internal/executor/process",
 	}
 }

@@ -167,6 +167,7 @@ type call struct {
 	path   string // below the base URL, escaped
 	query  url.Values
 	token  string
+	secret string // besides the token, what must not come back in an error
 	header http.Header
 	body   []byte // nil: none
 	limit  int64  // of the answer, in bytes
@@ -253,7 +254,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 	}
 	a := answer{status: resp.StatusCode, header: resp.Header, body: body}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return a, apiError(r.method, r.path, r.token, resp.StatusCode, resp.Header, body)
+		return a, apiError(r.method, r.path, []string{r.token, r.secret}, resp.StatusCode, resp.Header, body)
 	}
 	return a, nil
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,20 +125,25 @@ func transportError(method, path, host string, err error) error {
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
 }
 
-// apiError makes the error of an answer. secret is removed from the server's
+// apiError makes the error of an answer. secrets are removed from the server's
 // words, whatever the server thought of them.
-func apiError(method, path, secret string, status int, header http.Header, body []byte) *APIError {
+func apiError(method, path string, secrets []string, status int, header http.Header, body []byte) *APIError {
 	var parsed struct {
-		Message string `json:"message"`
+		Message     string `json:"message"`
+		Error       any    `json:"error"` // a string, with its description, in errors of OAuth (RFC 6749)
+		Description string `json:"error_description"`
 	}
 	message := ""
 	if err := json.Unmarshal(body, &parsed); err == nil {
-		message = parsed.Message
+		kind, _ := parsed.Error.(string)
+		message = cmp.Or(parsed.Message, parsed.Description, kind)
 	} else if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
 		message = string(body) // a proxy's page of HTML tells nobody anything
 	}
-	if secret != "" {
-		message = strings.ReplaceAll(message, secret, "[REDACTED]")
+	for _, secret := range secrets {
+		if secret != "" {
+			message = strings.ReplaceAll(message, secret, "[REDACTED]")
+		}
 	}
 	return &APIError{
 		Method:  method,

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/config"
+	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/protocol"
+)
+
+// newTokens returns the source of the pool's token, and what keeps it fresh until
+// its context ends.
+func newTokens(c *config.Config, client *protocol.Client, watch monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
+	if !c.UsesOIDC() {
+		return pooltoken.Static(c.Token.Reveal()), func(context.Context) {}
+	}
+	source := pooltoken.NewOIDC(pooltoken.Options{
+		Client:       client,
+		File:         c.OIDCTokenFile,
+		Organization: c.OrganizationName,
+		PoolID:       c.RunnerPoolID,
+		Life:         c.TokenExpiration,
+		Problem:      watch.Token,
+		Log:          log,
+	})
+	return source, source.Run
+}

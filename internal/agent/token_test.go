@@ -1,0 +1,138 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/workflow"
+)
+
+// rotating is a source whose token is another one after each refusal.
+type rotating struct {
+	mu      sync.Mutex
+	tokens  []string // the first is the current one
+	used    []string
+	refused []string
+}
+
+func (r *rotating) Token(context.Context) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.used, r.tokens[0]) {
+		r.used = append(r.used, r.tokens[0])
+	}
+	return r.tokens[0], nil
+}
+
+func (r *rotating) Refused(token string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if token == r.tokens[0] && len(r.tokens) > 1 {
+		r.refused = append(r.refused, token)
+		r.tokens = r.tokens[1:]
+	}
+	return true
+}
+
+func (r *rotating) Values() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.used)
+}
+
+func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
+	w := newWorld(t)
+	source := &rotating{tokens: []string{"expired-token", poolToken, "token-after-the-revocation"}}
+	w.options = func(o *agent.Options) { o.Tokens, o.RetryWait, o.RetryMaxWait = source, time.Hour, time.Hour }
+	var mu sync.Mutex
+	valid, asked := poolToken, 0
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/api/deployments/") {
+			return false
+		}
+		mu.Lock()
+		ok := r.Header.Get("Authorization") == "token "+valid
+		if ok && strings.HasSuffix(r.URL.Path, "/status") && valid != poolToken {
+			asked++
+		}
+		mu.Unlock()
+		if !ok {
+			http.Error(rw, `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
+			return true
+		}
+		// The server behind this knows one token.
+		r.Header.Set("Authorization", "token "+poolToken)
+		return false
+	})
+	finish := w.runner(workflow.StatusSucceeded)
+	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+		mu.Lock()
+		valid = "token-after-the-revocation"
+		mu.Unlock()
+		w.server.waitFor("the status, asked for with the third token", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return asked > 2
+		})
+		return finish(ctx, j)
+	})
+	job := w.server.add()
+	a := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	next := w.server.add()
+	w.executor.OnRun(finish)
+	w.server.waitFor("the second result", func() bool { return len(next.results) == 1 })
+	a.Stop()
+	a.wait()
+	if want := []string{"expired-token", poolToken}; !slices.Equal(source.refused, want) {
+		t.Errorf("refused: %q, want %q", source.refused, want)
+	}
+	for _, secret := range source.used {
+		if strings.Contains(w.log.String(), secret) {
+			t.Errorf("the agent's log shows %q", secret)
+		}
+	}
+}
+
+// TestTokensAreMaskedInJobLogs has the server name a job's image after tokens, old
+// and new, which the agent then repeats in the set-up log.
+func TestTokensAreMaskedInJobLogs(t *testing.T) {
+	w := newWorld(t)
+	source := &rotating{tokens: []string{poolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}
+	w.options = func(o *agent.Options) { o.Tokens, o.Rules = source, noImages{} }
+	job := w.server.add(func(j *serverJob) {
+		j.definition.Image = &workflow.Image{Reference: "x/older-token-of-the-pool/subject.token.of-the-issuer/" + poolToken}
+	})
+	a := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	a.Stop()
+	a.wait()
+	result, err := json.Marshal(job.results[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything := strings.Join(job.text(0), "\n") + string(result) + w.log.String()
+	if !job.has(0, "does not run the image") {
+		t.Errorf("the set-up log: %q", job.text(0))
+	}
+	for _, secret := range source.used {
+		if strings.Contains(everything, secret) {
+			t.Errorf("%q shows in\n%s", secret, everything)
+		}
+	}
+}
+
+// noImages are rules that allow no image.
+type noImages struct{}
+
+func (noImages) AllowsImage(string) bool      { return false }
+func (noImages) AllowsRepository(string) bool { return true }

@@ -1,0 +1,86 @@
+package pooltoken
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"unicode"
+)
+
+// maxFile bounds the token file, in bytes.
+const maxFile = 64 << 10
+
+// errNoFile says that the token file is not there (yet).
+var errNoFile = errors.New("does not exist: the agent waits for it. Check the path, and what is to write the file")
+
+// fileError is what is wrong with the token file. It never has the content.
+type fileError struct {
+	path string
+	err  error
+}
+
+// Error returns one sentence that names the key and the file.
+func (e *fileError) Error() string { return fmt.Sprintf("oidc_token_file: %s %v", e.path, e.err) }
+
+// Unwrap returns the cause.
+func (e *fileError) Unwrap() error { return e.err }
+
+// readFile returns the token in the file, which is one word in a file that nobody
+// but its owner can write: who can write it decides who this agent is.
+func readFile(path string) (string, error) {
+	token, err := readToken(path)
+	if err != nil {
+		return "", &fileError{path: path, err: err}
+	}
+	return token, nil
+}
+
+func readToken(path string) (string, error) {
+	// O_NONBLOCK, so that a named pipe does not hold the agent up; what is checked is
+	// what was opened. Links are followed: Kubernetes swaps tokens by them.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", errNoFile
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w: let the agent's user read it", plain(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("cannot be read: %w", plain(err))
+	case !info.Mode().IsRegular():
+		return "", errors.New("is not a regular file: name the file that holds the token")
+	case info.Mode().Perm()&0o022 != 0:
+		return "", fmt.Errorf("can be written by other users (mode %04o), who could make this agent somebody else: run chmod go-w on it", info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", plain(err))
+	}
+	token := strings.TrimSpace(string(data))
+	switch {
+	case len(data) > maxFile:
+		return "", errors.New("is larger than 64 KiB, which no token is: check that it is the right file")
+	case token == "":
+		return "", errors.New("is empty: the agent waits for a token in it")
+	case strings.ContainsAny(token, "\r\n"):
+		return "", errors.New("has more than one line: it must hold the token and nothing else")
+	case strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) || r == ' ' }):
+		return "", errors.New("has white space or characters in it that no token has: it must hold the token and nothing else")
+	}
+	return token, nil
+}
+
+// plain drops the path from an error of the file system, which the caller names.
+func plain(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

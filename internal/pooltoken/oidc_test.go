@@ -1,0 +1,378 @@
+package pooltoken
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+)
+
+// issued is one exchange as the server saw it.
+type issued struct {
+	at   time.Duration
+	form url.Values
+}
+
+// world is a source against a server that answers at once, under a fake clock.
+type world struct {
+	t     *testing.T
+	file  string
+	oidc  *OIDC
+	log   *bytes.Buffer
+	start time.Time
+
+	mu        sync.Mutex
+	exchanges []issued
+	problems  []string // as they were told, "" for none
+	life      int      // seconds of the tokens
+	fail      func(n int, subject string) (status int, body string)
+}
+
+// RoundTrip is the server.
+func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	if r.Method != http.MethodPost || r.URL.Path != "/api/oauth/token" || r.Header.Get("Authorization") != "" ||
+		r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
+		w.t.Errorf("%s %s with %v", r.Method, r.URL.Path, r.Header)
+	}
+	w.exchanges = append(w.exchanges, issued{time.Since(w.start), form})
+	status, text := http.StatusOK, fmt.Sprintf(
+		`{"access_token":"pul-access-%d","issued_token_type":"urn:pulumi:token-type:access_token:runner","token_type":"token","expires_in":%d,"scope":""}`,
+		len(w.exchanges), w.life,
+	)
+	if w.fail != nil {
+		if code, answer := w.fail(len(w.exchanges), form.Get("subject_token")); code != 0 {
+			status, text = code, answer
+		}
+	}
+	if status < 0 {
+		return nil, errors.New("connection refused")
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
+}
+
+// write replaces the token file.
+func (w *world) write(content string) {
+	w.t.Helper()
+	if err := os.WriteFile(w.file, []byte(content), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// count returns how many exchanges there were.
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.exchanges)
+}
+
+// problem returns the problem that is shown now.
+func (w *world) problem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.problems) == 0 {
+		return ""
+	}
+	return w.problems[len(w.problems)-1]
+}
+
+// token returns the token, or "" if there is none within the time.
+func (w *world) token(within time.Duration) string {
+	ctx, cancel := context.WithTimeout(w.t.Context(), within)
+	defer cancel()
+	token, err := w.oidc.Token(ctx)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		w.t.Error(err)
+	}
+	return token
+}
+
+// inWorld runs part beside a source that is running.
+func inWorld(t *testing.T, setUp, part func(w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, file: filepath.Join(dir, "token"), log: &bytes.Buffer{}, start: time.Now(), life: 3600}
+		client, err := protocol.NewClient(protocol.Options{BaseURL: "http://server", HTTPClient: &http.Client{Transport: w}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		logger := logrus.New()
+		logger.SetOutput(w.log)
+		w.oidc = NewOIDC(Options{
+			Client: client, File: w.file, Organization: "acme", PoolID: "pool-1", Life: 90 * time.Minute,
+			Problem: func(err error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				text := ""
+				if err != nil {
+					text = err.Error()
+				}
+				w.problems = append(w.problems, text)
+			},
+			Log: logrus.NewEntry(logger),
+		})
+		setUp(w)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.oidc.Run(ctx)
+		}()
+		part(w)
+		cancel()
+		<-done
+	})
+}
+
+func TestExchange(t *testing.T) {
+	inWorld(t, func(w *world) { w.write("header.payload.signature\n") }, func(w *world) {
+		if got := w.token(time.Second); got != "pul-access-1" {
+			t.Fatalf("the token is %q", got)
+		}
+		want := url.Values{
+			"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
+			"audience":             {"urn:pulumi:org:acme"},
+			"subject_token_type":   {"urn:ietf:params:oauth:token-type:id_token"},
+			"subject_token":        {"header.payload.signature"},
+			"requested_token_type": {"urn:pulumi:token-type:access_token:runner"},
+			"scope":                {"runner:pool-1"},
+			"expiration":           {"5400"},
+		}
+		if got := w.exchanges[0].form; got.Encode() != want.Encode() {
+			t.Errorf("asked for\n%v, want\n%v", got, want)
+		}
+		if got := w.oidc.Values(); !slices.Equal(got, []string{"header.payload.signature", "pul-access-1"}) {
+			t.Errorf("to be masked: %q", got)
+		}
+	})
+}
+
+func TestRenewalReadsTheFileAgain(t *testing.T) {
+	inWorld(t, func(w *world) { w.write("first.subject.token") }, func(w *world) {
+		w.token(time.Second)
+		w.write("second.subject.token")
+		time.Sleep(44 * time.Minute)
+		if n := w.count(); n != 1 {
+			t.Fatalf("%d exchanges before three quarters of the token's life", n)
+		}
+		time.Sleep(8 * time.Minute)
+		if got := w.token(time.Second); got != "pul-access-2" || w.count() != 2 {
+			t.Fatalf("the token is %q after %d exchanges", got, w.count())
+		}
+		if got := w.exchanges[1].form.Get("subject_token"); got != "second.subject.token" {
+			t.Errorf("exchanged %q", got)
+		}
+		// The one before is good for some minutes more, and so is still masked.
+		if got := w.oidc.Values(); !slices.Contains(got, "pul-access-1") || !slices.Contains(got, "first.subject.token") {
+			t.Errorf("to be masked: %q", got)
+		}
+		time.Sleep(20 * time.Minute)
+		if got := w.oidc.Values(); slices.Contains(got, "pul-access-1") {
+			t.Errorf("the expired token is still kept: %q", got)
+		}
+	})
+}
+
+func TestOldTokenBridgesAnOutage(t *testing.T) {
+	away := func(w *world, from, to time.Duration) {
+		w.fail = func(int, string) (int, string) {
+			if at := time.Since(w.start); at >= from && at < to {
+				return -1, ""
+			}
+			return 0, ""
+		}
+	}
+	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 58*time.Minute) }, func(w *world) {
+		w.token(time.Second)
+		time.Sleep(57 * time.Minute)
+		if got := w.token(time.Millisecond); got != "pul-access-1" {
+			t.Errorf("during the outage the token is %q", got)
+		}
+		if got := w.problem(); !strings.Contains(got, "connection refused") {
+			t.Errorf("the problem shown is %q", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := w.token(time.Millisecond); got == "pul-access-1" || got == "" {
+			t.Errorf("after the outage the token is %q", got)
+		}
+		if got := w.problem(); got != "" {
+			t.Errorf("the problem shown is still %q", got)
+		}
+		if n := strings.Count(w.log.String(), "No token of the pool could be got"); n != 1 {
+			t.Errorf("the outage was told %d times:\n%s", n, w.log)
+		}
+		if n := w.count(); n > 60 {
+			t.Errorf("%d exchanges in 15 minutes of an outage", n)
+		}
+	})
+	// An outage that outlasts the token: nobody gets an expired one.
+	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 90*time.Minute) }, func(w *world) {
+		w.token(time.Second)
+		time.Sleep(61 * time.Minute)
+		if got := w.token(time.Second); got != "" {
+			t.Errorf("got the expired token %q", got)
+		}
+		time.Sleep(28 * time.Minute)
+		if got := w.token(2 * time.Minute); got == "" {
+			t.Error("no token after the outage")
+		}
+	})
+}
+
+func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
+		w.token(time.Second)
+		// As after the machine has slept: for us the token is still good.
+		time.Sleep(20 * time.Minute)
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				if !w.oidc.Refused("pul-access-1") {
+					t.Error("no other token is promised")
+				}
+				if got := w.token(time.Second); got != "pul-access-2" {
+					t.Errorf("the token is %q", got)
+				}
+			})
+		}
+		callers.Wait()
+		if n := w.count(); n != 2 {
+			t.Errorf("%d exchanges for one refusal", n)
+		}
+		// News about the token before change nothing.
+		w.oidc.Refused("pul-access-1")
+		time.Sleep(time.Minute)
+		if n := w.count(); n != 2 {
+			t.Errorf("%d exchanges after a late refusal", n)
+		}
+	})
+}
+
+func TestTokensThatAreAlwaysRefusedAreNotSpunOn(t *testing.T) {
+	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
+			if token := w.token(10 * time.Minute); token != "" {
+				w.oidc.Refused(token)
+			}
+		}
+		if n := w.count(); n < 12 || n > 30 {
+			t.Errorf("%d exchanges in an hour", n)
+		}
+	})
+}
+
+func TestShortLivesAreRenewed(t *testing.T) {
+	inWorld(t, func(w *world) { w.write("a.b.c"); w.life = 5 }, func(w *world) {
+		for range 120 {
+			if w.token(time.Millisecond) == "" && w.count() > 0 {
+				t.Fatalf("no token after %s", time.Since(w.start))
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if n := w.count(); n < 12 || n > 20 {
+			t.Errorf("%d exchanges of tokens of 5 s in a minute", n)
+		}
+	})
+}
+
+func TestFileIsWaitedFor(t *testing.T) {
+	inWorld(t, func(*world) {}, func(w *world) {
+		if got := w.token(10 * time.Minute); got != "" {
+			t.Fatalf("got %q for no file", got)
+		}
+		if got := w.problem(); !strings.Contains(got, w.file) || !strings.Contains(got, "does not exist") {
+			t.Errorf("the problem shown is %q", got)
+		}
+		if n := strings.Count(w.log.String(), "level=warning"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, w.log)
+		}
+		w.write("a.b.c")
+		if got := w.token(10 * time.Second); got != "pul-access-1" {
+			t.Errorf("got %q", got)
+		}
+		if got := w.problem(); got != "" {
+			t.Errorf("the problem shown is still %q", got)
+		}
+	})
+}
+
+func TestServerThatRefusesSaysWhy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.write("bad.subject.token")
+		w.fail = func(_ int, subject string) (int, string) {
+			if subject == "good.subject.token" {
+				return 0, ""
+			}
+			return http.StatusBadRequest, `{"error":"invalid_grant","error_description":"no policy allows sub=ci for bad.subject.token"}`
+		}
+	}, func(w *world) {
+		if got := w.token(30 * time.Minute); got != "" {
+			t.Fatalf("got %q", got)
+		}
+		if n := w.count(); n < 6 || n > 20 {
+			t.Errorf("%d exchanges in half an hour of refusals", n)
+		}
+		got := w.problem()
+		if !strings.Contains(got, "no policy allows sub=ci") || strings.Contains(got, "bad.subject.token") || strings.Contains(w.log.String(), "bad.subject.token") {
+			t.Errorf("the problem shown is %q; the log:\n%s", got, w.log)
+		}
+		// Another token in the file is tried soon, whatever the pause is by now.
+		w.write("good.subject.token")
+		if got := w.token(10 * time.Second); got == "" {
+			t.Error("the new token in the file is not tried")
+		}
+	})
+}
+
+func TestAnswersThatAreNoTokens(t *testing.T) {
+	for _, answer := range []string{``, `{}`, `<html>`, `{"access_token":"two words","expires_in":60}`, `{"access_token":"` + strings.Repeat("x", 9000) + `"}`} {
+		inWorld(t, func(w *world) {
+			w.write("a.b.c")
+			w.fail = func(int, string) (int, string) { return http.StatusOK, answer }
+		}, func(w *world) {
+			if got := w.token(time.Minute); got != "" {
+				t.Errorf("%q for the answer %.40s", got, answer)
+			}
+			if w.problem() == "" {
+				t.Errorf("no problem is shown for the answer %.40s", answer)
+			}
+		})
+	}
+	// Without a life the one that was asked for counts.
+	inWorld(t, func(w *world) {
+		w.write("a.b.c")
+		w.fail = func(int, string) (int, string) { return http.StatusOK, `{"access_token":"pul-1"}` }
+	}, func(w *world) {
+		w.token(time.Second)
+		time.Sleep(time.Hour)
+		if n := w.count(); n != 1 {
+			t.Errorf("%d exchanges in an hour", n)
+		}
+	})
+}
