@@ -36,13 +36,7 @@ func (a address) options() []client.Opt {
 // discover finds the engine like the docker command does, and on macOS also
 // where its various distributions put the socket when no context names it.
 func discover(o Options) (address, error) {
-	getenv, home := o.Getenv, o.Home
-	if getenv == nil {
-		getenv = os.Getenv
-	}
-	if home == "" {
-		home, _ = os.UserHomeDir() // a service may have none
-	}
+	getenv, home := o.environment()
 	switch {
 	case o.Host != "":
 		return fromHost(o.Host, "the configuration", getenv)
@@ -53,6 +47,18 @@ func discover(o Options) (address, error) {
 		return a, err
 	}
 	return fromSockets(getenv, home)
+}
+
+// environment returns where settings of the docker command are looked for.
+func (o Options) environment() (getenv func(name string) string, home string) {
+	getenv, home = o.Getenv, o.Home
+	if getenv == nil {
+		getenv = os.Getenv
+	}
+	if home == "" {
+		home, _ = os.UserHomeDir() // a service may have none
+	}
+	return getenv, home
 }
 
 func fromHost(host, origin string, getenv func(string) string) (address, error) {

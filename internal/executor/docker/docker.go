@@ -68,6 +68,7 @@ type Options struct {
 	CPUs                  float64       // processors a job may use; 0 = no limit
 	PidsLimit             int64         // processes and threads of a job; 0 = 4096, negative = no limit
 	PatienceStop          time.Duration // how long the engine waits for a job when it shuts down; 0 = 16 minutes
+	PullStall             time.Duration // how long a pull may make no progress; 0 = 5 minutes
 	Log                   *logrus.Entry
 
 	// Getenv and Home are where the engine is looked for; nil and "" mean the
@@ -82,7 +83,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	conn     *client.Client      // nil until an engine was found
-	sharing  *client.Client      // a connection to an engine that is on the agent's own host
+	known    known               // of the engine of conn
 	starting map[string]struct{} // names of containers a Start is working on
 	digests  map[string]digest   // of runner files, by path
 	filling  sync.Mutex          // held while a runner volume is being filled
@@ -99,6 +100,9 @@ func New(o Options) (*Executor, error) {
 	}
 	if o.PatienceStop == 0 {
 		o.PatienceStop = defaultStop
+	}
+	if o.PullStall == 0 {
+		o.PullStall = defaultPullStall
 	}
 	if o.PidsLimit == 0 {
 		o.PidsLimit = defaultPids
@@ -186,6 +190,22 @@ func explain(host string, err error) error {
 		return &engineError{cause: err, text: fmt.Sprintf("no Docker Engine answers at %s: start it, or set DOCKER_HOST to where it is", host)}
 	}
 	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
+}
+
+// engineLost returns a failure for the deployment's log if err means that the
+// engine itself has gone, and nil if the engine is there and has other troubles.
+func (e *Executor) engineLost(ctx context.Context, engine *client.Client, err error) error {
+	if answered(err) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	if _, pingErr := engine.Ping(ctx, client.PingOptions{}); pingErr == nil || errors.Is(pingErr, context.Canceled) {
+		return nil
+	}
+	e.forget(engine)
+	e.opts.Log.WithError(err).Warn("The Docker Engine went away while it prepared a job")
+	return failure(workflow.ReasonLaunch, "The Docker Engine went away while it prepared the job; nothing of the job was run", nil)
 }
 
 // engineError is a line for people with its cause.

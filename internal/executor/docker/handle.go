@@ -30,7 +30,7 @@ const (
 // The values of labelKind.
 const (
 	kindJob    = "job"    // a job's container and volume
-	kindCopy   = "copy"   // a container that is never started, for copying a runner into a volume
+	kindCopy   = "copy"   // a container for copying a runner into a volume, or for trying it
 	kindRunner = "runner" // a volume with a runner
 )
 

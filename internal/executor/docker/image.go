@@ -2,24 +2,22 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/jsonstream"
-	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/workflow"
 )
 
 const (
-	// pullStall is how long a pull may make no progress at all.
-	pullStall = 5 * time.Minute
+	// defaultPullStall is how long a pull may make no progress at all.
+	defaultPullStall = 5 * time.Minute
 	// reportEvery is how often the progress of a pull is told.
 	reportEvery = 10 * time.Second
 )
@@ -43,7 +41,7 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	}
 	if e.opts.PullImage {
 		progress("Pulling image " + want.Reference)
-		if err := pull(ctx, engine, ref, want, progress); err != nil {
+		if err := e.pull(ctx, engine, ref, want, progress); err != nil {
 			return image{}, err
 		}
 	}
@@ -64,38 +62,65 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 }
 
 // pull pulls the image. The pull lasts as long as it makes progress.
-func pull(ctx context.Context, engine *client.Client, ref name.Reference, want *workflow.Image, progress func(string)) error {
+func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Reference, want *workflow.Image, progress func(string)) error {
 	what := "The image " + want.Reference + " could not be pulled"
-	auth, err := credentials(ctx, ref, want.Credentials)
+	login, err := e.logIn(ctx, ref, want.Credentials)
 	if err != nil {
-		return failure(workflow.ReasonImage, what+": the registry's credentials on the agent's host cannot be read", err)
+		return failure(workflow.ReasonImage, what+": the registry's credentials on the agent's host cannot be had", err)
 	}
-	stalled := fmt.Errorf("nothing arrived for %s", pullStall)
+	stalled := fmt.Errorf("nothing arrived for %s", e.opts.PullStall)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(pullStall, func() { cancel(stalled) })
+	watchdog := time.AfterFunc(e.opts.PullStall, func() { cancel(stalled) })
 	defer watchdog.Stop()
+	fail := func(err error) error {
+		if ctx.Err() != nil {
+			return failure(workflow.ReasonImage, what, context.Cause(ctx))
+		}
+		return pullFailure(ref, want, login, err)
+	}
 
-	stream, err := engine.ImagePull(ctx, want.Reference, client.ImagePullOptions{RegistryAuth: auth})
+	stream, err := engine.ImagePull(ctx, want.Reference, client.ImagePullOptions{RegistryAuth: login.encoded})
 	if err != nil {
-		return failure(workflow.ReasonImage, what, cause(ctx, err))
+		return fail(err)
 	}
 	defer stream.Close()
 	report := newPullReport(progress)
 	for message, err := range stream.JSONMessages(ctx) {
-		watchdog.Reset(pullStall)
+		watchdog.Reset(e.opts.PullStall)
 		switch {
 		case err != nil:
-			return failure(workflow.ReasonImage, what, cause(ctx, err))
+			return fail(err)
 		case message.Error != nil:
-			return failure(workflow.ReasonImage, what, message.Error)
+			return fail(message.Error)
 		}
 		report.message(message)
 	}
-	if err := context.Cause(ctx); err != nil {
-		return failure(workflow.ReasonImage, what, err)
+	if ctx.Err() != nil {
+		return fail(ctx.Err())
 	}
 	return nil
+}
+
+// pullFailure says why a pull failed, and what to do about it where that is known.
+func pullFailure(ref name.Reference, want *workflow.Image, login login, err error) error {
+	what := "The image " + want.Reference + " could not be pulled"
+	server := ref.Context().RegistryStr()
+	text := strings.ToLower(err.Error())
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
+	}
+	switch {
+	case has("no basic auth credentials", "unauthorized", "denied", "authentication required", "incorrect username or password"):
+		what += fmt.Sprintf(": the registry %s does not let the agent in with %s, or has no such image", server, login.origin)
+	case has("manifest unknown", "name unknown", "repository does not exist", "not found"):
+		what += ": the registry " + server + " does not have it"
+	case has("no matching manifest", "no match for platform"):
+		what += ": it is not made for the engine's platform"
+	case has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable", "tls handshake timeout"):
+		what += ": the registry " + server + " cannot be reached from the Docker Engine"
+	}
+	return failure(workflow.ReasonImage, what, err)
 }
 
 // cause returns why ctx ended, if it did, instead of what that broke.
@@ -104,38 +129,6 @@ func cause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// credentials returns the job's own credentials for the registry, else those of
-// the docker configuration and credential helpers of the agent's user, encoded
-// for the engine.
-func credentials(ctx context.Context, ref name.Reference, own *workflow.ImageCredentials) (string, error) {
-	server := ref.Context().RegistryStr()
-	if server == name.DefaultRegistry {
-		server = authn.DefaultAuthKey
-	}
-	config := registry.AuthConfig{ServerAddress: server}
-	if own != nil && (own.Username != "" || own.Password != "") {
-		config.Username, config.Password = own.Username, own.Password
-		return authconfig.Encode(config)
-	}
-	found, err := authn.Resolve(ctx, authn.DefaultKeychain, ref.Context())
-	if err != nil {
-		return "", err
-	}
-	if found == authn.Anonymous {
-		return "", nil
-	}
-	auth, err := authn.Authorization(ctx, found)
-	if err != nil {
-		return "", err
-	}
-	if auth == nil || *auth == (authn.AuthConfig{}) {
-		return "", errors.New("they are empty")
-	}
-	config.Username, config.Password = auth.Username, auth.Password
-	config.IdentityToken, config.RegistryToken = auth.IdentityToken, auth.RegistryToken
-	return authconfig.Encode(config)
 }
 
 // pullReport turns the engine's flood of messages into a line now and then.

@@ -57,7 +57,7 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 // a followed stream when the container does, which under load is before it has
 // sent all that it keeps.
 func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
-	if err := waitStopped(ctx, engine, j); err != nil {
+	if err := waitStopped(ctx, engine, j.Name); err != nil {
 		return ignoreGone(err)
 	}
 	logs, err := engine.ContainerLogs(ctx, j.Name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})

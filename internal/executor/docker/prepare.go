@@ -30,6 +30,16 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err != nil {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, "The agent has no Docker Engine", err)
 	}
+	h, err := e.prepare(ctx, engine, spec, progress)
+	if err != nil && ctx.Err() == nil {
+		if lost := e.engineLost(ctx, engine, err); lost != nil {
+			err = lost
+		}
+	}
+	return h, err
+}
+
+func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	dir, err := jobDir(spec.RootPath)
 	if err != nil {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, "The job cannot run here", err)
@@ -84,6 +94,9 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	}
 	if err := e.ensureRunner(ctx, engine, spec, *j, img, runner); err != nil {
 		return errors.Join(failure(workflow.ReasonLaunch, "The runner could not be put into the container", err), e.discard(ctx, engine, *j))
+	}
+	if err := e.checkPlatform(ctx, engine, spec, *j, img, runner); err != nil {
+		return errors.Join(err, e.discard(ctx, engine, *j))
 	}
 	if err := giveToUser(ctx, engine, *j, img); err != nil {
 		return errors.Join(failure(workflow.ReasonLaunch, "The job's directory could not be given to the image's user "+img.user, err), e.discard(ctx, engine, *j))
@@ -186,7 +199,8 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case !local(engine):
 		return refuse("the Docker Engine is on another host")
 	}
-	if e.onThisHost(engine) {
+	thisHost := false // asking takes tens of milliseconds
+	if e.facts(engine, func(k *known) { thisHost = k.thisHost }); thisHost {
 		return "host", nil
 	}
 	info, err := engine.Info(ctx, client.InfoOptions{})
@@ -202,19 +216,8 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }):
 		return refuse("a rootless Docker Engine has a network of its own")
 	}
-	e.mu.Lock()
-	e.sharing = engine
-	e.mu.Unlock()
+	e.facts(engine, func(k *known) { k.thisHost = true })
 	return "host", nil
-}
-
-// onThisHost reports whether the engine was found to be this host's own before.
-// Asking it takes tens of milliseconds a job, and the answer is that of the
-// connection: one that broke is forgotten, and with it the answer.
-func (e *Executor) onThisHost(engine *client.Client) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.sharing == engine
 }
 
 // parent returns the directory above the job's in the container, and its name.

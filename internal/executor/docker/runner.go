@@ -86,26 +86,50 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 }
 
 // ensureRunner makes sure that the runner is in its volume. The job's container,
-// which mounts it, tells: asking that is cheap, and finds a volume that was
-// pruned or only half filled too.
+// which mounts it, tells, and finds a volume that is only half filled too. A volume
+// that held the runner before and is still the same one is not looked into again:
+// for that the engine has to mount everything.
 func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
-	if ok, err := runnerThere(ctx, engine, j.Name, r); ok || err != nil {
-		return err
+	if e.stillThere(ctx, engine, r) {
+		return nil
 	}
 	e.filling.Lock()
 	defer e.filling.Unlock()
-	if ok, err := runnerThere(ctx, engine, j.Name, r); ok || err != nil {
+	asked := time.Now()
+	ok, err := runnerThere(ctx, engine, j.Name, r)
+	if err != nil {
 		return err
 	}
-	if err := e.fill(ctx, engine, spec, j, img, r); err != nil {
-		return fmt.Errorf("copying the runner to the engine: %w", err)
-	}
-	ok, err := runnerThere(ctx, engine, j.Name, r)
-	if err == nil && !ok {
-		err = errors.New("copying the runner to the engine: it is not there afterwards")
+	if !ok {
+		if err := e.fill(ctx, engine, spec, j, img, r); err != nil {
+			return fmt.Errorf("copying the runner to the engine: %w", err)
+		}
+		if ok, err = runnerThere(ctx, engine, j.Name, r); err != nil {
+			return err
+		}
+		if !ok {
+			return errors.New("copying the runner to the engine: it is not there afterwards")
+		}
 	}
 	e.dropOldRunners(ctx, engine, spec.Owner, r)
-	return err
+	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
+	if err == nil {
+		e.facts(engine, func(k *known) { k.saw(r.volume, volume.Volume.CreatedAt, asked) })
+	}
+	return nil // not to know it only means to look into it again
+}
+
+// stillThere reports whether the runner's volume is the one that was found to
+// hold the runner before. The engine does not prune it any more at this point,
+// because the job's container uses it.
+func (e *Executor) stillThere(ctx context.Context, engine *client.Client, r runnerFile) bool {
+	var seen seenVolume
+	e.facts(engine, func(k *known) { seen = k.runners[r.volume] })
+	if !seen.sure {
+		return false
+	}
+	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
+	return err == nil && volume.Volume.CreatedAt == seen.made
 }
 
 func runnerThere(ctx context.Context, engine *client.Client, containerName string, r runnerFile) (bool, error) {

@@ -84,7 +84,7 @@ func (e *Executor) waitOnce(ctx context.Context, j job) (executor.Exit, error) {
 		case container.StateExited, container.StateDead, container.StateRemoving:
 			return ended(ctx, engine, j, state)
 		}
-		if err := waitStopped(ctx, engine, j); err != nil && !errdefs.IsNotFound(err) {
+		if err := waitStopped(ctx, engine, j.Name); err != nil && !errdefs.IsNotFound(err) {
 			return executor.Exit{}, &connectionError{err}
 		}
 	}
@@ -99,10 +99,10 @@ func gone(engine *client.Client, j job) (executor.Exit, error) {
 }
 
 // waitStopped waits until the container does not run.
-func waitStopped(ctx context.Context, engine *client.Client, j job) error {
+func waitStopped(ctx context.Context, engine *client.Client, containerName string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wait := engine.ContainerWait(ctx, j.Name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	wait := engine.ContainerWait(ctx, containerName, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case <-wait.Result:
 		return nil

@@ -1,0 +1,206 @@
+package lab
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log" //nolint:depguard // The registry's library takes no other; what it is given writes nowhere.
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Registry is an image registry in this process, on loopback: engines talk to
+// such addresses without TLS.
+type Registry struct {
+	// Host is its address, the first part of the names of its images.
+	Host string
+
+	options RegistryOptions
+	server  *http.Server
+	serving sync.WaitGroup
+
+	mu    sync.Mutex
+	held  chan struct{} // not nil while layers are held; closed to let them go
+	asked chan struct{} // receives a value for each layer that is held
+}
+
+// RegistryOptions say who may use a [Registry].
+type RegistryOptions struct {
+	Username, Password string // "" = everybody
+}
+
+// Picture is what an image for a [Registry] is made of.
+type Picture struct {
+	Arch  string            // amd64, arm64, …
+	Files map[string]string // path to content, all world-readable
+	Pad   []byte            // one more file, which makes a download last
+}
+
+// StartRegistry starts a registry that keeps its images in memory.
+func StartRegistry(ctx context.Context, o RegistryOptions) (*Registry, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting an image registry: %w", err)
+	}
+	r := &Registry{Host: listener.Addr().String(), options: o, asked: make(chan struct{}, 1000)}
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	r.server = &http.Server{
+		Handler:           r.guard(images),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	r.serving.Go(func() { _ = r.server.Serve(listener) })
+	return r, nil
+}
+
+// Close ends the registry and everything that it holds.
+func (r *Registry) Close() error {
+	r.Release()
+	err := r.server.Close()
+	r.serving.Wait()
+	return err
+}
+
+// guard asks for the credentials, and holds layers while it is told to.
+func (r *Registry) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if r.options.Username != "" && !r.knows(req) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="lab"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+			return
+		}
+		if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/blobs/") {
+			if err := r.wait(req.Context()); err != nil {
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+func (r *Registry) knows(req *http.Request) bool {
+	user, password, ok := req.BasicAuth()
+	return ok && user == r.options.Username &&
+		subtle.ConstantTimeCompare([]byte(password), []byte(r.options.Password)) == 1
+}
+
+func (r *Registry) wait(ctx context.Context) error {
+	r.mu.Lock()
+	held := r.held
+	r.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Hold makes the registry answer no question for a layer until Release. The
+// returned channel receives a value for each that is asked for meanwhile.
+func (r *Registry) Hold() (asked <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil {
+		r.held = make(chan struct{})
+	}
+	return r.asked
+}
+
+// Release lets all layers go.
+func (r *Registry) Release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held != nil {
+		close(r.held)
+		r.held = nil
+	}
+}
+
+// Push makes an image, stores it under repository:tag, and returns the name by
+// which it is pulled and the one with its digest.
+func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) (tagged, pinned string, err error) {
+	image, err := p.image()
+	if err != nil {
+		return "", "", fmt.Errorf("making an image: %w", err)
+	}
+	ref, err := name.NewTag(r.Host + "/" + repository + ":" + tag)
+	if err != nil {
+		return "", "", fmt.Errorf("making an image: %w", err)
+	}
+	auth := authn.Anonymous
+	if r.options.Username != "" {
+		auth = &authn.Basic{Username: r.options.Username, Password: r.options.Password}
+	}
+	if err := remote.Write(ref, image, remote.WithContext(ctx), remote.WithAuth(auth)); err != nil {
+		return "", "", fmt.Errorf("pushing an image: %w", err)
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return "", "", fmt.Errorf("making an image: %w", err)
+	}
+	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
+}
+
+func (p Picture) image() (v1.Image, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	var errs []error
+	add := func(path string, content []byte) {
+		errs = append(errs, w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(content))}))
+		_, err := w.Write(content)
+		errs = append(errs, err)
+	}
+	var paths []string
+	for path := range p.Files {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		add(path, []byte(p.Files[path]))
+	}
+	if len(p.Pad) > 0 {
+		add("pad", p.Pad)
+	}
+	if err := errors.Join(append(errs, w.Close())...); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: p.Arch,
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Env: []string{"PATH=/bin"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(base, layer)
+}
