@@ -73,6 +73,12 @@ bench: ## Measure the product beside its yardsticks (about 13 min).
 e2e: ## Run the end-to-end tests with real timers and at full scale.
 	@WORKFLOW_E2E_FULL=1 go run ./internal/lab/tiers
 
+.PHONY: reliability
+reliability: ## Run the fault matrix and write its table in docs/reliability.md.
+	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && export WORKFLOW_FAULT_RECORDS=$$records && \
+		go run ./internal/lab/tiers faults engine && \
+		go test -count=1 -run '^TestFaultTable$$' ./internal/e2e -update
+
 .PHONY: clean
 clean: ## Delete what the targets built in the repository.
 	rm -rf bin dist

@@ -106,6 +106,9 @@ func newWorld(ctx context.Context, bin string, tools lab.Tools, dir, host string
 	return w, nil
 }
 
+// host is the address that the server listens on.
+func (w *world) host() string { return cmp.Or(w.options.Host, "127.0.0.1") }
+
 // close ends agents and server. It is safe to call twice.
 func (w *world) close() {
 	for _, a := range w.agents {

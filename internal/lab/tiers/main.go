@@ -1,6 +1,7 @@
 // Command tiers runs the test tiers that this machine can run, one after the
 // other, and names those that it cannot and why. With WORKFLOW_REQUIRE_TIERS=all
-// a tier that was left out is a failure.
+// a tier that was left out is a failure. Arguments are the names of the only tiers
+// to run.
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "make test:", err)
 		stop()
 		os.Exit(1)
@@ -54,6 +55,10 @@ const (
 	clientTests = "^Test(Scripts|Clients)"
 )
 
+// parallelWorlds bounds the tests of internal/e2e that run at once, on any number
+// of processors: they mostly wait.
+const parallelWorlds = "6"
+
 func tiers() []tier {
 	always := func(context.Context) string { return "" }
 	return []tier{
@@ -66,10 +71,15 @@ func tiers() []tier {
 	}
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, only []string) error {
 	root, err := lab.Root()
 	if err != nil {
 		return err
+	}
+	for _, name := range only {
+		if !slices.ContainsFunc(tiers(), func(t tier) bool { return t.name == name }) {
+			return fmt.Errorf("there is no tier %q", name)
+		}
 	}
 	// Sockets under it must stay shorter than 104 characters.
 	dir, err := os.MkdirTemp("", "tiers-")
@@ -87,6 +97,9 @@ func run(ctx context.Context) error {
 	var failed, skipped []string
 	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	for _, t := range tiers() {
+		if len(only) > 0 && !slices.Contains(only, t.name) {
+			continue
+		}
 		if reason := t.missing(ctx); reason != "" {
 			skipped = append(skipped, t.name)
 			fmt.Fprintf(report, "%s\tskipped\t%s\n", t.name, reason)
@@ -157,7 +170,7 @@ func (s *suite) provider(ctx context.Context) error {
 // e2e returns the test of a tier whose functions in internal/e2e match pattern.
 func e2e(pattern string) func(*suite, context.Context) error {
 	return func(s *suite, ctx context.Context) error {
-		return s.goTest(ctx, s.env, "-run", pattern, "-timeout", "30m", "./internal/e2e")
+		return s.goTest(ctx, s.env, "-run", pattern, "-timeout", "40m", "-parallel", parallelWorlds, "./internal/e2e")
 	}
 }
 
@@ -171,7 +184,7 @@ func (s *suite) engine(ctx context.Context) error {
 	if err := s.goTest(ctx, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
 		return err
 	}
-	return s.goTest(ctx, env, "-run", engineTests, "-timeout", "30m", "./internal/e2e")
+	return s.goTest(ctx, env, "-run", engineTests, "-timeout", "40m", "-parallel", parallelWorlds, "./internal/e2e")
 }
 
 func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
