@@ -65,14 +65,30 @@ func Default() *Config {
 // each in the form "FILE:LINE: key: what is wrong: what to do". Whether an agent can run with
 // the result is the question of [Config.Validate].
 func Load(o LoadOptions) (*Config, error) {
-	env := environment(o.Environ)
-	c := Default()
-	p := paths{cwd: o.Cwd, home: o.Home}
-
 	found, err := Find(o)
 	if err != nil {
 		return nil, err
 	}
+	if found.Path == "" {
+		return load(o, found, nil, 0)
+	}
+	data, mode, err := readFile(found.Path, o.UID)
+	if err != nil {
+		return nil, err
+	}
+	return load(o, found, data, mode)
+}
+
+// LoadText is [Load] for the text that the file at path is about to get.
+func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
+	return load(o, Found{Path: path}, text, newFileMode)
+}
+
+// load makes a configuration of the file's text, if there is a file, and the environment.
+func load(o LoadOptions, found Found, text []byte, mode fs.FileMode) (*Config, error) {
+	env := environment(o.Environ)
+	c := Default()
+	p := paths{cwd: o.Cwd, home: o.Home}
 	c.meta.file = found.Path
 	for _, warning := range found.Warnings {
 		c.warn("%s", warning)
@@ -83,11 +99,7 @@ func Load(o LoadOptions) (*Config, error) {
 
 	var wrong problems
 	if found.Path != "" {
-		data, mode, err := readFile(found.Path, o.UID)
-		if err != nil {
-			return nil, err
-		}
-		entries, unread := parseYAML(found.Path, data)
+		entries, unread := parseYAML(found.Path, text)
 		wrong = append(unread, c.apply(found.Path, entries, p)...)
 		if !c.Token.IsZero() && mode.Perm()&0o044 != 0 {
 			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod 600 on it", found.Path, mode.Perm())

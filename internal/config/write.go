@@ -1,0 +1,133 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+)
+
+// newFileMode is the mode of a configuration file that holds a token.
+const newFileMode = fs.FileMode(0o600)
+
+// Target returns the file to write: the one that was asked for with --config, or the one that an
+// agent would read, or, where there is none, the place for a new one: /etc for root; beside the
+// binary where the install script put it; else the home directory.
+func Target(o LoadOptions) (string, error) {
+	if o.Path != "" {
+		return paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
+	}
+	found, err := Find(o)
+	switch {
+	case err != nil:
+		return "", err
+	case found.Path != "":
+		return found.Path, nil
+	case o.UID == 0 && o.Etc != "":
+		return filepath.Join(o.Etc, FileName), nil
+	case !filepath.IsAbs(o.Home):
+		return "", errors.New("there is no home directory to put the configuration file into: name the file with --config")
+	case strings.HasPrefix(o.Binary, filepath.Join(o.Home, ".pulumi")+string(filepath.Separator)):
+		return filepath.Join(filepath.Dir(o.Binary), FileName), nil
+	}
+	return filepath.Join(o.Home, FileName), nil
+}
+
+// ReadText returns the text of a configuration file that is to be changed, after the checks that
+// [Load] makes; nil if there is no such file yet.
+func ReadText(path string, o LoadOptions) ([]byte, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	data, _, err := readFile(path, o.UID)
+	if data == nil && err == nil {
+		data = []byte{}
+	}
+	return data, err
+}
+
+// Write puts a configuration file in place of the old one, whole or not at all. A symbolic link
+// stays, and the file it points to is replaced. Owner and group stay as well; of the permissions
+// those of other users go, and the group's unless the group was given what others were not. A new
+// file is its user's alone. The note, if not empty, is for the user.
+func Write(path string, text []byte) (note string, err error) {
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return "", fmt.Errorf("write the configuration file: %s is a symbolic link to a file that does not exist: create that file, or remove the link", path)
+		}
+		target, err = path, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the configuration file: %w", err)
+	}
+	mode := newFileMode
+	old, err := os.Stat(target)
+	switch {
+	case err == nil:
+		mode = keptMode(old.Mode().Perm())
+		if mode != old.Mode().Perm() {
+			note = fmt.Sprintf("the mode of %s was %04o and is now %04o, because it may hold a token", target, old.Mode().Perm(), mode)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("write the configuration file: %w", err)
+	}
+	if err := replace(target, text, mode, old); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return "", fmt.Errorf("write the configuration file: %w; run the command as the owner of %s (with sudo), or name another file with --config", err, target)
+		}
+		return "", fmt.Errorf("write the configuration file: %w", err)
+	}
+	return note, nil
+}
+
+// keptMode returns what stays of a file's permissions.
+func keptMode(old fs.FileMode) fs.FileMode {
+	mode := old & 0o600
+	if old&0o004 == 0 {
+		mode |= old & 0o040
+	}
+	return mode | 0o400
+}
+
+// replace writes the file beside its target and renames it. The directory is synced too, so that
+// the new name is still there after the power was.
+func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err error) {
+	dir := filepath.Dir(target)
+	f, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Cleanup(); err == nil {
+			err = cerr
+		}
+	}()
+	if old != nil {
+		if stat, ok := old.Sys().(*syscall.Stat_t); ok {
+			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+				return fmt.Errorf("keep the owner of %s: %w", target, err)
+			}
+			// A change of owner may take permissions away.
+			if err := f.Chmod(mode); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
