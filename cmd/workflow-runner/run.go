@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -46,6 +47,9 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	launch, err := readLaunch(ctx, stdin, signals)
 	if err != nil {
 		return runner.ExitNoLaunch, err
+	}
+	if launch.Probe != nil {
+		return runProbe(ctx, launch, signals)
 	}
 	logger := logrus.New()
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
@@ -109,4 +113,23 @@ func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) 
 	case sig := <-signals:
 		return nil, fmt.Errorf("ended by %s before a job came in; nothing was started", sig)
 	}
+}
+
+// runProbe answers a launch that only asks what can be reached from here.
+func runProbe(ctx context.Context, launch *protocol.Launch, signals <-chan os.Signal) (code int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	if err := runner.RunProbe(ctx, launch, versionText(), os.Stdout); err != nil {
+		return runner.ExitFailed, err
+	}
+	return 0, nil
 }

@@ -245,6 +245,7 @@ func onlyOurs() map[string]ban {
 	return map[string]ban{
 		module + "internal/protocol": {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
 		module + "internal/redact":   {nil, "masking is used on both sides and depends on nothing"},
+		module + "internal/reach":    {nil, "the way to a URL is looked at on both sides and depends on nothing"},
 		module + "internal/config":   {nil, "the configuration depends on nothing, so that everything may depend on it"},
 		module + "internal/health":   {nil, "health is told of activity and looks at nothing itself"},
 	}

@@ -27,6 +27,12 @@ const (
 	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server held, or would have held, the poll
 )
 
+// Headers of the answer to a status call. They are ours.
+const (
+	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
+	HeaderExternalURL = "X-Workflow-External-Url" // what jobs get as PULUMI_BACKEND_URL
+)
+
 // PollRequest is what an agent says when it asks for work.
 type PollRequest struct {
 	AgentID   string
@@ -163,4 +169,13 @@ type Launch struct {
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
+	// Probe, if it is there, is all there is to do: nothing of a job is run.
+	Probe *Probe `json:"probe,omitempty"`
+}
+
+// Probe asks a runner how far it gets to some URLs from where it is. It answers on its standard
+// output, with one line of JSON.
+type Probe struct {
+	URLs    []string `json:"urls"`
+	Seconds int      `json:"seconds"` // the time for each, all at once
 }

@@ -30,6 +30,7 @@ const (
 type agentRoutes struct {
 	deployments *deployments.Service
 	runner      RunnerBinary
+	externalURL string
 }
 
 // RunnerBinary writes the Linux runner, compressed by gzip, for agents that
@@ -41,9 +42,12 @@ type RunnerBinary interface {
 }
 
 // AgentRoutes returns the routes that agents call.
-func AgentRoutes(s *deployments.Service, runner RunnerBinary) Domain { return &agentRoutes{s, runner} }
+func AgentRoutes(s *deployments.Service, runner RunnerBinary) Domain {
+	return &agentRoutes{deployments: s, runner: runner}
+}
 
 func (a *agentRoutes) register(rt *Router) {
+	a.externalURL = rt.deps.ExternalURL
 	rt.authed(http.MethodGet, "/api/deployments/poll", agents, a.poll)
 	rt.authed(http.MethodGet, "/api/deployments/executor",
 		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)
@@ -161,6 +165,9 @@ func plainText(s string) string {
 }
 
 func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
+	// For an agent's self-test, which asks with the id of no deployment.
+	w.Header().Set(protocol.HeaderAgentPool, principal(r).PoolID)
+	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
 	status, err := a.deployments.StatusForAgent(r.Context(), principal(r), param(r, "deploymentID"))
 	if err != nil {
 		return err

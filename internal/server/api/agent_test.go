@@ -195,6 +195,15 @@ func TestTokensAreChecked(t *testing.T) {
 	if st, err := l.client.Status(t.Context(), l.poolToken, one.TypeSpecificID); err != nil || st != workflow.StatusAccepted {
 		t.Errorf("status = %s, %v", st, err)
 	}
+	// The self-test of an agent learns what its token is good for, and claims nothing.
+	check, err := l.client.CheckToken(t.Context(), l.poolToken)
+	if err != nil || !check.Proven || check.PoolID == "" || check.ExternalURL == "" {
+		t.Errorf("the pool's token: %+v, %v", check, err)
+	}
+	_, err = l.client.CheckToken(t.Context(), one.JobToken)
+	wantCode(t, "a job's token", err, 403)
+	_, err = l.client.CheckToken(t.Context(), "pul-nonsense")
+	wantCode(t, "a token that nobody made", err, 401)
 	l.send(call{Method: "GET", Path: "/api/deployments/executor", Auth: "token " + one.JobToken}).want(404, nil).says("workflow-runner")
 }
 

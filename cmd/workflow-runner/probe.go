@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner"
+)
+
+// newProbeCommand returns the command that shows how far one gets from here.
+func newProbeCommand() *cobra.Command {
+	var timeout time.Duration
+	var caFile string
+	cmd := &cobra.Command{
+		Use:   "probe URL …",
+		Short: "Show, as JSON, how far one gets to URLs from here: proxy, DNS, TCP, TLS, HTTP",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			launch := protocol.Launch{
+				UserAgent: "workflow-runner/" + versionText(),
+				Probe:     &protocol.Probe{URLs: args, Seconds: int(math.Ceil(timeout.Seconds()))},
+			}
+			if caFile != "" {
+				pem, err := os.ReadFile(caFile)
+				if err != nil {
+					return fmt.Errorf("reading the certificate authorities: %w", err)
+				}
+				launch.CACertPEM = string(pem)
+			}
+			return runner.RunProbe(cmd.Context(), &launch, versionText(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "time for each URL, at most a minute")
+	cmd.Flags().StringVar(&caFile, "ca-certificate-file", "", "PEM file with certificate authorities to trust besides the system's")
+	return cmd
+}

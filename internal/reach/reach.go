@@ -1,0 +1,380 @@
+// Package reach finds out how far one gets on the way to a URL: by which proxy, to which
+// addresses, with which certificates, to which answer. It says where the way ends and what a
+// person can do about it. The agent's doctor uses it on the host and the runner inside a job, so
+// that both see the same.
+package reach
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Stage is a part of the way to a URL.
+type Stage string
+
+// The stages, in their order.
+const (
+	StageURL     Stage = "url"     // the URL and its proxy
+	StageDNS     Stage = "dns"     // the addresses of the host
+	StageConnect Stage = "connect" // a TCP connection to one of them
+	StageTLS     Stage = "tls"     // certificates
+	StageHTTP    Stage = "http"    // an answer, whatever it says
+)
+
+// Options say how to go. The zero value goes like the agent does.
+type Options struct {
+	// CAPEM holds certificate authorities that are trusted besides the system's.
+	CAPEM []byte
+	// Proxy chooses the proxy of a request; nil is the one of the environment.
+	Proxy func(*http.Request) (*url.URL, error)
+	// UserAgent is what the server is told.
+	UserAgent string
+}
+
+// Trace is how far one got.
+type Trace struct {
+	URL string `json:"url"`
+	// Proxy is the proxy without its credentials; empty without one. With a proxy, Host and
+	// addresses are the proxy's.
+	Proxy string `json:"proxy,omitempty"`
+	Host  string `json:"host,omitempty"` // with its port
+	// Resolvers are the name servers of this place, if they are known.
+	Resolvers []string `json:"resolvers,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	// Connected is the address that took the connection, Refused those that did not, with why.
+	Connected    string        `json:"connected,omitempty"`
+	Refused      []string      `json:"refused,omitempty"`
+	Certificates []Certificate `json:"certificates,omitempty"`
+	TLSVersion   string        `json:"tlsVersion,omitempty"`
+	// PrivateCA says that the system's authorities alone would not have been enough.
+	PrivateCA bool `json:"privateCA,omitempty"`
+	// Code is the HTTP status, and ContentType what the answer is.
+	Code        int    `json:"code,omitempty"`
+	ContentType string `json:"contentType,omitempty"`
+	Location    string `json:"location,omitempty"`
+	// Skew is how far this place's clock is ahead of the server's, negative if it is behind. It
+	// is known to a second or so.
+	Skew      time.Duration `json:"skewNanoseconds,omitempty"`
+	SkewKnown bool          `json:"skewKnown,omitempty"`
+	Took      time.Duration `json:"tookNanoseconds"`
+
+	// Failed is the stage where the way ended, empty if there was an answer. Problem says what
+	// went wrong there and Advice what to do.
+	Failed  Stage  `json:"failed,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	Advice  string `json:"advice,omitempty"`
+}
+
+// Report is what a runner answers that was asked to try some URLs.
+type Report struct {
+	Version string   `json:"version"` // of the runner
+	Traces  []*Trace `json:"probe"`   // one for each URL, in their order
+}
+
+// Certificate is one of those that the server showed.
+type Certificate struct {
+	Subject  string    `json:"subject"`
+	Issuer   string    `json:"issuer"`
+	NotAfter time.Time `json:"notAfter"`
+}
+
+// Reached reports whether the way is clear up to the end of the stage.
+func (t *Trace) Reached(s Stage) bool { return t.Failed == "" || index(s) < index(t.Failed) }
+
+func index(s Stage) int {
+	for i, stage := range []Stage{StageURL, StageDNS, StageConnect, StageTLS, StageHTTP} {
+		if s == stage {
+			return i
+		}
+	}
+	return -1
+}
+
+// Try goes to a URL and asks it one question without credentials. It ends with ctx at the latest.
+func Try(ctx context.Context, rawURL string, o Options) *Trace {
+	begin := time.Now()
+	t := &Trace{URL: rawURL}
+	t.try(ctx, o)
+	t.Took = time.Since(begin)
+	return t
+}
+
+func (t *Trace) fail(stage Stage, problem, advice string) {
+	t.Failed, t.Problem, t.Advice = stage, oneLine(problem), advice
+}
+
+func (t *Trace) try(ctx context.Context, o Options) {
+	u, err := url.Parse(t.URL)
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" {
+		t.URL = "" // it may hold anything
+		t.fail(StageURL, "this is not an http or https URL", "write it like https://api.example.com")
+		return
+	}
+	t.URL = u.Redacted()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		t.fail(StageURL, "no request can be made of the URL", "write it like https://api.example.com")
+		return
+	}
+	if o.UserAgent != "" {
+		req.Header.Set("User-Agent", o.UserAgent)
+	}
+	proxy := o.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	via, err := proxy(req)
+	if err != nil {
+		// The error quotes the variable, which may hold a password.
+		t.fail(StageURL, "the proxy in the environment is not a URL", "correct HTTPS_PROXY, HTTP_PROXY or NO_PROXY: a proxy is written like http://proxy.example.com:3128")
+		return
+	}
+	next := u
+	if via != nil {
+		t.Proxy, next = withoutUser(via), via
+	}
+	t.Host = hostPort(next)
+	if t.resolve(ctx, next.Hostname()) && t.connect(ctx, next) {
+		t.ask(req, via, o)
+	}
+}
+
+// resolve looks up the addresses of host.
+func (t *Trace) resolve(ctx context.Context, host string) bool {
+	t.Resolvers = resolvers()
+	if addr, err := netip.ParseAddr(host); err == nil {
+		t.Addresses = []string{addr.String()}
+		return true
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(found) == 0 {
+		var dns *net.DNSError
+		switch {
+		case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
+			t.fail(StageDNS, "no name server answered for "+host+" in time", "check the name servers of this place and the network between")
+		case errors.As(err, &dns) && dns.IsNotFound:
+			t.fail(StageDNS, "the name "+host+" is not known here", "correct the host, or use name servers that know it")
+		default:
+			t.fail(StageDNS, fmt.Sprintf("looking up %s: %v", host, cause(err)), "check the name servers of this place")
+		}
+		return false
+	}
+	for _, addr := range found {
+		t.Addresses = append(t.Addresses, addr.Unmap().String())
+	}
+	return true
+}
+
+// maxAddresses bounds how many addresses of a host are tried.
+const maxAddresses = 8
+
+// connect tries the addresses one after the other, each with a fair part of the time.
+func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
+	addresses := t.Addresses[:min(len(t.Addresses), maxAddresses)]
+	for i, addr := range addresses {
+		limit := 5 * time.Second
+		if deadline, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(deadline)/time.Duration(len(addresses)-i+1))
+		}
+		at := net.JoinHostPort(addr, port(u))
+		conn, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", at)
+		if err == nil {
+			_ = conn.Close() // it was only to see that there is one
+			t.Connected = at
+			return true
+		}
+		t.Refused = append(t.Refused, fmt.Sprintf("%s: %v", at, cause(err)))
+	}
+	what := "the server"
+	if t.Proxy != "" {
+		what = "the proxy"
+	}
+	t.fail(StageConnect, fmt.Sprintf("nothing takes a connection at %s (%s)", t.Host, strings.Join(t.Refused, "; ")),
+		"check that "+what+" runs there, and that firewalls and routes let this place out to it")
+	return false
+}
+
+// ask sends the question, over the address that was found to answer.
+func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
+	verifier := &verifier{trace: t, capem: o.CAPEM, hosts: []string{req.URL.Hostname()}}
+	if via != nil && via.Scheme == "https" {
+		verifier.hosts = []string{via.Hostname(), req.URL.Hostname()}
+	}
+	transport := &http.Transport{
+		Proxy: func(*http.Request) (*url.URL, error) { return via, nil },
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, t.Connected)
+		},
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			// The certificates are verified by hand, in full, so that those of a server that is
+			// not trusted can be shown. A connection that fails there carries nothing.
+			InsecureSkipVerify: true, //nolint:gosec // see above
+			VerifyConnection:   verifier.verify,
+		},
+		ForceAttemptHTTP2: true,
+		DisableKeepAlives: true,
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	sent := time.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.explain(req, verifier, err)
+		return
+	}
+	_ = resp.Body.Close() // nobody reads it
+	t.Code, t.ContentType = resp.StatusCode, oneLine(resp.Header.Get("Content-Type"))
+	if where, err := resp.Location(); err == nil {
+		t.Location = where.Redacted()
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		// The date has whole seconds, cut off: it stands for the middle of its second.
+		now := sent.Add(time.Since(sent) / 2)
+		t.Skew, t.SkewKnown = now.Sub(date.Add(500*time.Millisecond)), true
+	}
+}
+
+// explain says why there was no answer.
+func (t *Trace) explain(req *http.Request, v *verifier, err error) {
+	err = cause(err)
+	var record tls.RecordHeaderError
+	switch {
+	case v.failed != nil:
+		t.fail(StageTLS, v.problem, v.advice)
+	case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		t.fail(StageTLS, "what answers at "+t.Host+" does not speak TLS", "correct the scheme or the port of the URL, or of the proxy")
+	case strings.HasPrefix(err.Error(), "tls: ") || strings.HasPrefix(err.Error(), "remote error: tls: "):
+		t.fail(StageTLS, fmt.Sprintf("no TLS connection could be agreed on: %v", err), "check the server's TLS versions (1.2 at least), and whether it wants certificates of clients")
+	case t.Proxy != "" && strings.Contains(err.Error(), "Proxy Authentication Required"):
+		t.fail(StageHTTP, "the proxy "+t.Proxy+" wants credentials", "set them in HTTPS_PROXY, as http://user:password@host:port")
+	case t.Proxy != "" && req.URL.Scheme == "https" && v.seen == nil:
+		t.fail(StageHTTP, fmt.Sprintf("the proxy %s does not let us through to %s: %v", t.Proxy, req.URL.Host, err),
+			"let the proxy pass this host, or set NO_PROXY to go there directly")
+	case req.Context().Err() != nil:
+		t.fail(StageHTTP, "no answer came in time", "check that the server is not overloaded, and that nothing on the way holds the connection")
+	default:
+		t.fail(StageHTTP, fmt.Sprintf("no answer came: %v", err), "check what listens at "+t.Host)
+	}
+}
+
+// verifier does what the TLS client does by itself, and keeps what it saw.
+type verifier struct {
+	trace *Trace
+	capem []byte
+	hosts []string // that will show certificates, in their order: a proxy with TLS comes first
+	seen  []*x509.Certificate
+
+	failed          error
+	problem, advice string
+}
+
+func (v *verifier) verify(state tls.ConnectionState) error {
+	v.seen = state.PeerCertificates
+	v.trace.Certificates = nil // of a proxy that speaks TLS itself
+	for _, c := range v.seen {
+		v.trace.Certificates = append(v.trace.Certificates, Certificate{
+			Subject: oneLine(c.Subject.String()), Issuer: oneLine(c.Issuer.String()), NotAfter: c.NotAfter.UTC(),
+		})
+	}
+	v.trace.TLSVersion = tls.VersionName(state.Version)
+	if len(v.seen) == 0 {
+		return v.fail(errors.New("no certificate"), "the server showed no certificate", "give the server a certificate")
+	}
+	// What the state says of the server's name is empty for an address.
+	options := x509.VerifyOptions{DNSName: v.hosts[0], Intermediates: x509.NewCertPool()}
+	if len(v.hosts) > 1 {
+		v.hosts = v.hosts[1:]
+	}
+	for _, c := range v.seen[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err := v.seen[0].Verify(options) // by the system's authorities
+	if err == nil {
+		return nil
+	}
+	if len(v.capem) > 0 {
+		pool, poolErr := x509.SystemCertPool()
+		if poolErr != nil {
+			pool = x509.NewCertPool() // no system roots at all: the given ones must do
+		}
+		pool.AppendCertsFromPEM(v.capem)
+		options.Roots = pool
+		if _, err = v.seen[0].Verify(options); err == nil {
+			v.trace.PrivateCA = true
+			return nil
+		}
+	}
+	return v.explain(err)
+}
+
+func (v *verifier) fail(err error, problem, advice string) error {
+	v.failed, v.problem, v.advice = err, problem, advice
+	return err
+}
+
+// explain says what is wrong with the certificates.
+func (v *verifier) explain(err error) error {
+	leaf := v.seen[0]
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		which := invalid.Cert
+		if which == nil {
+			which = leaf
+		}
+		problem := "the certificate of " + commonName(which) + " expired on " + which.NotAfter.UTC().Format(time.RFC1123)
+		if time.Now().Before(which.NotBefore) {
+			problem = "the certificate of " + commonName(which) + " is valid only from " + which.NotBefore.UTC().Format(time.RFC1123) + " on"
+		}
+		return v.fail(err, problem, "renew the server's certificate; if it is not expired, set this machine's clock")
+	case errors.As(err, &name):
+		return v.fail(err, fmt.Sprintf("the certificate is for %s, not for the host of the URL", strings.Join(names(leaf), ", ")),
+			"use a host that the certificate names, or give the server a certificate for this one")
+	case errors.As(err, &authority):
+		advice := "set ca_certificate_file to a PEM file with that authority's certificate"
+		if len(v.capem) > 0 {
+			advice = "the authorities in ca_certificate_file do not cover it: add that authority's certificate there"
+		}
+		problem := "the certificate comes from an authority that is not trusted here: " + oneLine(v.seen[len(v.seen)-1].Issuer.String())
+		if len(v.seen) == 1 && leaf.Issuer.String() == leaf.Subject.String() {
+			problem = "the certificate is signed by itself"
+		}
+		return v.fail(err, problem, advice)
+	default:
+		return v.fail(err, fmt.Sprintf("the certificate cannot be verified: %v", err), "check the server's certificate and its chain")
+	}
+}
+
+func commonName(c *x509.Certificate) string {
+	if c.Subject.CommonName != "" {
+		return oneLine(c.Subject.CommonName)
+	}
+	return strings.Join(names(c), ", ")
+}
+
+// names are the hosts that a certificate is for.
+func names(c *x509.Certificate) []string {
+	var all []string
+	for _, name := range c.DNSNames {
+		all = append(all, oneLine(name))
+	}
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	if len(all) == 0 {
+		return []string{"no host"}
+	}
+	return all[:min(len(all), 10)]
+}

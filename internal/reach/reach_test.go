@@ -1,0 +1,286 @@
+package reach
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	stdlog "log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// direct keeps the tests from a proxy of the environment.
+func direct(*http.Request) (*url.URL, error) { return nil, nil }
+
+func try(t *testing.T, rawURL string, o Options) *Trace {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if o.Proxy == nil {
+		o.Proxy = direct
+	}
+	return Try(ctx, rawURL, o)
+}
+
+// want checks where and why the way ended.
+func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
+	tb.Helper()
+	if t.Failed != stage {
+		tb.Fatalf("ended at %q (%s), want %q", t.Failed, t.Problem, stage)
+	}
+	for _, word := range words {
+		if !strings.Contains(t.Problem+"\n"+t.Advice, word) {
+			tb.Errorf("neither problem %q nor advice %q says %q", t.Problem, t.Advice, word)
+		}
+	}
+}
+
+// authority signs certificates of tests.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Company Root"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert, key}
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+// leaf makes a server's certificate; nil for a is one that is signed by itself.
+func leaf(t *testing.T, a *authority, from, to time.Time, hosts ...string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "the server"}, NotBefore: from, NotAfter: to}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	parent, signer := template, key
+	if a != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func serveTLS(t *testing.T, cert tls.Certificate) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestAnswer(t *testing.T) {
+	ahead := time.Now().Add(10 * time.Minute)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.Header.Get("User-Agent") != "doctor" {
+			t.Errorf("headers %v", r.Header)
+		}
+		w.Header().Set("Date", ahead.UTC().Format(http.TimeFormat))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer s.Close()
+	trace := try(t, s.URL+"/x", Options{UserAgent: "doctor"})
+	trace.want(t, "")
+	if trace.Code != 401 || trace.ContentType != "application/json" || trace.Connected != s.Listener.Addr().String() || !trace.Reached(StageHTTP) {
+		t.Errorf("got %+v", trace)
+	}
+	if !trace.SkewKnown || trace.Skew > -9*time.Minute || trace.Skew < -11*time.Minute {
+		t.Errorf("the skew is %s", trace.Skew)
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://user:secret@login.example.com/", http.StatusFound)
+	}))
+	defer s.Close()
+	if trace := try(t, s.URL, Options{}); trace.Code != 302 || trace.Location != "https://user:xxxxx@login.example.com/" {
+		t.Errorf("got %+v", trace)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, raw := range []string{"", "api.example.com", "ftp://x", "https://", "https://us er:secret@h", "http://[::1"} {
+		trace := try(t, raw, Options{})
+		trace.want(t, StageURL, "https://api.example.com")
+		if strings.Contains(trace.Problem+trace.URL, "secret") {
+			t.Errorf("%+v shows a password", trace)
+		}
+	}
+}
+
+func TestUnknownName(t *testing.T) {
+	trace := try(t, "https://no-such-host.invalid/", Options{})
+	trace.want(t, StageDNS, "no-such-host.invalid")
+	if trace.Reached(StageDNS) || !trace.Reached(StageURL) {
+		t.Error("the stages are in the wrong order")
+	}
+}
+
+func TestClosedPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	trace := try(t, "https://"+addr, Options{})
+	trace.want(t, StageConnect, addr, "refused", "firewalls")
+}
+
+func TestCertificates(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	day := 24 * time.Hour
+	now := time.Now()
+	for _, tt := range []struct {
+		name  string
+		cert  tls.Certificate
+		capem []byte
+		want  Stage
+		words []string
+	}{
+		{"signed by itself", leaf(t, nil, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"signed by itself", "ca_certificate_file"}},
+		{"unknown authority", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"not trusted here: CN=Company Root", "ca_certificate_file"}},
+		{"another authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.pem(), StageTLS, []string{"do not cover it"}},
+		{"its authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.pem(), "", nil},
+		{"expired", leaf(t, ca, now.Add(-2*day), now.Add(-day), "127.0.0.1"), ca.pem(), StageTLS, []string{"the server expired on", "renew", "clock"}},
+		{"not valid yet", leaf(t, ca, now.Add(day), now.Add(2*day), "127.0.0.1"), ca.pem(), StageTLS, []string{"valid only from", "clock"}},
+		{"another host", leaf(t, ca, now.Add(-day), now.Add(day), "other.example.com", "10.0.0.1"), ca.pem(), StageTLS, []string{"other.example.com, 10.0.0.1"}},
+		{"no host", leaf(t, ca, now.Add(-day), now.Add(day)), ca.pem(), StageTLS, []string{"no host"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			trace := try(t, serveTLS(t, tt.cert), Options{CAPEM: tt.capem})
+			trace.want(t, tt.want, tt.words...)
+			if len(trace.Certificates) == 0 || trace.TLSVersion == "" || trace.PrivateCA != (tt.want == "") {
+				t.Errorf("got %+v", trace)
+			}
+		})
+	}
+}
+
+func TestNotTLS(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	try(t, strings.Replace(s.URL, "http:", "https:", 1), Options{}).want(t, StageTLS, "does not speak TLS", "scheme or the port")
+}
+
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "no answer came in time")
+}
+
+// proxyTo is a proxy that passes CONNECT on to one address, or refuses it with a status.
+func proxyTo(t *testing.T, addr string, refuse int) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refuse != 0 || r.Method != http.MethodConnect {
+			w.WriteHeader(refuse)
+			return
+		}
+		out, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer out.Close()
+		in, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer in.Close()
+		io.WriteString(in, "HTTP/1.1 200 OK\r\n\r\n")
+		done := make(chan struct{})
+		go func() { defer close(done); io.Copy(out, in); out.(*net.TCPConn).CloseWrite() }()
+		io.Copy(in, out)
+		in.Close()
+		<-done
+	}))
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("me", "proxy-password")
+	return u
+}
+
+func TestProxy(t *testing.T) {
+	ca := newAuthority(t)
+	at := serveTLS(t, leaf(t, ca, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "agent.example.invalid"))
+	addr := strings.TrimPrefix(at, "https://")
+	by := func(u *url.URL) Options {
+		return Options{CAPEM: ca.pem(), Proxy: func(*http.Request) (*url.URL, error) { return u, nil }}
+	}
+	// The name is looked up by the proxy, not here.
+	proxy := proxyTo(t, addr, 0)
+	trace := try(t, "https://agent.example.invalid/", by(proxy))
+	trace.want(t, "")
+	if trace.Proxy != "http://"+proxy.Host || trace.Host != proxy.Host || trace.Code != 404 || !trace.PrivateCA {
+		t.Errorf("got %+v", trace)
+	}
+	try(t, "https://agent.example.invalid/", by(proxyTo(t, addr, http.StatusProxyAuthRequired))).want(t, StageHTTP, "wants credentials", "HTTPS_PROXY")
+	try(t, "https://agent.example.invalid/", by(proxyTo(t, addr, http.StatusForbidden))).want(t, StageHTTP, "agent.example.invalid", "Forbidden", "NO_PROXY")
+	try(t, "https://agent.example.invalid/", by(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})).want(t, StageConnect, "127.0.0.1:1", "the proxy runs there")
+	broken := Options{Proxy: func(*http.Request) (*url.URL, error) {
+		return nil, errors.New(`invalid proxy address "://me:proxy-password"`)
+	}}
+	trace = try(t, "https://agent.example.invalid/", broken)
+	trace.want(t, StageURL, "HTTPS_PROXY")
+	if strings.Contains(trace.Problem+trace.Advice, "proxy-password") {
+		t.Error("the password of the proxy shows")
+	}
+}

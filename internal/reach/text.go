@@ -1,0 +1,79 @@
+package reach
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// maxText bounds what others said, in bytes.
+const maxText = 500
+
+// oneLine makes what came from the network printable: one line, no control characters.
+func oneLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return strings.TrimSpace(text)
+}
+
+// cause drops what errors of the network repeat: the operation and the URL, which may hold what
+// does not belong into a message.
+func cause(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
+		err = op.Err
+	}
+	return err
+}
+
+// withoutUser returns a URL without user and password.
+func withoutUser(u *url.URL) string {
+	plain := *u
+	plain.User = nil
+	return plain.String()
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	switch u.Scheme {
+	case "https":
+		return "443"
+	case "socks5", "socks5h":
+		return "1080"
+	}
+	return "80"
+}
+
+func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), port(u)) }
+
+// resolvers returns the name servers that /etc/resolv.conf lists; not every system has it.
+func resolvers() []string {
+	data, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
+			all = append(all, oneLine(fields[1]))
+		}
+	}
+	return all
+}
