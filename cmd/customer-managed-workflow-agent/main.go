@@ -29,6 +29,18 @@ func (e usageError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e usageError) Unwrap() error { return e.err }
 
+// codeError is an error with an exit code of its own.
+type codeError struct {
+	err  error
+	code int
+}
+
+// Error returns what is wrong.
+func (e codeError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e codeError) Unwrap() error { return e.err }
+
 func main() {
 	err := newRootCommand(version).ExecuteContext(context.Background())
 	if err != nil {
@@ -39,9 +51,12 @@ func main() {
 
 func exitCode(err error) int {
 	var usage usageError
+	var code codeError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &code):
+		return code.code
 	case errors.As(err, &usage):
 		return exitUsage
 	}

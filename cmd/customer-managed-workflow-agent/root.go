@@ -31,7 +31,7 @@ func newRootCommand(version string) *cobra.Command {
 		}
 		return c, nil
 	}
-	root.AddCommand(newRunCommand(version, load), newConfigCommand(load), newVersionCommand(version))
+	root.AddCommand(newRunCommand(version, load), newConfigCommand(load), newServiceCommand(), newVersionCommand(version))
 	return root
 }
 

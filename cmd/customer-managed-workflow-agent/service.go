@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kardianos/service"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/osservice"
+)
+
+// newServiceCommand returns the commands about the agent as a service of the
+// operating system.
+func newServiceCommand() *cobra.Command {
+	var o osservice.Options
+	cmd := &cobra.Command{
+		Use:   "service",
+		Short: "Register the agent with systemd or launchd, and control it there",
+		Long: `Register the agent with systemd (Linux) or launchd (macOS), and control it there.
+
+Without --user the service is the machine's, starts with it and needs root. Stopping,
+restarting, upgrading and uninstalling the service leave running deployments alone.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "a service of the current user, not of the machine")
+	cmd.PersistentFlags().StringVar(&o.Name, "name", osservice.DefaultName, "name of the service, for several agents on one machine")
+	open := func() (osservice.Service, error) { return osservice.Open(o) }
+	cmd.AddCommand(
+		newServiceInstallCommand(&o),
+		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, osservice.Service.Uninstall),
+		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (osservice.Service, error) { return registered(o) }, osservice.Service.Start),
+		serviceAction("stop", "Stop the service; running deployments go on", "Stopped", open, osservice.Service.Stop),
+		serviceAction("restart", "Stop and start the service; running deployments go on", "Restarted", open, osservice.Service.Restart),
+		newServiceStatusCommand(open),
+		newServiceLogsCommand(open),
+	)
+	return cmd
+}
+
+// serviceAction returns a command that does one thing to the service.
+func serviceAction(verb, short, done string, open func() (osservice.Service, error), do func(osservice.Service) error) *cobra.Command {
+	return &cobra.Command{
+		Use: verb, Short: short, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := open()
+			if err != nil {
+				return err
+			}
+			if err := notInstalled(do(s)); err != nil {
+				return err
+			}
+			cmd.Printf("%s %s.\n", done, s.File())
+			return nil
+		},
+	}
+}
+
+// notInstalled says what to do about a service that is not there.
+func notInstalled(err error) error {
+	if errors.Is(err, service.ErrNotInstalled) {
+		return errors.New("the service is not installed: see customer-managed-workflow-agent service install --help (a service of a user needs --user with every command)")
+	}
+	return err
+}
+
+// registered returns the service, installed with what can be told from here if
+// it was not.
+func registered(o osservice.Options) (osservice.Service, error) {
+	s, err := osservice.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Describe(context.Background()); !errors.Is(err, service.ErrNotInstalled) {
+		return s, err
+	}
+	if o.Executable, err = executable(); err != nil {
+		return nil, err
+	}
+	if s, err = osservice.Open(o); err != nil {
+		return nil, err
+	}
+	if err := s.Install(); err != nil {
+		return nil, err
+	}
+	return s, s.Enable(context.Background())
+}
+
+// executable returns the path that a service should start: the one this process
+// was started by, symbolic links kept, so that an upgrade that moves a link is
+// followed.
+func executable() (string, error) {
+	real, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding the agent's own binary: %w", err)
+	}
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return real, nil //nolint:nilerr // started by a name that is not a path: the real one will do
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", fmt.Errorf("finding the agent's own binary: %w", err)
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err != nil || resolved != real {
+		return real, nil //nolint:nilerr // another file of that name was found
+	}
+	return path, nil
+}
+
+func newServiceInstallCommand(o *osservice.Options) *cobra.Command {
+	var (
+		environment []string
+		process     bool
+		start       bool
+	)
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Register the service, or bring its registration up to date",
+		Long: `Register the service, or bring its registration up to date, and let it start with
+the machine. A service that runs goes on as it was until it is restarted.
+
+On Linux the service of the machine runs as the user workflow-agent, which is made
+if it is not there, in a sandbox. With --docker that user joins the group docker for
+the service's time: whoever may talk to the engine is root on this machine in all but
+name. Without it, point DOCKER_HOST to an engine that the user may reach. With --process
+the sandbox is the looser one that jobs of deploy_target process need, which live in it.`,
+		Example: `  sudo customer-managed-workflow-agent service install --docker
+  sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
+  customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			variables, err := assignments(environment)
+			if err != nil {
+				return usageError{err}
+			}
+			if o.Executable, err = executable(); err != nil {
+				return err
+			}
+			if o.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
+				return usageError{err}
+			}
+			if process {
+				o.Profile = osservice.ProfileProcess
+			}
+			s, err := osservice.Open(*o)
+			if err != nil {
+				return err
+			}
+			if err := s.Install(); err != nil {
+				return err
+			}
+			if len(variables) > 0 {
+				if err := osservice.SetEnvironment(s, variables); err != nil {
+					return err
+				}
+			}
+			if o.Packaged {
+				return nil
+			}
+			if err := s.Enable(cmd.Context()); err != nil {
+				return err
+			}
+			cmd.Printf("Installed %s.\n", s.File())
+			if start {
+				if err := s.Restart(); err != nil {
+					return err
+				}
+				cmd.Println("Started.")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, made if needed)")
+	f.BoolVar(&o.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
+	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
+	f.BoolVar(&start, "start", false, "start the service, or restart one that runs")
+	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
+	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
+	_ = f.MarkHidden("packaged") // the flag is defined two lines up
+	return cmd
+}
+
+func assignments(words []string) (map[string]string, error) {
+	variables := map[string]string{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok {
+			// The word may be a value that was meant to be secret.
+			return nil, errors.New("--env wants NAME=VALUE")
+		}
+		variables[name] = value
+	}
+	return variables, nil
+}
+
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", path, err)
+	}
+	return absolute, nil
+}
+
+// Exit codes of service status, as systemctl and the LSB have them.
+const (
+	exitNotRunning   = 3
+	exitNotInstalled = 4
+)
+
+func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say what the service manager knows (exit code 0 runs, 3 does not, 4 not installed)",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := open()
+			if err != nil {
+				return err
+			}
+			state, err := s.Describe(cmd.Context())
+			if errors.Is(err, service.ErrNotInstalled) {
+				return codeError{notInstalled(err), exitNotInstalled}
+			}
+			if err != nil {
+				return err
+			}
+			if err := printState(cmd, state, asJSON); err != nil {
+				return err
+			}
+			if state.Active != "active" {
+				return codeError{fmt.Errorf("the service is %s", state.Active), exitNotRunning}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printState(cmd *cobra.Command, state osservice.State, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(state)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name string, value any) { fmt.Fprintf(w, "%s\t%v\n", name, value) }
+	row("state", strings.TrimSuffix(state.Active+" ("+state.Detail+")", " ()"))
+	if !state.Since.IsZero() {
+		row("since", state.Since.Format(time.RFC3339))
+	}
+	if state.Enabled != "" {
+		row("starts by itself", state.Enabled)
+	}
+	if state.PID > 0 {
+		row("pid", state.PID)
+	}
+	row("restarts", state.Restarts)
+	if state.LastExit != "" {
+		row("last end", state.LastExit)
+	}
+	row("file", state.Installed)
+	return w.Flush()
+}
+
+func newServiceLogsCommand(open func() (osservice.Service, error)) *cobra.Command {
+	var (
+		lines  int
+		follow bool
+	)
+	cmd := &cobra.Command{
+		Use:   "logs",
+		Short: "Show the service's log",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if lines < 0 {
+				return usageError{errors.New("--lines must not be negative")}
+			}
+			s, err := open()
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)
+		},
+	}
+	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many of the last lines")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines until interrupted")
+	return cmd
+}

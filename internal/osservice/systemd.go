@@ -1,0 +1,277 @@
+package osservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kardianos/service"
+)
+
+// systemdSystem is systemd as kardianos/service wants to see a service manager.
+type systemdSystem struct{ options Options }
+
+// String names the system as kardianos/service does.
+func (systemdSystem) String() string { return "linux-systemd" }
+
+// Detect reports whether systemd runs this machine, as sd_booted(3) does.
+func (systemdSystem) Detect() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+// Interactive reports whether this process was started by a person.
+func (systemdSystem) Interactive() bool { return os.Getenv("INVOCATION_ID") == "" }
+
+// New returns the service.
+func (s systemdSystem) New(service.Interface, *service.Config) (service.Service, error) {
+	return newSystemd(s.options, execRunner{})
+}
+
+// systemd is one service of systemd.
+type systemd struct {
+	unsupported
+	options  Options
+	commands runner
+	units    string // directory of the unit
+	settings string // directory of the environment file
+}
+
+func newSystemd(o Options, commands runner) (*systemd, error) {
+	s := &systemd{options: o, commands: commands, units: "/etc/systemd/system", settings: "/etc"}
+	switch {
+	case o.User:
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding your configuration directory: %w; set HOME", err)
+		}
+		s.units, s.settings = filepath.Join(config, "systemd", "user"), config
+	case o.Packaged:
+		s.units = "/usr/lib/systemd/system"
+	}
+	if !o.User && o.Account == "" {
+		s.options.Account = SystemUser
+	}
+	return s, nil
+}
+
+// String returns the service's name for people.
+func (s *systemd) String() string { return displayName }
+
+// Platform names the service manager.
+func (s *systemd) Platform() string { return systemdSystem{}.String() }
+
+// File returns the path of the unit.
+func (s *systemd) File() string { return filepath.Join(s.units, s.unit()) }
+
+// EnvironmentFile returns the path of the environment file.
+func (s *systemd) EnvironmentFile() string { return filepath.Join(s.settings, s.options.Name+".env") }
+
+func (s *systemd) unit() string { return s.options.Name + ".service" }
+
+// ctl runs systemctl.
+func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
+	if s.options.User {
+		args = append([]string{"--user"}, args...)
+	}
+	return s.commands.run(ctx, "systemctl", args...)
+}
+
+// Install writes the unit and makes systemd read it. An older one is replaced;
+// a service that runs goes on with what it was started from until a restart. If
+// systemd does not take the new unit, the old one is back.
+func (s *systemd) Install() error {
+	ctx := context.Background() // each call has its own limit
+	if err := s.rights(); err != nil {
+		return err
+	}
+	version, err := s.version(ctx)
+	if err != nil && !s.options.Packaged {
+		return err
+	}
+	if !s.options.User {
+		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
+			return err
+		}
+		if s.options.Docker {
+			if err := groupExists("docker"); err != nil {
+				return err
+			}
+		}
+	}
+	text, err := s.render(version)
+	if err != nil {
+		return err
+	}
+	undo, err := replaceFile(s.File(), text, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing the unit: %w", err)
+	}
+	if s.options.Packaged {
+		return nil
+	}
+	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
+		return s.takeBack(ctx, undo, err)
+	}
+	if loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", s.unit()); err != nil || loaded != "loaded" {
+		return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, s.unit()), err))
+	}
+	return nil
+}
+
+func (s *systemd) takeBack(ctx context.Context, undo func() error, cause error) error {
+	err := undo()
+	if err == nil {
+		_, err = s.ctl(ctx, "daemon-reload")
+	}
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("taking the unit back: %w", err))
+	}
+	return cause
+}
+
+// Enable starts the service with the machine, or with the user's session.
+func (s *systemd) Enable(ctx context.Context) error {
+	_, err := s.ctl(ctx, "enable", s.unit())
+	return err
+}
+
+// Uninstall stops the service and removes its unit. Jobs go on, and the state
+// directory, the configuration and the environment file stay.
+func (s *systemd) Uninstall() error {
+	ctx := context.Background()
+	if err := s.rights(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(s.File()); errors.Is(err, os.ErrNotExist) {
+		return service.ErrNotInstalled
+	}
+	if _, err := s.ctl(ctx, "disable", "--now", s.unit()); err != nil {
+		return err
+	}
+	if err := os.Remove(s.File()); err != nil {
+		return err
+	}
+	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	// A unit that failed stays listed; that there is nothing to reset is no failure.
+	_, _ = s.ctl(ctx, "reset-failed", s.unit())
+	return nil
+}
+
+// Start starts the service and returns when it says that it is up.
+func (s *systemd) Start() error { return s.act("start") }
+
+// Stop stops the service. Its jobs go on.
+func (s *systemd) Stop() error { return s.act("stop") }
+
+// Restart stops and starts the service. Its jobs go on.
+func (s *systemd) Restart() error { return s.act("restart") }
+
+func (s *systemd) act(verb string) error {
+	if err := s.rights(); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if _, err := s.Describe(ctx); err != nil {
+		return err
+	}
+	if _, err := s.ctl(ctx, verb, s.unit()); err != nil {
+		return fmt.Errorf("%w; its own words are in: customer-managed-workflow-agent service logs", err)
+	}
+	return nil
+}
+
+// Status returns what kardianos/service has words for.
+func (s *systemd) Status() (service.Status, error) {
+	state, err := s.Describe(context.Background())
+	if err != nil {
+		return service.StatusUnknown, err
+	}
+	return state.status(), nil
+}
+
+// Describe returns what systemd knows.
+func (s *systemd) Describe(ctx context.Context) (State, error) {
+	out, err := s.ctl(ctx, "show", "--timestamp=unix", s.unit(),
+		"--property=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result,StatusText,ExecMainStatus,StateChangeTimestamp")
+	if err != nil {
+		return State{}, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[key] = value
+	}
+	if values["LoadState"] == "not-found" {
+		return State{}, service.ErrNotInstalled
+	}
+	state := State{
+		Active: values["ActiveState"], Detail: values["SubState"], Enabled: values["UnitFileState"], Installed: s.File(),
+	}
+	if values["LoadState"] == "masked" {
+		state.Detail = "masked"
+	}
+	if text := values["StatusText"]; text != "" {
+		state.Detail += ": " + text
+	}
+	state.PID, _ = strconv.Atoi(values["MainPID"])        // absent means 0
+	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
+	if seconds, err := strconv.ParseInt(strings.TrimPrefix(values["StateChangeTimestamp"], "@"), 10, 64); err == nil {
+		state.Since = time.Unix(seconds, 0)
+	}
+	if result := values["Result"]; result != "" && result != "success" {
+		state.LastExit = fmt.Sprintf("%s, exit code %s", result, values["ExecMainStatus"])
+	}
+	return state, nil
+}
+
+// Logs writes the journal of the unit.
+func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
+	args := []string{"--no-pager", "--output=cat", "--lines=" + strconv.Itoa(lines)}
+	if s.options.User {
+		args = append(args, "--user-unit="+s.unit())
+	} else {
+		args = append(args, "--unit="+s.unit())
+	}
+	if follow {
+		args = append(args, "--follow")
+	}
+	return s.commands.stream(ctx, out, "journalctl", args...)
+}
+
+// rights says early, and in words, who may do this.
+func (s *systemd) rights() error {
+	if s.options.User {
+		if os.Getenv("XDG_RUNTIME_DIR") == "" {
+			return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; log in as that user " +
+				"(not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID")
+		}
+		return nil
+	}
+	return needRoot()
+}
+
+// version returns the major version of systemd.
+func (s *systemd) version(ctx context.Context) (int, error) {
+	out, err := s.commands.run(ctx, "systemctl", "--version")
+	if err != nil {
+		return 0, fmt.Errorf("asking for the version of systemd: %w", err)
+	}
+	fields := strings.Fields(out)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+	}
+	version, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+	}
+	return version, nil
+}
