@@ -22,7 +22,10 @@ import (
 
 // newRunCommand returns the command that is the agent.
 func newRunCommand(version string, load loader) *cobra.Command {
-	var debug bool
+	var (
+		debug   bool
+		envFile string
+	)
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Ask for work and do it, until told to stop",
@@ -33,14 +36,20 @@ while the jobs it started go on and report by themselves; the next start finds t
 again. A second signal ends it at once. No signal cancels a deployment.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := load()
-			if err != nil {
+			if err := loadEnvironment(envFile); err != nil {
+				return usageError{err}
+			}
+			s := &supervision{}
+			defer s.close()
+			c, err := configured(cmd.Context(), load, s)
+			if err != nil || c == nil {
 				return err
 			}
-			return run(cmd.Context(), c, version, debug)
+			return run(cmd.Context(), c, version, debug, s)
 		},
 	}
 	cmd.Flags().BoolVar(&debug, "debug", false, "log more")
+	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		help(cmd, args)
@@ -53,7 +62,7 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 }
 
 // run is the agent from its configuration to its end.
-func run(ctx context.Context, c *config.Config, version string, debug bool) error {
+func run(ctx context.Context, c *config.Config, version string, debug bool, s *supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -153,6 +162,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool) erro
 	beside.Go(func() { renew(serving) })
 	defer beside.Wait()
 	defer endServing()
+	s.say("connecting to "+c.ServiceURL, a.Alive)
 	return runUntilSignal(ctx, a, log)
 }
 

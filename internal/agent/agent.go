@@ -81,6 +81,7 @@ type Agent struct {
 	session string
 	engine  *engineWatch
 	journal *journal
+	pulse   pulse
 
 	// kick has room for one: something changed that the poll loop should act on.
 	kick chan struct{}

@@ -59,11 +59,13 @@ func (a *Agent) poll(hard context.Context) {
 		Types:     a.opts.Types,
 	}}
 	p.renew()
+	defer a.pulse.rest()
 	for a.draining.Err() == nil {
 		pause := p.once(hard)
 		if pause <= 0 {
 			continue
 		}
+		a.pulse.expect(pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -106,10 +108,12 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if slots == 0 {
 		defer a.whenKicked(ctx, cancel)()
 	}
+	a.pulse.rest() // a token file that is not there yet is waited for without end
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
 		return 0 // ctx has ended
 	}
+	a.pulse.expect(max(a.opts.RequestTimeout, p.request.Wait))
 	start := time.Now()
 	result, err := a.opts.Client.Poll(ctx, token, p.request)
 	if err != nil && ctx.Err() != nil {
@@ -204,6 +208,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	a := p.agent
 	if errors.Is(err, protocol.ErrCircuitOpen) {
 		// The probes are bounded by the breaker's own timeout.
+		a.pulse.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return spread(10 * time.Millisecond)
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"runtime"
+	"strconv"
+	"syscall"
 
 	"github.com/kardianos/service"
 )
@@ -45,6 +48,50 @@ func groupExists(name string) error {
 		return fmt.Errorf("there is no group %s on this machine: install the engine first", name)
 	}
 	return err
+}
+
+// emptyConfig is what stands in the configuration file until configure fills it.
+const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, or with
+#   customer-managed-workflow-agent configure
+# The service waits until there is a token.
+`
+
+// shareConfig lets the account read the configuration file, and nobody else but
+// root: an empty one is made if there is none, so that it has that mode from its
+// first secret on. A file that belongs to another user than root is left alone.
+func shareConfig(path, account string) error {
+	if account == "root" {
+		return nil
+	}
+	owner, err := user.Lookup(account)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(owner.Gid)
+	if err != nil {
+		return fmt.Errorf("the group of %s is not a number: %w", account, err)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case err == nil:
+		_, err = file.WriteString(emptyConfig)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return fmt.Errorf("making the configuration file: %w", errors.Join(err, os.Remove(path)))
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("making the configuration file: %w", err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || !info.Mode().IsRegular() {
+		return nil // an administrator's own arrangement
+	}
+	if err := os.Lchown(path, 0, gid); err != nil {
+		return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
+	}
+	return os.Chmod(path, info.Mode().Perm()&0o600|0o040)
 }
 
 // noManager says why there is no service manager, and what to do instead.

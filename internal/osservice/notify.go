@@ -2,6 +2,7 @@ package osservice
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -40,4 +41,12 @@ func Notify(ctx context.Context, alive func() bool, status func() string) {
 			}
 		}
 	}
+}
+
+// Managed reports whether a service manager started this process.
+func Managed() bool {
+	// launchd sets the second for everything in a user's session, to "0" for what
+	// is not its own.
+	label := os.Getenv("XPC_SERVICE_NAME")
+	return os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0"
 }

@@ -29,6 +29,9 @@ const DefaultName = "customer-managed-workflow-agent"
 // nobody chose another.
 const SystemUser = "workflow-agent"
 
+// SystemConfig is the configuration file of a service of the machine.
+const SystemConfig = "/etc/pulumi-workflow-agent.yaml"
+
 // Profile is the sandbox of a systemd service.
 type Profile string
 
@@ -47,7 +50,10 @@ type Options struct {
 	Account    string  // that a service of the machine runs as; "": SystemUser on Linux, root on macOS
 	Profile    Profile // "": ProfileDocker
 	Executable string  // absolute path of the agent's binary
-	Config     string  // absolute path of a configuration file; "": the agent looks for it
+	// Config is the absolute path of the configuration file. "" lets a user's
+	// service look for it; a service of the machine reads SystemConfig, and no file
+	// that its own account, and with the process executor its jobs, could write.
+	Config string
 	// Docker lets the service's account talk to the engine's socket by its group.
 	// Whoever may do that is root on the machine in all but name.
 	Docker bool
@@ -124,6 +130,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Profile == "" {
 		o.Profile = ProfileDocker
+	}
+	if o.Config == "" && !o.User {
+		o.Config = SystemConfig
 	}
 	switch {
 	case strings.Trim(o.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(o.Name, "-"):

@@ -105,6 +105,11 @@ func (s *systemd) Install() error {
 			}
 		}
 	}
+	if !s.options.User {
+		if err := shareConfig(s.options.Config, s.options.Account); err != nil {
+			return err
+		}
+	}
 	text, err := s.render(version)
 	if err != nil {
 		return err

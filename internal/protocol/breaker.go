@@ -153,6 +153,9 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 	}
 }
 
+// LongestOpen returns how long the circuit breaker refuses calls at most.
+func (c *Client) LongestOpen() time.Duration { return c.circuit.settings.Timeout }
+
 // open reports whether guarded calls are refused at the moment.
 func (c *circuit) open() bool {
 	c.mu.Lock()

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/osservice"
+)
+
+// supervision tells the service manager one line about the agent, and whether it
+// is alive. The first line says that the service is up.
+type supervision struct {
+	mu    sync.Mutex
+	line  string
+	alive func() bool
+
+	started  bool
+	end      context.CancelFunc
+	notifier sync.WaitGroup
+}
+
+// say sets both. A nil alive is an agent that waits for a person.
+func (s *supervision) say(line string, alive func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line, s.alive = line, alive
+	if s.started {
+		return
+	}
+	s.started = true
+	var ctx context.Context
+	ctx, s.end = context.WithCancel(context.Background())
+	s.notifier.Go(func() { osservice.Notify(ctx, s.isAlive, s.text) })
+}
+
+// close says that the service stops, if it was up.
+func (s *supervision) close() {
+	s.mu.Lock()
+	started := s.started
+	s.mu.Unlock()
+	if started {
+		s.end()
+		s.notifier.Wait()
+	}
+}
+
+func (s *supervision) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.line
+}
+
+func (s *supervision) isAlive() bool {
+	s.mu.Lock()
+	alive := s.alive
+	s.mu.Unlock()
+	return alive == nil || alive()
+}
+
+// configPause is the time between two looks for a configuration.
+const configPause = 2 * time.Second
+
+// configured returns the configuration as soon as it says who the agent is. A
+// person gets the error at once; a service waits, because its package was
+// installed before anybody could configure it, and a restart would not help.
+// It returns nil and no error if it was told to stop before.
+func configured(ctx context.Context, load loader, s *supervision) (*config.Config, error) {
+	c, err := load()
+	if err != nil || hasIdentity(c) || !osservice.Managed() {
+		return c, err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	const advice = "waiting for a configuration: run customer-managed-workflow-agent configure"
+	s.say(advice, nil)
+	log := logrus.New()
+	log.SetOutput(os.Stderr)
+	log.Warnf("No token is configured: %s, or write it to %s", advice, c.File())
+	told := ""
+	tick := time.NewTicker(configPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil //nolint:nilnil // told to stop: nothing was configured, and nothing went wrong
+		case <-tick.C:
+		}
+		c, err := load()
+		if err == nil && hasIdentity(c) {
+			log.Info("The configuration is there")
+			return c, nil
+		}
+		// A file that is being written may be wrong for a moment.
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			log.WithError(err).Warn("The configuration cannot be read; looking again")
+		}
+	}
+}
+
+// hasIdentity reports whether the configuration says who the agent is.
+func hasIdentity(c *config.Config) bool {
+	return c.Token.Reveal() != "" || c.OIDCTokenFile != ""
+}
+
+// loadEnvironment sets the variables of an environment file that are not set
+// already, for service managers that know no such files.
+func loadEnvironment(path string) error {
+	if path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the environment file: %w", err)
+	}
+	variables, err := osservice.ParseEnvironment(string(data))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for name, value := range variables {
+		if _, set := os.LookupEnv(name); set {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("%s: setting %s: %w", path, name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/config"
+)
+
+// manager listens as a service manager does and returns what it is told.
+func manager(t *testing.T) (told func() string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return func() string {
+		t.Helper()
+		buf := make([]byte, 4096)
+		if err := listener.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := listener.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+}
+
+func TestServiceWaitsForItsConfiguration(t *testing.T) {
+	told := manager(t)
+	path := settings(t, "# nothing yet\n")
+	load := func() (*config.Config, error) {
+		return config.Load(config.LoadOptions{Path: path, TempDir: t.TempDir(), UID: os.Geteuid()})
+	}
+	s := &supervision{}
+	type result struct {
+		c   *config.Config
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		c, err := configured(t.Context(), load, s)
+		done <- result{c, err}
+	}()
+	if line := told(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
+		t.Errorf("told %q", line)
+	}
+	// Half a file is no reason to give up.
+	for _, text := range []string{"token\n", "token: pul-1\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case r := <-done:
+		if r.err != nil || r.c.Token.Reveal() != "pul-1" {
+			t.Errorf("got %v, %v", r.c, r.err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("still waiting")
+	}
+	s.close()
+	if line := told(); line != "STOPPING=1" {
+		t.Errorf("told %q", line)
+	}
+}
+
+func TestServiceStopsWaiting(t *testing.T) {
+	told := manager(t)
+	load := func() (*config.Config, error) { return &config.Config{}, nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &supervision{}
+	defer s.close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := configured(ctx, load, s)
+		done <- err
+	}()
+	told()
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPersonIsToldAtOnce(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	load := func() (*config.Config, error) { return &config.Config{}, nil }
+	c, err := configured(t.Context(), load, &supervision{})
+	if c == nil || err != nil {
+		t.Errorf("got %v, %v", c, err)
+	}
+}
+
+func TestLoadEnvironment(t *testing.T) {
+	path := settings(t, "# proxies\nWORKFLOW_TEST_A=\"one two\"\nWORKFLOW_TEST_B=from-file\n")
+	t.Setenv("WORKFLOW_TEST_B", "set before")
+	t.Cleanup(func() { os.Unsetenv("WORKFLOW_TEST_A") })
+	if err := loadEnvironment(path); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := os.Getenv("WORKFLOW_TEST_A"), os.Getenv("WORKFLOW_TEST_B"); a != "one two" || b != "set before" {
+		t.Errorf("got %q and %q", a, b)
+	}
+	if err := loadEnvironment(filepath.Join(t.TempDir(), "absent")); err != nil {
+		t.Error(err)
+	}
+	if err := loadEnvironment(settings(t, "nonsense secret\n")); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}
