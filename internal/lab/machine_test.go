@@ -1,0 +1,37 @@
+//go:build linux
+
+package lab
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+func TestMachine(t *testing.T) {
+	if reason, ok := MachineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dir, err := os.MkdirTemp("", "machine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := BootMachine(t.Context(), dir, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := m.Run(t.Context(), "systemctl show --property=Version --value && ps -p 1 -o comm="); err != nil {
+		t.Errorf("%s: %v", out, err)
+	}
+	_, err = m.Run(t.Context(), "exit 7")
+	var failed *ScriptError
+	if !errors.As(err, &failed) || failed.Code != 7 {
+		t.Errorf("got %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+}
