@@ -18,6 +18,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1 // something went wrong while running; trying again may help
 	exitUsage  = 2 // the command line or the configuration is wrong; trying again will not help
+	exitNone   = 3 // no agent runs that could be asked
+	exitTime   = 4 // what was waited for takes longer than was wanted, and goes on
 )
 
 // usageError is an error that only a person can mend.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"workflowagent/internal/health"
 	"workflowagent/internal/workflow"
 )
@@ -31,16 +33,15 @@ func (m monitor) Token(err error) { m.problem("token", err) }
 // JobStarted counts a job.
 func (m monitor) JobStarted() { m.metrics.JobStarted() }
 
-// JobEnded counts the end of a job; one that was let go of counts as detached.
-func (m monitor) JobEnded(status workflow.Status, reason workflow.Reason) {
-	switch {
-	case status == "":
-		m.metrics.JobFinished("detached")
-	case reason == workflow.ReasonLost:
-		m.metrics.JobFinished("lost")
-	default:
-		m.metrics.JobFinished(string(status))
+// JobLaunched counts how long a job took to start.
+func (m monitor) JobLaunched(took time.Duration) { m.metrics.JobLaunched(took) }
+
+// JobEnded counts the end of a job. That it was lost tells more than that it failed.
+func (m monitor) JobEnded(status string, reason workflow.Reason, took time.Duration) {
+	if reason == workflow.ReasonLost {
+		status = string(workflow.ReasonLost)
 	}
+	m.metrics.JobFinished(status, took)
 }
 
 func (m monitor) problem(name string, err error) {

@@ -31,7 +31,10 @@ func newRootCommand(version string) *cobra.Command {
 		}
 		return c, nil
 	}
-	root.AddCommand(newRunCommand(version, load), newConfigCommand(load), newServiceCommand(), newVersionCommand(version))
+	root.AddCommand(
+		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
+		newConfigCommand(load), newServiceCommand(), newVersionCommand(version),
+	)
 	return root
 }
 

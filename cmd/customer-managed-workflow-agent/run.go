@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/config"
+	"workflowagent/internal/control"
 	"workflowagent/internal/health"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -156,12 +157,22 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
 	}).Info("The agent has started")
 
+	report := newReporter(a, tracker, c)
+	metrics.Watch(report)
 	serving, endServing := context.WithCancel(ctx)
+	over := make(chan struct{})
 	var beside sync.WaitGroup
-	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics), log) })
+	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, report), log) })
 	beside.Go(func() { renew(serving) })
+	if socket, err := control.Listen(identity.Dir); err != nil {
+		// The jobs matter more than being asked about them.
+		log.WithError(err).Warn("The commands status and drain do not reach this agent")
+	} else {
+		beside.Go(func() { control.Serve(serving, socket, control.Agent{Report: report, Drain: a.Drain, Over: over}, log) })
+	}
 	defer beside.Wait()
 	defer endServing()
+	defer close(over)
 	s.say("connecting to "+c.ServiceURL, a.Alive)
 	return runUntilSignal(ctx, a, log)
 }

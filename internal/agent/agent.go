@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -39,9 +40,14 @@ type Monitor interface {
 	EngineState(err error)
 	// Polled is called after each poll with its outcome.
 	Polled(err error)
-	// JobStarted and JobEnded are called once each for every job.
+	// JobStarted and JobEnded are called once each for every job. The status is one
+	// of [workflow.Status], or of those that only the agent knows: see
+	// [status.Outcome]. took counts from the claim.
 	JobStarted()
-	JobEnded(status workflow.Status, reason workflow.Reason)
+	JobEnded(status string, reason workflow.Reason, took time.Duration)
+	// JobLaunched is called when the runner of a job was started, with the time
+	// since the claim.
+	JobLaunched(took time.Duration)
 }
 
 // Options are what an agent needs. Those without a stated default are required.
@@ -82,6 +88,7 @@ type Agent struct {
 	engine  *engineWatch
 	journal *journal
 	pulse   pulse
+	board   *board
 
 	// kick has room for one: something changed that the poll loop should act on.
 	kick chan struct{}
@@ -136,6 +143,7 @@ func New(opts Options) (*Agent, error) {
 		log:     opts.Log,
 		session: uuid.NewString(),
 		journal: journal,
+		board:   newBoard(),
 		kick:    make(chan struct{}, 1),
 		active:  map[string]bool{},
 		ranOne:  make(chan struct{}),
@@ -218,19 +226,20 @@ func (a *Agent) busy() int {
 
 // launch gives the job a slot and a goroutine. It returns false if the agent is
 // at that job already.
-func (a *Agent) launch(name string, run func()) bool {
+func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
-	if a.active[name] {
+	if a.active[j.name] {
 		a.mu.Unlock()
 		return false
 	}
-	a.active[name] = true
+	a.active[j.name] = true
 	a.mu.Unlock()
+	a.board.add(j, phase)
 	a.opts.Monitor.JobStarted()
 	a.jobs.Go(func() {
 		run()
 		a.mu.Lock()
-		delete(a.active, name)
+		delete(a.active, j.name)
 		a.mu.Unlock()
 		a.wake()
 	})
@@ -240,14 +249,13 @@ func (a *Agent) launch(name string, run func()) bool {
 // freeSlots returns how many more jobs there is room for.
 func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
 
-// jobLog returns the log with the fields of one job.
-func (a *Agent) jobLog(jobID, deploymentID, stack string) *logrus.Entry {
-	fields := logrus.Fields{"job_id": jobID}
-	if deploymentID != "" {
-		fields["deployment_id"] = deploymentID
-	}
-	if stack != "" {
-		fields["stack"] = stack
+// jobLog returns the log with the fields of one job, as far as they are known.
+func (a *Agent) jobLog(e entry) *logrus.Entry {
+	fields := logrus.Fields{"job_id": e.Claim.JobID}
+	for name, value := range map[string]string{"deployment_id": e.Claim.DeploymentID, "stack": e.Stack, "pool": e.Claim.PoolID} {
+		if value != "" {
+			fields[name] = value
+		}
 	}
 	return a.log.WithFields(fields)
 }
@@ -255,11 +263,12 @@ func (a *Agent) jobLog(jobID, deploymentID, stack string) *logrus.Entry {
 // nobody is the monitor of an agent that is not watched.
 type nobody struct{}
 
-func (nobody) Activity()                                 {}
-func (nobody) EngineState(error)                         {}
-func (nobody) Polled(error)                              {}
-func (nobody) JobStarted()                               {}
-func (nobody) JobEnded(workflow.Status, workflow.Reason) {}
+func (nobody) Activity()                                       {}
+func (nobody) EngineState(error)                               {}
+func (nobody) Polled(error)                                    {}
+func (nobody) JobStarted()                                     {}
+func (nobody) JobEnded(string, workflow.Reason, time.Duration) {}
+func (nobody) JobLaunched(time.Duration)                       {}
 
 // anything are the rules of an agent without any.
 type anything struct{}

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/executor"
+	"workflowagent/internal/status"
 )
 
 // Pauses between two looks at the executor. It is looked at more often while it
@@ -33,6 +34,7 @@ type engineWatch struct {
 	mu    sync.Mutex
 	known bool
 	err   error
+	since time.Time // when jobs became able or unable to run
 }
 
 // state returns nil if jobs can run, else why not.
@@ -43,6 +45,17 @@ func (w *engineWatch) state() error {
 		return errNotChecked
 	}
 	return w.err
+}
+
+// status is the state for people.
+func (w *engineWatch) status() status.Engine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := status.Engine{Target: w.executor.Name(), Up: w.known && w.err == nil, Since: known(w.since)}
+	if w.err != nil {
+		s.Error = w.err.Error()
+	}
+	return s
 }
 
 // run looks again and again until ctx ends; err is what the last look found.
@@ -70,6 +83,9 @@ func (w *engineWatch) check(ctx context.Context) error {
 	w.mu.Lock()
 	first, was := !w.known, w.err
 	w.known, w.err = true, err
+	if first || (err == nil) != (was == nil) {
+		w.since = time.Now()
+	}
 	w.mu.Unlock()
 	switch {
 	case err != nil && (first || was == nil):

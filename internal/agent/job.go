@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -75,7 +76,7 @@ func (a *Agent) newJob(e entry) *job {
 		name:   jobName(e.Claim.JobID, e.Claim.Epoch),
 		entry:  e,
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
-		log:    a.jobLog(e.Claim.JobID, e.Claim.DeploymentID, e.Stack),
+		log:    a.jobLog(e),
 		masks:  redact.New(nil, redact.Options{}),
 	}
 	j.statusCtx, j.dropStatuses = context.WithCancel(a.stopping)
@@ -95,7 +96,7 @@ func (a *Agent) newJob(e entry) *job {
 // accept takes a claimed job.
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	j := a.newJob(entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
-	if !a.launch(j.name, func() { j.run(hard, j.fresh) }) {
+	if !a.launch(j, status.Preparing, func() { j.run(hard, j.fresh) }) {
 		j.log.Debug("The server named a job that is here already")
 	}
 }
@@ -143,13 +144,16 @@ func (j *job) openLogs(hard context.Context) (*jobLogs, error) {
 // end tells how the agent's part ended and removes its traces, unless the next
 // process needs them.
 func (j *job) end(v verdict, err error) {
+	how := outcome(v)
 	switch {
 	case errors.Is(err, errStopping):
-		j.agent.opts.Monitor.JobEnded("", "")
+		j.ended(status.Outcome{Status: status.Detached})
 		return
 	case errors.Is(err, errSuperseded):
+		how = status.Outcome{Status: status.GivenAway}
 		j.log.Info("The server has given the job away or closed it; leaving it alone")
 	case err != nil:
+		how = status.Outcome{Status: status.Unreported, Reason: string(v.reason), Message: j.masks.String(err.Error())}
 		j.log.WithError(err).Error("The end of the job could not be reported")
 	default:
 		log := j.log.WithField("status", v.status)
@@ -158,7 +162,7 @@ func (j *job) end(v verdict, err error) {
 		}
 		log.Info("The job has ended")
 	}
-	j.agent.opts.Monitor.JobEnded(v.status, v.reason)
+	j.ended(how)
 	if err := j.agent.journal.remove(j.name); err != nil {
 		j.log.WithError(err).Warn("The job's journal could not be removed")
 	}
@@ -255,7 +259,7 @@ func (j *job) say(format string, args ...any) { j.logs.line(setupStep, format, a
 // without making the job wait. It gives up after a while: statuses are for people
 // who watch, the result is what counts.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
-	before, sent := j.lastSent, make(chan struct{})
+	before, sent, log := j.lastSent, make(chan struct{}), j.log
 	j.lastSent = sent
 	now := time.Now().UTC()
 	req := protocol.StepStatusRequest{Status: status}
@@ -280,7 +284,7 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 				return
 			}
 			if protocol.Permanent(err) || sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
-				j.log.WithError(err).Debug("A step's status was not taken")
+				log.WithError(err).Debug("A step's status was not taken")
 				return
 			}
 		}

@@ -48,6 +48,7 @@ func openLogs(j *job, dir string) (*jobLogs, error) {
 		return nil, fmt.Errorf("opening the log of the job: %w", err)
 	}
 	l := &jobLogs{job: j, spool: spool}
+	j.agent.board.change(j.name, func(s *shownJob) { s.logs = append(s.logs, l) })
 	l.shipper = logspool.NewShipper(spool, newSender(j), logspool.ShipperOptions{Compress: true, Log: j.log})
 	// Shipping has the life of this object, not of a context that somebody ends:
 	// what is in the spool is worth sending until the last moment.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,8 +103,22 @@ func gaps(t *testing.T, at []time.Duration, least int, from, to time.Duration) {
 func TestPollingInterval(t *testing.T) {
 	at, prefers := pace(t, 10*time.Minute, nil, func(int, *http.Request) (*http.Response, error) { return empty(), nil })
 	gaps(t, at, 9, time.Minute, 66*time.Second)
-	if prefers[0] != "wait=25" {
-		t.Errorf("Prefer: %q", prefers[0])
+	if prefers[1] != "wait=25" {
+		t.Errorf("Prefer: %q", prefers)
+	}
+}
+
+// Whoever looks at a new agent, or at one whose server is back, wants to know soon
+// that the server takes its token.
+func TestFirstPollIsHeldShortly(t *testing.T) {
+	_, prefers := pace(t, 10*time.Minute, nil, func(n int, _ *http.Request) (*http.Response, error) {
+		if n == 2 {
+			return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody}, nil
+		}
+		return empty(), nil
+	})
+	if len(prefers) < 5 || !slices.Equal(prefers[:5], []string{"wait=1", "wait=25", "wait=25", "wait=1", "wait=25"}) {
+		t.Errorf("Prefer: %q", prefers)
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 	// a minute. holdMargin is what a hold stays below request_timeout.
 	maxHold    = 50 * time.Second
 	holdMargin = 5 * time.Second
+	// firstHold is the hold of the first poll and of those after a failure: whoever
+	// looks at the agent should soon see that the server takes its token.
+	firstHold = time.Second
 )
 
 // poller is the state of the poll loop.
@@ -40,10 +43,12 @@ type poller struct {
 	// known says that the server honours the number of free slots. One that does
 	// not would hand a job to an agent that has no room for it, so presence is
 	// shown only to servers that are known.
-	known   bool
-	errors  int    // in a row
-	quick   int    // held polls in a row that were not held
-	problem string // last one told, so that each is told once
+	known bool
+	// answered says that the last poll was.
+	answered bool
+	errors   int    // in a row
+	quick    int    // held polls in a row that were not held
+	problem  string // last one told, so that each is told once
 }
 
 // poll asks for work until there shall be no more.
@@ -119,6 +124,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if err != nil && ctx.Err() != nil {
 		return 0
 	}
+	a.board.polled(err)
 	a.opts.Monitor.Polled(err)
 	if err != nil {
 		return p.failed(ctx, token, err)
@@ -127,7 +133,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if p.problem != "" {
 		a.log.Info("The server answers polls again")
 	}
-	p.errors, p.problem = 0, ""
+	p.answered, p.errors, p.problem = true, 0, ""
 	p.renew()
 	if result.Held {
 		p.known = true
@@ -199,6 +205,9 @@ func (p *poller) hold() time.Duration {
 		return 0
 	}
 	hold := min(maxHold, p.agent.opts.RequestTimeout-holdMargin).Truncate(time.Second)
+	if !p.answered {
+		hold = min(hold, firstHold)
+	}
 	return max(hold, 0)
 }
 
@@ -206,6 +215,7 @@ func (p *poller) hold() time.Duration {
 // next try. The same poll id is sent again unless the server has answered it.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
+	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
 		// The probes are bounded by the breaker's own timeout.
 		a.pulse.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
 )
 
 const (
@@ -39,7 +40,7 @@ func (a *Agent) reattach(hard context.Context) error {
 			j.log.WithField("deploy_target", e.Handle.Executor).Warn("The journal has a job of another deploy_target; it is left alone until the agent has that one again")
 		default:
 			j.log.WithField("phase", string(e.Phase)).Info("Going on with a job of before the restart")
-			a.launch(name, func() { j.run(hard, j.resume) })
+			a.launch(j, status.Reattaching, func() { j.run(hard, j.resume) })
 			continue
 		}
 		foreign = append(foreign, name)

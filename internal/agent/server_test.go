@@ -50,6 +50,7 @@ type pollSeen struct {
 // serverJob is one job of the server.
 type serverJob struct {
 	id, token  string
+	pool       string
 	definition workflow.JobDefinition
 	epoch      int64
 
@@ -197,7 +198,7 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) {
 		}
 		if j != nil {
 			json.NewEncoder(w).Encode(protocol.PollResponse{
-				JobID: j.id, JobToken: j.token, OIDCToken: "oidc", RunID: "1", TypeSpecificID: "deployment-" + j.id, Epoch: j.epoch,
+				JobID: j.id, JobToken: j.token, OIDCToken: "oidc", RunID: "1", TypeSpecificID: "deployment-" + j.id, Epoch: j.epoch, PoolID: j.pool,
 			})
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/logspool"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -61,6 +62,7 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v verdict) (verd
 	}
 	log.Warn("The runner ended without having reported: " + v.message)
 
+	j.phase(status.Shipping)
 	runner, err := j.openRunnerLogs(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		if runner != nil {
@@ -171,6 +173,7 @@ func (j *job) deliver(ctx context.Context, req protocol.ResultRequest, sources [
 		}
 	}
 	flush()
+	j.phase(status.Reporting)
 	if j.entry.Claim.Epoch == 0 {
 		return ctx.Err() // a server without this call learns from the steps' statuses
 	}

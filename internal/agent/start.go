@@ -11,9 +11,12 @@ import (
 	"net/url"
 	"sync"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -29,7 +32,8 @@ type prepared struct {
 func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p prepared, err error) {
 	var beat sync.WaitGroup
 	beating, stopBeating := context.WithCancel(ctx)
-	beat.Go(func() { j.keepLease(beating, cancel) })
+	log := j.log // which changes when the definition is known
+	beat.Go(func() { j.keepLease(beating, cancel, log) })
 	defer beat.Wait()
 	defer stopBeating()
 
@@ -60,7 +64,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 
 // keepLease sends heartbeats until ctx ends, and cancels the preparation when the
 // server says that there is no point in it.
-func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc) {
+func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := spread(heartbeatInterval)
 		response, err := j.client.Heartbeat(ctx, protocol.PhasePreparing)
@@ -80,7 +84,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc) {
 		default:
 			pause = protocol.Backoff(retryFirst, retryLimit, tries, err)
 			tries++
-			j.log.WithError(err).Debug("A heartbeat got no answer")
+			log.WithError(err).Debug("A heartbeat got no answer")
 		}
 		if sleep(ctx, pause) != nil {
 			return
@@ -131,7 +135,8 @@ func (j *job) learn(definition *workflow.JobDefinition) {
 	if d := definition.Deployment; d != nil {
 		j.entry.Stack = d.StackName()
 		j.entry.Operation = d.Operation
-		j.log = j.agent.jobLog(j.entry.Claim.JobID, j.entry.Claim.DeploymentID, j.entry.Stack)
+		j.log = j.agent.jobLog(j.entry)
+		j.phase(status.Preparing)
 	}
 }
 
@@ -160,6 +165,7 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 // launch asks leave and starts the runner. From the moment leave was asked for,
 // the journal knows the job.
 func (j *job) launch(ctx, hard context.Context, p prepared) error {
+	j.phase(status.StartingJob)
 	j.entry.Handle = p.handle
 	j.entry.Phase = phaseStarting
 	if err := j.agent.journal.write(j.name, j.entry); err != nil {
@@ -182,6 +188,7 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 		}
 		return fmt.Errorf("starting the job: %w", err)
 	}
+	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.say("The job was started.")
 	j.logs.end(setupStep)
 	j.stepStatus(setupStep, workflow.StepSucceeded)

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -30,6 +31,7 @@ const (
 
 // follow watches a started job to its end and delivers what its runner could not.
 func (j *job) follow(hard context.Context) (verdict, error) {
+	j.phase(status.Running)
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
 	var cancelled atomic.Bool

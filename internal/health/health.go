@@ -1,9 +1,10 @@
-// Package health shows the world how the agent is: /healthz says whether it makes progress, and
-// /metrics has numbers for Prometheus.
+// Package health shows the world how the agent is: /healthz says whether it makes progress,
+// /readyz whether it could take work, /status what it does, and /metrics has numbers for
+// Prometheus.
 //
 // A [Tracker] is told of every sign of progress, [Metrics] of jobs and polls; [Handler] serves
-// both, and [Serve] runs the server. Nothing here can stop the agent: a health server that cannot
-// start is a warning, because the jobs matter more.
+// them and the agent's reports, and [Serve] runs the server. Nothing here can stop the agent: a
+// health server that cannot start is a warning, because the jobs matter more.
 package health
 
 import (

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"workflowagent/internal/status"
 )
 
 func get(t *testing.T, h http.Handler, path, accept string) *httptest.ResponseRecorder {
@@ -22,11 +24,21 @@ func get(t *testing.T, h http.Handler, path, accept string) *httptest.ResponseRe
 	return w
 }
 
+func post(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil))
+	return w
+}
+
+// nothing is a report that says nothing.
+func nothing() status.Report { return status.Report{} }
+
 func TestHealthz(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		tracker := NewTracker(2 * time.Minute)
-		h := Handler(tracker, NewMetrics("v1.2.3", tracker))
+		h := Handler(tracker, NewMetrics("v1.2.3", tracker), nothing)
 
 		check := func(wantCode int, wantStatus string, wantActivity time.Time) {
 			t.Helper()
@@ -60,7 +72,7 @@ func TestHealthz(t *testing.T) {
 
 func TestProblemsAreShownAndHarmless(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker))
+	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
 	tracker.SetProblem("engine", "The engine is down.")
 	tracker.SetProblem("disk", "The disk is full.")
 	tracker.SetProblem("engine", "The engine is still down.")
@@ -83,7 +95,7 @@ func TestProblemsAreShownAndHarmless(t *testing.T) {
 // The Accept headers are those of Prometheus 2, Prometheus 3, curl, browsers and kubelet.
 func TestAccept(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker))
+	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
 	for _, tt := range []struct {
 		accept string
 		json   bool
@@ -117,12 +129,13 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := NewTracker(time.Minute)
 		m := NewMetrics("v1.2.3", tracker)
-		h := Handler(tracker, m)
+		h := Handler(tracker, m, nothing)
 		m.JobStarted()
 		m.JobStarted()
 		m.JobStarted()
-		m.JobFinished("succeeded")
-		m.JobFinished("failed")
+		m.JobFinished("succeeded", 40*time.Second)
+		m.JobFinished("failed", 2*time.Hour)
+		m.JobLaunched(3 * time.Second)
 		m.PollFailed()
 		tracker.SetProblem("engine", "The engine is down.")
 
@@ -136,6 +149,11 @@ func TestMetrics(t *testing.T) {
 			"\nworkflow_agent_poll_errors_total 1\n",
 			"\nworkflow_agent_problems 1\n",
 			"\nworkflow_agent_last_activity_timestamp_seconds 9.466848e+08\n",
+			"\nworkflow_agent_job_duration_seconds_bucket{result=\"succeeded\",le=\"30\"} 0\n",
+			"\nworkflow_agent_job_duration_seconds_bucket{result=\"succeeded\",le=\"60\"} 1\n",
+			"\nworkflow_agent_job_duration_seconds_sum{result=\"failed\"} 7200\n",
+			"\nworkflow_agent_job_start_latency_seconds_bucket{le=\"2.5\"} 0\n",
+			"\nworkflow_agent_job_start_latency_seconds_bucket{le=\"5\"} 1\n",
 			"\nprocess_resident_memory_bytes ",
 		} {
 			if !strings.Contains(text, want) {
@@ -154,7 +172,7 @@ func TestMetrics(t *testing.T) {
 
 func TestOtherRequests(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker))
+	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
 	for _, tt := range []struct {
 		method, path string
 		want         int

@@ -2,6 +2,7 @@ package health
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -12,6 +13,8 @@ type Metrics struct {
 	registry    *prometheus.Registry
 	jobsRunning prometheus.Gauge
 	jobsDone    *prometheus.CounterVec
+	jobTime     *prometheus.HistogramVec
+	startTime   prometheus.Histogram
 	pollErrors  prometheus.Counter
 }
 
@@ -27,6 +30,16 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 			Name: "workflow_agent_jobs_finished_total",
 			Help: "Jobs that have ended since the agent started, by result.",
 		}, []string{"result"}),
+		jobTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "workflow_agent_job_duration_seconds",
+			Help:    "From the claim of a job to its end, by result.",
+			Buckets: []float64{5, 15, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600},
+		}, []string{"result"}),
+		startTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "workflow_agent_job_start_latency_seconds",
+			Help:    "From the claim of a job to the start of its runner: definition, image, container, leave.",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600},
+		}),
 		pollErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "workflow_agent_poll_errors_total",
 			Help: "Polls for work that failed since the agent started.",
@@ -41,7 +54,7 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		build, m.jobsRunning, m.jobsDone, m.pollErrors,
+		build, m.jobsRunning, m.jobsDone, m.jobTime, m.startTime, m.pollErrors,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "workflow_agent_up",
 			Help: "1 if the agent makes progress, 0 if its last activity is older than health_threshold.",
@@ -70,11 +83,15 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 // JobStarted counts a job that starts to run.
 func (m *Metrics) JobStarted() { m.jobsRunning.Inc() }
 
-// JobFinished counts a job that ended. The result is one of few words, such as succeeded, failed
-// or lost: each is a time series.
-func (m *Metrics) JobFinished(result string) {
+// JobLaunched tells that the runner of a job was started, so long after its claim.
+func (m *Metrics) JobLaunched(took time.Duration) { m.startTime.Observe(took.Seconds()) }
+
+// JobFinished counts a job that ended, so long after its claim. The result is one of few words,
+// such as succeeded, failed or lost: each is a time series.
+func (m *Metrics) JobFinished(result string, took time.Duration) {
 	m.jobsRunning.Dec()
 	m.jobsDone.WithLabelValues(result).Inc()
+	m.jobTime.WithLabelValues(result).Observe(took.Seconds())
 }
 
 // PollFailed counts a poll that got no answer, or not one that can be used.

@@ -87,7 +87,7 @@ func harmless() []string {
 // agentOnly are the packages that only the agent may use.
 func agentOnly() []string {
 	return []string{
-		module + "internal/config", module + "internal/health", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
+		module + "internal/config", module + "internal/health", module + "internal/control", module + "internal/status", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
 		module + "internal/executor/docker", module + "internal/executor/kubernetes", module + "internal/executor/process",
 	}
 }
@@ -247,7 +247,9 @@ func onlyOurs() map[string]ban {
 		module + "internal/redact":   {nil, "masking is used on both sides and depends on nothing"},
 		module + "internal/reach":    {nil, "the way to a URL is looked at on both sides and depends on nothing"},
 		module + "internal/config":   {nil, "the configuration depends on nothing, so that everything may depend on it"},
-		module + "internal/health":   {nil, "health is told of activity and looks at nothing itself"},
+		module + "internal/status":   {nil, "a report is data, whoever fills it in"},
+		module + "internal/health":   {[]string{module + "internal/status"}, "health is told of activity and looks at nothing itself"},
+		module + "internal/control":  {[]string{module + "internal/status"}, "the control socket passes reports and orders on and knows nobody"},
 	}
 }
 

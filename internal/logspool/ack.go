@@ -151,3 +151,14 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	}
 	return received, errors.New("the end of the log in the spool was lost in a crash; the server has more of it")
 }
+
+// Progress returns how many bytes of framed log the spool was given, and how many of them the
+// server can still lose. It may be called after Close.
+func (sp *Spool) Progress() (written, pending int64) {
+	for _, s := range sp.list() {
+		size := s.Size()
+		written += size
+		pending += s.missing(size)
+	}
+	return written, pending
+}

@@ -119,6 +119,14 @@ func (o *OIDC) Refused(token string) bool {
 	return true
 }
 
+// Expiry returns when the token expires that was got last, the zero time before the
+// first one, and whether the token is good as far as is known.
+func (o *OIDC) Expiry() (at time.Time, good bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.current.expires, o.current.value != "" && !o.current.refused && time.Now().Before(o.current.expires)
+}
+
 // Values returns the tokens that must not show in a log: those of the pool that
 // are not expired, and the issuer's last ones.
 func (o *OIDC) Values() []string {

@@ -156,6 +156,10 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 // LongestOpen returns how long the circuit breaker refuses calls at most.
 func (c *Client) LongestOpen() time.Duration { return c.circuit.settings.Timeout }
 
+// BreakerOpen reports whether calls that look for work are refused at the moment, without being
+// sent, because the server could not be reached.
+func (c *Client) BreakerOpen() bool { return c.circuit.open() }
+
 // open reports whether guarded calls are refused at the moment.
 func (c *circuit) open() bool {
 	c.mu.Lock()

@@ -76,7 +76,7 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, http.StatusOK, protocol.PollResponse{
 		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
 		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
-		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
+		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch, PoolID: claim.Job.PoolID,
 	})
 }
 

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/config"
+	"workflowagent/internal/health"
+	"workflowagent/internal/status"
+)
+
+// lowDisk is the free space of state_directory, in bytes, below which the agent's
+// report has a problem: logs that wait for their server need room.
+const lowDisk = 512 << 20
+
+// alwaysShown are the settings that a report has even if they are defaults.
+var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
+
+// newReporter returns the source of everything that shows the agent: what it says
+// about itself, with what only the process as a whole knows.
+func newReporter(a *agent.Agent, tracker *health.Tracker, c *config.Config) func() status.Report {
+	settings := []status.Setting{}
+	if file := c.File(); file != "" {
+		settings = append(settings, status.Setting{Key: "config", Value: file, Source: "file"})
+	}
+	for _, s := range c.Settings() {
+		if s.Source.Kind != config.FromDefault || slices.Contains(alwaysShown, s.Key) {
+			settings = append(settings, status.Setting{Key: s.Key, Value: s.Value, Source: s.Source.String()})
+		}
+	}
+	return func() status.Report {
+		r := a.Status()
+		r.Config = settings
+		r.LastActivity, r.Healthy = tracker.LastActivity(), tracker.Healthy()
+		r.Problems = append(r.Problems, tracker.Problems()...)
+		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
+		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
+			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB left: logs that wait for the server need room.", c.StateDirectory, free>>20))
+		}
+		r.Judge()
+		return r
+	}
+}
+
+// freeBytes is what the agent's user can still write to the disk of dir, or -1.
+func freeBytes(dir string) int64 {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return -1
+	}
+	return int64(s.Bavail) * int64(s.Bsize)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/status"
+)
+
+// watchInterval is the pause between two looks of status --watch.
+const watchInterval = 2 * time.Second
+
+// newStatusCommand returns the command that shows the agents of this host.
+func newStatusCommand(load loader) *cobra.Command {
+	var asJSON, watch bool
+	var instance string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the agents that run on this host and their jobs",
+		Long: `Show the agents that run on this host with the configured state_directory: whether
+they can take work and why not, their jobs, and how the last ones ended.
+
+It asks the agents by a socket in their instance directory, which works whatever
+http_server_port is. Only the agent's own user and root may do that.
+
+The exit code is 0 if every agent shown is ready or draining, 1 if one of them cannot
+take work or does not answer, 2 for a mistake in command line or configuration, and 3
+if no agent runs.`,
+		Example: `  customer-managed-workflow-agent status
+  customer-managed-workflow-agent status --json --instance 0
+  customer-managed-workflow-agent status --watch`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !watch {
+				return showStatus(cmd.Context(), cmd.OutOrStdout(), load, instance, asJSON)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return watchStatus(ctx, cmd.OutOrStdout(), func() error {
+				return showStatus(ctx, cmd.OutOrStdout(), load, instance, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list with one report an agent")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print again every 2 seconds, until interrupted")
+	instanceFlag(cmd, load, &instance, "show only the agent with this instance number (default: all)")
+	return cmd
+}
+
+// watchStatus shows again and again until ctx ends. It is of no interest then what the last look
+// found, and an agent that does not run now may do so soon.
+func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
+	for {
+		err := show()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if usage := (usageError{}); errors.As(err, &usage) {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintln(out, err)
+		}
+		fmt.Fprintln(out)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+// showStatus prints the agents, as one look.
+func showStatus(ctx context.Context, out io.Writer, load loader, instance string, asJSON bool) error {
+	agents, err := runningAgents(ctx, load, instance)
+	if err != nil {
+		if asJSON && exitCode(err) == exitNone {
+			fmt.Fprintln(out, "[]")
+		}
+		return err
+	}
+	var bad []running
+	reports := []status.Report{}
+	for i, a := range agents {
+		if a.err != nil {
+			bad = append(bad, a)
+			continue
+		}
+		if a.report.State != status.Ready && a.report.State != status.Draining {
+			bad = append(bad, a)
+		}
+		reports = append(reports, a.report)
+		if asJSON {
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := status.WriteText(out, a.report); err != nil {
+			return fmt.Errorf("printing the status: %w", err)
+		}
+	}
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(reports); err != nil {
+			return fmt.Errorf("printing the status: %w", err)
+		}
+	}
+	var errs []error
+	for _, a := range bad {
+		if a.err != nil {
+			errs = append(errs, a.err)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("agent %s cannot take work: it is %s", a.Name, a.report.State))
+	}
+	return errors.Join(errs...)
+}

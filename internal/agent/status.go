@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
+	"workflowagent/internal/workflow"
+)
+
+// shownOutcomes is how many jobs that have ended are remembered for people.
+const shownOutcomes = 20
+
+// board is what the agent shows of its doings. It decides nothing.
+type board struct {
+	mu      sync.Mutex
+	started time.Time
+	jobs    map[string]*shownJob // by name in the journal
+	ended   []status.Outcome     // newest first
+
+	answered  time.Time // last poll that was answered; zero: none yet
+	pollError string    // of the last poll
+	pollSince time.Time // when the outcome of polls became what it is; zero: before the first
+}
+
+// shownJob is one job on the board.
+type shownJob struct {
+	status.Job
+	logs []*jobLogs // open streams that this process writes or delivers
+}
+
+func newBoard() *board {
+	return &board{started: time.Now(), jobs: map[string]*shownJob{}}
+}
+
+// polled notes the outcome of a poll.
+func (b *board) polled(err error) {
+	text, now := "", time.Now()
+	if err != nil {
+		text = err.Error()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pollSince.IsZero() || (text == "") != (b.pollError == "") {
+		b.pollSince = now
+	}
+	if !errors.Is(err, protocol.ErrCircuitOpen) || b.pollError == "" {
+		b.pollError = text // of the poll that was sent, which says more
+	}
+	if err == nil {
+		b.answered = now
+	}
+}
+
+// add shows a job.
+func (b *board) add(j *job, phase status.Phase) {
+	claim := j.entry.Claim
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jobs[j.name] = &shownJob{Job: status.Job{
+		JobID: claim.JobID, DeploymentID: claim.DeploymentID, Pool: claim.PoolID, Epoch: claim.Epoch,
+		Stack: j.entry.Stack, Operation: string(j.entry.Operation),
+		Phase: phase, PhaseSince: time.Now(), ClaimedAt: j.entry.ClaimedAt,
+		Reattached: phase == status.Reattaching,
+	}}
+}
+
+// change changes what is shown of a job.
+func (b *board) change(name string, f func(*shownJob)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if shown := b.jobs[name]; shown != nil {
+		f(shown)
+	}
+}
+
+// remove takes a job off the board and remembers how it ended.
+func (b *board) remove(j *job, how status.Outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.jobs, j.name)
+	how.JobID, how.DeploymentID, how.Pool = j.entry.Claim.JobID, j.entry.Claim.DeploymentID, j.entry.Claim.PoolID
+	how.Stack, how.Operation = j.entry.Stack, string(j.entry.Operation)
+	how.ClaimedAt, how.EndedAt = j.entry.ClaimedAt, time.Now()
+	b.ended = slices.Insert(b.ended, 0, how)
+	if len(b.ended) > shownOutcomes {
+		b.ended = b.ended[:shownOutcomes]
+	}
+}
+
+// phase shows how far the job has come.
+func (j *job) phase(p status.Phase) {
+	j.agent.board.change(j.name, func(s *shownJob) {
+		if s.Phase != p {
+			s.Phase, s.PhaseSince = p, time.Now()
+		}
+		s.Stack, s.Operation = j.entry.Stack, string(j.entry.Operation)
+		if p == status.Running && s.StartedAt == nil && !s.Reattached {
+			s.StartedAt = &s.PhaseSince
+		}
+	})
+}
+
+// outcome is the job's end for the board.
+func outcome(v verdict) status.Outcome {
+	return status.Outcome{Status: string(v.status), Reason: string(v.reason), Message: v.message}
+}
+
+// Status returns what the agent says about itself, as far as it knows; its owner
+// adds what it knows better: health, problems, disk and configuration.
+func (a *Agent) Status() status.Report {
+	busy := a.busy()
+	stopping := a.stopping.Err() != nil
+	r := status.Report{
+		Time: time.Now(),
+		Agent: status.Agent{
+			Version: a.opts.Version, Instance: filepath.Base(a.opts.Identity.Dir), ID: a.opts.Identity.ID,
+			SessionID: a.session, Hostname: a.opts.Identity.Hostname, PID: os.Getpid(),
+		},
+		Server:   status.Server{URL: a.opts.ServiceURL, BreakerOpen: a.opts.Client.BreakerOpen()},
+		Engine:   a.engine.status(),
+		Token:    a.tokenStatus(),
+		Slots:    status.Slots{Total: a.opts.Slots, Busy: busy, Free: max(a.opts.Slots-busy, 0)},
+		Problems: []string{}, Config: []status.Setting{}, Jobs: []status.Job{},
+		Stopping: stopping,
+		Draining: a.draining.Err() != nil && !stopping,
+	}
+	a.board.fill(&r)
+	r.UptimeSeconds = int64(r.Time.Sub(r.StartedAt) / time.Second)
+	return r
+}
+
+// fill adds what is on the board.
+func (b *board) fill(r *status.Report) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.StartedAt = b.started
+	r.Ended = append([]status.Outcome{}, b.ended...)
+	r.Server.Error = b.pollError
+	r.Server.Connected = !b.answered.IsZero() && b.pollError == "" && !r.Server.BreakerOpen
+	r.Server.LastPoll, r.Server.Since = known(b.answered), known(b.pollSince)
+	for _, shown := range b.jobs {
+		j := shown.Job
+		for _, logs := range shown.logs {
+			written, pending := logs.spool.Progress()
+			j.Log.Written += written
+			j.Log.Pending += pending
+		}
+		r.Storage.PendingLogBytes += j.Log.Pending
+		r.Jobs = append(r.Jobs, j)
+	}
+	slices.SortFunc(r.Jobs, func(x, y status.Job) int {
+		return cmp.Or(x.ClaimedAt.Compare(y.ClaimedAt), cmp.Compare(x.JobID, y.JobID))
+	})
+}
+
+// known returns nil for the zero time.
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// expiring is a [TokenSource] whose tokens are exchanged and expire.
+type expiring interface {
+	// Expiry returns when the last token expires, zero if there was none yet, and
+	// whether it is good as far as is known.
+	Expiry() (at time.Time, good bool)
+}
+
+// tokenStatus is what is known of the token.
+func (a *Agent) tokenStatus() status.Token {
+	source, ok := a.opts.Tokens.(expiring)
+	if !ok {
+		return status.Token{Kind: status.TokenStatic}
+	}
+	at, good := source.Expiry()
+	token := status.Token{Kind: status.TokenOIDC, ExpiresAt: known(at)}
+	switch {
+	case good:
+	case at.IsZero():
+		token.Error = "none was exchanged yet"
+	case time.Now().Before(at):
+		token.Error = "the server refused the last one before its time"
+	default:
+		token.Error = "the last one has expired"
+	}
+	return token
+}
+
+// took is how long the agent was busy with the job.
+func (j *job) took() time.Duration { return max(time.Since(j.entry.ClaimedAt), 0) }
+
+// ended tells everybody how the agent's part in the job ended.
+func (j *job) ended(how status.Outcome) {
+	j.agent.board.remove(j, how)
+	j.agent.opts.Monitor.JobEnded(how.Status, workflow.Reason(how.Reason), j.took())
+}

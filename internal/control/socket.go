@@ -1,0 +1,91 @@
+// Package control is how the operator of a host speaks to the agents that run on it: HTTP over a
+// unix socket in each agent's instance directory.
+//
+// The socket is there however the agent is configured, other users cannot reach it, and unlike the
+// health server's port it can change something: it can tell the agent to drain.
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// socketName is the name of the socket in an instance directory.
+const socketName = "control.sock"
+
+// maxSocketPath is the longest path that every system takes for a socket, in bytes: macOS has room
+// for 104 with the final zero.
+const maxSocketPath = 103
+
+// Listen makes the control socket in an instance directory, which the caller has locked: a socket
+// that is there already belonged to a process that died. It is for its owner only. Closing the
+// listener removes it.
+func Listen(dir string) (net.Listener, error) {
+	real := filepath.Join(dir, socketName)
+	if err := os.Remove(real); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing the control socket of an earlier process: %w", err)
+	}
+	path, done, err := reach(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		return nil, fmt.Errorf("making the control socket in %s: %w", dir, err)
+	}
+	listener.SetUnlinkOnClose(false) // by the path that was listened on, which may be gone by then
+	// Nobody else can come in before this: the directory is the owner's alone.
+	if err := os.Chmod(real, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("protecting the control socket: %w", err)
+	}
+	return &socket{listener, real}, nil
+}
+
+// socket is a listener that removes its file.
+type socket struct {
+	*net.UnixListener
+	path string
+}
+
+// Close stops listening and removes the file.
+func (s *socket) Close() error {
+	err := s.UnixListener.Close()
+	if err != nil {
+		return err // closed before; the file may be another process's by now
+	}
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the control socket: %w", err)
+	}
+	return nil
+}
+
+// reach returns a path of the socket in dir that is short enough to be used as an address until
+// done is called. A directory whose name is too long is reached by a symbolic link in a private
+// directory for temporary files; the socket itself is always in dir.
+func reach(dir string) (path string, done func(), err error) {
+	if path = filepath.Join(dir, socketName); len(path) <= maxSocketPath {
+		return path, func() {}, nil
+	}
+	for _, base := range []string{os.TempDir(), "/tmp"} {
+		var private string
+		if private, err = os.MkdirTemp(base, "agent-"); err != nil {
+			continue
+		}
+		done = func() { _ = os.RemoveAll(private) } // the link, not what it points to
+		link := filepath.Join(private, "i")
+		path = filepath.Join(link, socketName)
+		if len(path) > maxSocketPath {
+			err = fmt.Errorf("the path of the control socket is longer than %d bytes even with a directory in %s", maxSocketPath, base)
+		} else if err = os.Symlink(dir, link); err == nil {
+			return path, done, nil
+		}
+		done()
+	}
+	return "", nil, fmt.Errorf("making a short path for the control socket in %s: %w", dir, err)
+}

@@ -1,0 +1,181 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// clean takes out of a text what a terminal could take for a command, and what could make one
+// line look like two or run backwards. It is for text that others have written.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// ago is a span for people: its two largest units.
+func ago(d time.Duration) string {
+	d = max(d, 0).Truncate(time.Second)
+	day := 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+}
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	if n < 0 {
+		return "unknown"
+	}
+	unit, value := "B", float64(n)
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if value < 1024 {
+			break
+		}
+		unit, value = next, value/1024
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
+}
+
+// line is a name with its value.
+type line struct{ name, value string }
+
+// facts are what a report says about the agent itself, for both writers.
+func (r Report) facts() []line {
+	a := r.Agent
+	lines := []line{
+		{"Agent", fmt.Sprintf("%s, instance %s on %s, process %d", a.Version, a.Instance, a.Hostname, a.PID)},
+		{"Id", fmt.Sprintf("%s, session %s", a.ID, a.SessionID)},
+		{"Up", fmt.Sprintf("%s, last activity %s ago", ago(r.Time.Sub(r.StartedAt)), ago(r.Time.Sub(r.LastActivity)))},
+		{"Server", r.Server.describe(r.Time)},
+		{"Token", r.Token.describe(r.Time)},
+		{"Engine", r.Engine.describe(r.Time)},
+		{"Slots", fmt.Sprintf("%d of %d busy", r.Slots.Busy, r.Slots.Total)},
+		{"Storage", fmt.Sprintf("%s, %s free, %s of log to deliver", r.Storage.Directory, size(r.Storage.FreeBytes), size(r.Storage.PendingLogBytes))},
+	}
+	for _, s := range r.Config {
+		lines = append(lines, line{"Setting", s.Key + " = " + s.Value + " (" + s.Source + ")"})
+	}
+	for _, reason := range r.Reasons {
+		lines = append(lines, line{"Not ready", reason})
+	}
+	for _, problem := range r.Problems {
+		lines = append(lines, line{"Problem", problem})
+	}
+	return lines
+}
+
+func (s Server) describe(now time.Time) string {
+	text := s.URL + ", not connected yet"
+	switch {
+	case s.Connected:
+		text = s.URL + ", connected" + since(s.Since, now)
+	case s.BreakerOpen:
+		text = s.URL + ", not reachable" + since(s.Since, now) + ", probing"
+	case s.Error != "":
+		text = s.URL + ", not connected" + since(s.Since, now)
+	}
+	if s.LastPoll != nil {
+		text += ", last answer " + ago(now.Sub(*s.LastPoll)) + " ago"
+	}
+	return text
+}
+
+func (t Token) describe(now time.Time) string {
+	switch {
+	case t.Kind != TokenOIDC:
+		return t.Kind
+	case t.Error != "":
+		return "OIDC, none: " + t.Error
+	case t.ExpiresAt == nil:
+		return "OIDC, not exchanged yet"
+	case t.ExpiresAt.Before(now):
+		return "OIDC, expired " + ago(now.Sub(*t.ExpiresAt)) + " ago"
+	}
+	return "OIDC, expires in " + ago(t.ExpiresAt.Sub(now))
+}
+
+func (e Engine) describe(now time.Time) string {
+	switch {
+	case e.Up:
+		return e.Target + ", up" + since(e.Since, now)
+	case e.Since == nil:
+		return e.Target + ", not looked at yet"
+	}
+	return e.Target + ", down" + since(e.Since, now)
+}
+
+func since(t *time.Time, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return " for " + ago(now.Sub(*t))
+}
+
+// table is rows under headings.
+type table struct {
+	heads []string
+	rows  [][]string
+}
+
+func (r Report) jobTable() table {
+	t := table{heads: []string{"Deployment", "Stack", "Operation", "Phase", "For", "Age", "Log to deliver"}}
+	for _, j := range r.Jobs {
+		phase := string(j.Phase)
+		if j.Reattached && j.Phase != Reattaching {
+			phase += " (reattached)"
+		}
+		t.rows = append(t.rows, []string{
+			orDash(j.DeploymentID), orDash(j.Stack), orDash(j.Operation), phase,
+			ago(r.Time.Sub(j.PhaseSince)), ago(r.Time.Sub(j.ClaimedAt)), size(j.Log.Pending),
+		})
+	}
+	return t
+}
+
+func (r Report) endedTable() table {
+	t := table{heads: []string{"Deployment", "Stack", "Operation", "Status", "Reason", "Took", "Ended", "Message"}}
+	for _, o := range r.Ended {
+		t.rows = append(t.rows, []string{
+			orDash(o.DeploymentID), orDash(o.Stack), orDash(o.Operation), o.Status, orDash(o.Reason),
+			ago(o.EndedAt.Sub(o.ClaimedAt)), ago(r.Time.Sub(o.EndedAt)) + " ago", orDash(o.Message),
+		})
+	}
+	return t
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// DescribeJob is one job in few words, safe to print.
+func DescribeJob(j Job, now time.Time) string {
+	what := j.Stack
+	if what == "" {
+		what = "deployment " + j.DeploymentID
+	}
+	if j.Operation != "" {
+		what = j.Operation + " of " + what
+	}
+	return clean(fmt.Sprintf("%s (%s for %s)", what, j.Phase, ago(now.Sub(j.PhaseSince))))
+}

@@ -1,0 +1,89 @@
+package status
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"html"
+	"io"
+)
+
+const pageStyle = `body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:#222;background:#fff}
+h1{font-size:1.4em}h2{font-size:1.1em;margin-top:1.6em}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.25em .8em .25em 0;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
+th{font-weight:600}.s{padding:.1em .5em;border-radius:.3em;background:#b00020;color:#fff}.ready{background:#1b6e3c}.draining,.starting,.stopping{background:#7a5900}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}}`
+
+// PagePolicy returns the Content-Security-Policy of the page: nothing but its own style is loaded
+// or run, whatever a name in the report says.
+func PagePolicy() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// WritePage writes a report as a page of HTML that needs no script and nothing from elsewhere, and
+// asks the browser to load it again every 5 seconds.
+func WritePage(out io.Writer, r Report) error {
+	p := &page{}
+	p.raw(`<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="5"><title>`)
+	p.text(string(r.State) + ": workflow agent on " + r.Agent.Hostname)
+	p.raw("</title><style>" + pageStyle + "</style></head><body><h1>Workflow agent ")
+	p.raw(`<span class="s `)
+	p.text(string(r.State))
+	p.raw(`">`)
+	p.text(string(r.State))
+	p.raw("</span></h1><table>")
+	for _, l := range r.facts() {
+		p.raw("<tr><th>")
+		p.text(l.name)
+		p.raw("</th><td>")
+		p.text(l.value)
+		p.raw("</td></tr>")
+	}
+	p.raw("</table>")
+	p.table("Jobs", "No jobs.", r.jobTable())
+	p.table("Ended", "None since the agent started.", r.endedTable())
+	p.raw("<p>As of ")
+	p.text(stamp(r.Time))
+	p.raw(". The same as JSON: <a href=\"/status.json\">/status.json</a></p></body></html>\n")
+	_, err := out.Write(p.b.Bytes())
+	return err
+}
+
+// page is HTML under construction.
+type page struct{ b bytes.Buffer }
+
+// raw writes markup, which is always a constant of this file.
+func (p *page) raw(markup string) { p.b.WriteString(markup) }
+
+// text writes anything else.
+func (p *page) text(s string) { p.b.WriteString(html.EscapeString(clean(s))) }
+
+func (p *page) table(title, none string, t table) {
+	p.raw("<h2>")
+	p.text(title)
+	p.raw("</h2>")
+	if len(t.rows) == 0 {
+		p.raw("<p>")
+		p.text(none)
+		p.raw("</p>")
+		return
+	}
+	p.raw("<table><tr>")
+	for _, head := range t.heads {
+		p.raw("<th>")
+		p.text(head)
+		p.raw("</th>")
+	}
+	p.raw("</tr>")
+	for _, row := range t.rows {
+		p.raw("<tr>")
+		for _, cell := range row {
+			p.raw("<td>")
+			p.text(cell)
+			p.raw("</td>")
+		}
+		p.raw("</tr>")
+	}
+	p.raw("</table>")
+}
