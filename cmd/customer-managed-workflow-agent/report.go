@@ -51,5 +51,5 @@ func freeBytes(dir string) int64 {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return -1
 	}
-	return int64(s.Bavail) * int64(s.Bsize)
+	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // its type differs between systems
 }

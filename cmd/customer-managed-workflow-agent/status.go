@@ -55,18 +55,17 @@ if no agent runs.`,
 	return cmd
 }
 
-// watchStatus shows again and again until ctx ends. It is of no interest then what the last look
-// found, and an agent that does not run now may do so soon.
+// watchStatus shows again and again until ctx ends. An agent that does not run now may do so
+// soon, so only a mistake ends it before.
 func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	for {
 		err := show()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if usage := (usageError{}); errors.As(err, &usage) {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // what an interrupted look found is of no interest
+		case exitCode(err) == exitUsage:
 			return err
-		}
-		if err != nil {
+		case err != nil:
 			fmt.Fprintln(out, err)
 		}
 		fmt.Fprintln(out)

@@ -41,8 +41,7 @@ func Listen(dir string) (net.Listener, error) {
 	listener.SetUnlinkOnClose(false) // by the path that was listened on, which may be gone by then
 	// Nobody else can come in before this: the directory is the owner's alone.
 	if err := os.Chmod(real, 0o600); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("protecting the control socket: %w", err)
+		return nil, fmt.Errorf("protecting the control socket: %w", errors.Join(err, listener.Close()))
 	}
 	return &socket{listener, real}, nil
 }

@@ -152,8 +152,14 @@ func inWorld(t *testing.T, setUp, part func(w *world)) {
 
 func TestExchange(t *testing.T) {
 	inWorld(t, func(w *world) { w.write("header.payload.signature\n") }, func(w *world) {
+		if at, good := w.oidc.Expiry(); good || !at.IsZero() {
+			t.Errorf("before the first exchange a token expires at %s, good: %v", at, good)
+		}
 		if got := w.token(time.Second); got != "pul-access-1" {
 			t.Fatalf("the token is %q", got)
+		}
+		if at, good := w.oidc.Expiry(); !good || !at.After(time.Now()) {
+			t.Errorf("the token expires at %s, good: %v", at, good)
 		}
 		want := url.Values{
 			"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
