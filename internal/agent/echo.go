@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"workflowagent/internal/termtext"
 )
 
 const (
@@ -72,48 +74,10 @@ func (j *job) copyOutput(ctx context.Context) {
 // appendEcho appends one line, tagged and harmless to a terminal.
 func (j *job) appendEcho(batch []byte, tag string, line []byte) []byte {
 	if j.agent.opts.JobOutput == nil {
-		j.log.Info(string(printable(nil, bytes.TrimRight(line, "\r\n"))))
+		j.log.Info(string(termtext.Plain(nil, bytes.TrimRight(line, "\r\n"))))
 		return batch
 	}
 	batch = append(batch, tag...)
-	batch = printable(batch, bytes.TrimRight(line, "\r\n"))
+	batch = termtext.Plain(batch, bytes.TrimRight(line, "\r\n"))
 	return append(batch, '\n')
-}
-
-// printable appends text without control characters: colours and cursor moves of
-// untrusted programs have no business in an operator's terminal.
-func printable(dst, text []byte) []byte {
-	if bytes.IndexFunc(text, isControl) < 0 {
-		return append(dst, text...)
-	}
-	for len(text) > 0 {
-		c := text[0]
-		switch {
-		case c == 0x1b:
-			text = skipEscape(text[1:])
-			continue
-		case c == '\t' || c >= 0x20 && c != 0x7f:
-			dst = append(dst, c)
-		}
-		text = text[1:]
-	}
-	return dst
-}
-
-func isControl(r rune) bool { return r < 0x20 && r != '\t' || r == 0x7f }
-
-// skipEscape returns text behind an escape sequence whose first byte was read.
-func skipEscape(text []byte) []byte {
-	if len(text) == 0 {
-		return text
-	}
-	if text[0] != '[' {
-		return text[1:]
-	}
-	for i, c := range text[1:] {
-		if c >= 0x40 && c <= 0x7e {
-			return text[i+2:]
-		}
-	}
-	return nil
 }

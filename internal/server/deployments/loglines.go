@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/termtext"
 )
 
 // Line is a line of log as clients get it. Text ends with a newline unless the
-// line goes on in the next one; its bytes are valid UTF-8, and terminal escapes
-// are left to whoever shows them.
+// line goes on in the next one; it is valid UTF-8, and of terminal escapes only
+// colours are left.
 type Line struct {
 	Time   time.Time
 	Text   string
@@ -77,7 +78,9 @@ func parseLine(b []byte) (Line, int) {
 	return Line{Text: clean(b[:protocol.MaxFrameText])}, protocol.MaxFrameText
 }
 
-func clean(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+// clean returns text of a job as clients print it: valid UTF-8, with its colours
+// and without anything else that a terminal obeys.
+func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
 
 // indexEvery is how many lines lie between two entries of a lineIndex.
 const indexEvery = 1024

@@ -1,0 +1,107 @@
+// Package termtext makes the text of untrusted programs harmless to a terminal:
+// what a job prints must not move the cursor of whoever reads its log, retitle
+// their window, fill their clipboard, or pass for lines of somebody else.
+package termtext
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// Plain appends text without any control character but the tab.
+func Plain(dst, text []byte) []byte { return appendText(dst, text, false) }
+
+// Coloured appends text with colours and carriage returns, which change nothing
+// outside of their own line and are what deployments print, and without all other
+// control characters but the tab.
+func Coloured(dst, text []byte) []byte { return appendText(dst, text, true) }
+
+func appendText(dst, text []byte, coloured bool) []byte {
+	for len(text) > 0 {
+		n := plainPrefix(text)
+		dst, text = append(dst, text[:n]...), text[n:]
+		if len(text) == 0 {
+			break
+		}
+		if text[0] == escape {
+			n, isColour := sequence(text)
+			if isColour && coloured {
+				dst = append(dst, text[:n]...)
+			}
+			text = text[n:]
+			continue
+		}
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = utf8.AppendRune(dst, utf8.RuneError) // a single byte can be a control character, too
+		case r == '\r' && coloured, !control(r):
+			dst = append(dst, text[:size]...)
+		}
+		text = text[size:]
+	}
+	return dst
+}
+
+const (
+	escape = 0x1b
+	bell   = 0x07
+)
+
+// plainPrefix returns how many bytes at the start of text are printable ASCII or tabs.
+func plainPrefix(text []byte) int {
+	for i, c := range text {
+		if c < ' ' && c != '\t' || c >= 0x7f {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// control reports whether a terminal may do something else with r than show it.
+func control(r rune) bool {
+	switch {
+	case r == '\t':
+		return false
+	case r < ' ', r >= 0x7f && r <= 0x9f:
+		return true
+	}
+	// What turns the direction of writing makes text look like other text.
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// sequence returns the length of the escape sequence at the start of text, and
+// whether it is one that sets colours. Of one that does not end in text only the
+// beginning counts, so that nothing is hidden.
+func sequence(text []byte) (n int, colour bool) {
+	if len(text) < 2 {
+		return 1, false
+	}
+	switch text[1] {
+	case '[':
+		for i, c := range text[2:] {
+			switch {
+			case c >= 0x40 && c <= 0x7e:
+				n = i + 3
+				return n, c == 'm' && bytes.Trim(text[2:n-1], "0123456789;:") == nil
+			case c < 0x20 || c > 0x7e:
+				return 2, false
+			}
+		}
+		return 2, false
+	case ']', 'P', 'X', '^', '_': // strings: they end with a bell or with ESC and a backslash
+		for i := 2; i < len(text); i++ {
+			switch {
+			case text[i] == bell:
+				return i + 1, false
+			case text[i] == escape && i+1 < len(text) && text[i+1] == '\\':
+				return i + 2, false
+			}
+		}
+		return 2, false
+	}
+	if text[1] >= 0x20 && text[1] < 0x7f {
+		return 2, false
+	}
+	return 1, false
+}
