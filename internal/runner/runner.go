@@ -172,6 +172,9 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 	j.delivering.Store(true)
 	pulse.finish()
 	killSessions(j.sessions...)
+	if !killDescendants() {
+		j.log.Warn("Processes that the job has left could not be ended")
+	}
 	reapOrphans()
 	return j.deliver(background, shipper, v), nil
 }

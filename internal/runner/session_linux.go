@@ -6,16 +6,19 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/procguard"
 )
 
 // Protect makes the runner's memory unreadable for other processes of the same
 // user, which the steps are, and lets what steps leave behind become the runner's
 // children, so that it can clear them away.
 func Protect() error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+	if err := procguard.Protect(); err != nil {
 		return err
 	}
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -38,15 +41,55 @@ func killSessions(leaders ...int) {
 	})
 }
 
+// descendantsTime bounds how long the last processes of a job are hunted for. Only
+// one that forks faster than it is killed outlives it.
+const descendantsTime = 5 * time.Second
+
+// killDescendants kills every process that a job has left, also one that left the
+// session of its step: as the runner adopts orphans, whatever is killed hands its
+// children to the runner. It reports whether none is left.
+func killDescendants() bool {
+	if !adopting() {
+		return true // its children are not all of the job
+	}
+	for deadline := time.Now().Add(descendantsTime); ; {
+		if nothingLeft() {
+			return true
+		}
+		left := 0
+		self := os.Getpid()
+		forEachProcess(func(pid int, p procStat) {
+			if p.parent == self && p.state != 'Z' {
+				left++
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+		reapOrphans()
+		if left == 0 {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(time.Millisecond) // a killed process takes a moment to hand on its children
+	}
+}
+
 // nothingLeft reports whether it is certain that no process of any step lives. As
 // the runner adopts what steps leave behind, all of them descend from it.
 func nothingLeft() bool {
-	var adopts int32
-	if err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&adopts)), 0, 0, 0); err != nil || adopts == 0 {
+	if !adopting() {
 		return false
 	}
 	pids, known := children()
 	return known && len(pids) == 0
+}
+
+// adopting reports whether what loses its parent becomes the runner's child.
+func adopting() bool {
+	var adopts int32
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&adopts)), 0, 0, 0)
+	return err == nil && adopts != 0
 }
 
 // reapOrphans clears away ended processes that became the runner's children. The

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// runShell runs one step of shell text through the whole process and returns
+// what the runner printed.
+func runShell(t *testing.T, text string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/log") {
+			body, _ := io.ReadAll(r.Body)
+			offset, _ := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+			end := offset + int64(len(body))
+			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: end, Durable: end})
+			return
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	input, err := json.Marshal(protocol.Launch{
+		ServiceURL: server.URL, JobID: "job-1", JobToken: "launch-secret-0123456789", Epoch: 1, EchoLog: true,
+		Definition: &workflow.JobDefinition{
+			Image: &workflow.Image{}, Env: map[string]string{}, Shell: "sh",
+			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Shell", Run: text}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked, other, err := os.Pipe() // that somebody left open when the agent was started
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leaked.Close()
+	defer other.Close()
+	cmd := program(t, "run", "--job-dir", filepath.Join(t.TempDir(), "job"))
+	cmd.Stdin, cmd.ExtraFiles = bytes.NewReader(input), []*os.File{leaked}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// TestNothingOutlivesTheJob has a step leave a process that is in a session of its
+// own, has no parent, holds no output and carries nothing of the job's environment.
+func TestNothingOutlivesTheJob(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells the runner of such processes")
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	runShell(t, `(env -i setsid sh -c 'echo $$ > '`+file+`'.new; mv '`+file+`'.new '`+file+`'; exec sleep 300' </dev/null >/dev/null 2>&1 &) ; until [ -s `+file+` ]; do :; done`)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		t.Errorf("process %d outlived its job (%v)", pid, err)
+	}
+}
+
+// TestStepsInheritNothing looks at what a step finds in its own process, and in
+// that of the runner.
+func TestStepsInheritNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux shows the descriptors of processes as files")
+	}
+	out := runShell(t, `ls -l /proc/self/fd; head -c 100 /proc/$PPID/environ /proc/$PPID/mem 2>/dev/null | wc -c; echo "input $(cat | wc -c)"`)
+	seen := 0
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[len(fields)-2] == "->" {
+			seen++
+			number, target := fields[len(fields)-3], fields[len(fields)-1]
+			if n, err := strconv.Atoi(number); err != nil || n > 2 && !strings.HasSuffix(target, "/fd") {
+				t.Errorf("the step has inherited %s", line)
+			}
+		}
+	}
+	if seen != 4 || !strings.Contains(out, "0 -> /dev/null") || !strings.Contains(out, "input 0") {
+		t.Errorf("the step says:\n%s", out)
+	}
+	if strings.Contains(out, "launch-secret") {
+		t.Errorf("the token shows:\n%s", out)
+	}
+}
