@@ -3,6 +3,7 @@ package agent
 import (
 	"runtime"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -37,13 +38,24 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
 		}
 	}
-	if definition.Deployment == nil && !a.opts.Rules.AllowsRepository("") {
-		return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
+	if !a.opts.Rules.AllowsRepository("") { // there are rules, so what they bind must be there
+		if definition.Deployment == nil {
+			return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
+		}
+		if i := slices.IndexFunc(definition.Steps[1:], isShell); i >= 0 {
+			return refuse("Step %d of the job is shell text of the server, which could deploy from any repository, and this agent's host has allowed_repositories.", i+1)
+		}
 	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository(git.RepoURL) {
 		return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", withoutUserInfo(git.RepoURL))
 	}
 	return nil
+}
+
+// isShell reports whether a step is shell text rather than a command of the runner
+// whose parameters are structured fields.
+func isShell(step workflow.Step) bool {
+	return step.Run != workflow.RunSetup && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix)
 }
 
 // wrongPlatform says why the definition's platform is not to be had here, or "".

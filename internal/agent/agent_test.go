@@ -47,7 +47,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 		t.Errorf("executor: %+v", record)
 	}
 	spec := record.Spec
-	if spec.Owner != a.identity.ID || spec.Epoch != 1 || spec.Labels["stack"] != "org/project/stack" || !spec.LoopbackOK {
+	if spec.Owner != a.identity.ID || spec.Epoch != 1 || spec.Labels["stack"] != "org/project/stack" || !spec.Loopback || !spec.LoopbackOK {
 		t.Errorf("spec: %+v", spec)
 	}
 	var launch protocol.Launch

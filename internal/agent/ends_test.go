@@ -60,6 +60,13 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		job:     func(j *serverJob) { j.definition.Deployment = nil },
 		reason:  workflow.ReasonRefused, line: []string{"allowed_repositories"},
 	}, {
+		name:    "shell text where only some repositories are allowed",
+		options: func(o *agent.Options) { o.Rules = rules{repositories: "example.com"} },
+		job: func(j *serverJob) {
+			j.definition.Steps = append(j.definition.Steps, workflow.Step{Name: "Extra", Run: "git clone https://evil.example/repo.git"})
+		},
+		reason: workflow.ReasonRefused, line: []string{"Step 3", "allowed_repositories"},
+	}, {
 		name:    "type not enabled",
 		options: func(o *agent.Options) { o.Types = []workflow.Type{workflow.TypeInsightsScan} },
 		reason:  workflow.ReasonRefused, line: []string{"enabled_workflow_types"},
@@ -129,6 +136,10 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
 		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
+		// The job can write the runner's result file, and kill the runner.
+		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
+		{"forged success of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusSucceeded)}, workflow.ReasonExitCode, "exit code 3"},
+		{"forged failure", executor.Exit{Code: 137, OOMKilled: true, Result: forged(workflow.StatusFailed)}, workflow.ReasonOOM, "out of memory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -168,6 +179,11 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 			w.cleanState(a)
 		})
 	}
+}
+
+// forged is a result that claims that the server knows everything already.
+func forged(status workflow.Status) *executor.Result {
+	return &executor.Result{Status: status, Reported: true}
 }
 
 func TestRunnerThatCouldNotReport(t *testing.T) {

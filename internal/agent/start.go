@@ -154,10 +154,11 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 		OS:         definition.OS,
 		LoopbackOK: onLoopback(j.agent.opts.ServiceURL),
 	}
+	s.Loopback = s.LoopbackOK
 	maps.DeleteFunc(s.Labels, func(_, value string) bool { return value == "" })
 	if d := definition.Deployment; d != nil {
 		s.RootPath = d.RootPath
-		s.LoopbackOK = s.LoopbackOK || onLoopback(d.BackendURL)
+		s.Loopback = s.Loopback || onLoopback(d.BackendURL)
 	}
 	return s
 }

@@ -102,7 +102,8 @@ type Spec struct {
 	Image      *workflow.Image // ignored by executors without images
 	OS         string          // of the job definition; "" = linux
 	RootPath   string          // where a non-root image can write; "" = the executor's choice
-	LoopbackOK bool            // the server's URL is on loopback: the job must share the host's network, or be refused
+	Loopback   bool            // the job talks to a server on loopback: it must share the host's network, or be refused
+	LoopbackOK bool            // the agent's own settings name that server, so that sharing is the administrator's wish
 }
 
 // Handle names a prepared job.
@@ -128,6 +129,13 @@ type Exit struct {
 	// killed) or nothing that can be read. Code is the operating system's word,
 	// Result the runner's own.
 	Result *Result
+}
+
+// Agrees reports whether the runner's result fits what the operating system says
+// of its end. The job's own processes can write FileResult too, and kill the runner.
+func (e Exit) Agrees() bool {
+	return e.Result != nil && e.Signal == "" && !e.OOMKilled && !e.Lost &&
+		(e.Code == 0 || e.Result.Status != workflow.StatusSucceeded)
 }
 
 // Success reports whether the runner ended with exit code 0.

@@ -15,6 +15,9 @@ import (
 // pollGrace is how much longer than the asked-for hold a poll may take.
 const pollGrace = 10 * time.Second
 
+// maxID bounds the ids that a server gives, in bytes. They are shown to people.
+const maxID = 256
+
 // Poll asks for work. It is sent once: whoever repeats it after an error sends
 // the same PollID, so that a claim whose answer was lost is answered again and
 // no job gets lost or claimed twice. While the circuit breaker is open it
@@ -53,6 +56,11 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	}
 	if job.DeploymentID == "" {
 		job.DeploymentID = job.TypeSpecificID
+	}
+	for _, id := range []string{job.JobID, job.DeploymentID, job.RunID, string(job.WorkflowType)} {
+		if oneLine(id, maxID) != id {
+			return PollResult{}, errors.New("the server's answer to the poll names a job by an id that cannot be shown: it is too long or not plain text")
+		}
 	}
 	result.Job = &job
 	return result, nil

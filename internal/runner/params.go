@@ -25,9 +25,6 @@ const (
 	maxParams = 16 << 20                     // bytes
 )
 
-// commandPrefix begins the text of every step that our server writes.
-const commandPrefix = "workflow-runner "
-
 // Params are the parameters of one command. Only what the command needs is set.
 type Params struct {
 	JobDir string `json:"jobDir"`
@@ -49,7 +46,7 @@ type Params struct {
 // internalCommand returns the arguments of a command of ours. Text that is none,
 // from a server that writes shell steps, is not internal.
 func internalCommand(run string) (args []string, internal bool, err error) {
-	if !strings.HasPrefix(run, commandPrefix) {
+	if !strings.HasPrefix(run, workflow.RunCommandPrefix) {
 		return nil, false, nil
 	}
 	switch run {

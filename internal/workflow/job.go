@@ -76,6 +76,10 @@ const (
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
+// RunCommandPrefix begins the text of every step that our server writes; all
+// other text is for a shell.
+const RunCommandPrefix = "workflow-runner "
+
 // PulumiStepName is the name of the step that runs pulumi. The stock CLI waits
 // for a log header of exactly this text before it follows the update.
 func PulumiStepName(op Operation) string { return "pulumi " + string(op) }

@@ -238,7 +238,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceOnSharedDirectory(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	s := spec(testImage)
-	s.LoopbackOK = true
+	s.Loopback, s.LoopbackOK = true, true
 	conformance(t, Options{Host: host, RunnerDir: runnerDir, SharedVolumeDirectory: t.TempDir()}, s)
 }
 
@@ -362,10 +362,17 @@ func TestRunnerVolumeIsRepaired(t *testing.T) {
 func TestLoopback(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	s := spec(testImage)
-	s.LoopbackOK = true
+	s.Loopback, s.LoopbackOK = true, true
 	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, Network: "bridge"})
 	defer e.Close()
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("Prepare on a bridge with a server on loopback: %v", err)
+	}
+	// A job definition alone must not open the host's network.
+	s.LoopbackOK = false
+	e = newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	defer e.Close()
+	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "service_url is not on loopback") {
+		t.Errorf("Prepare for a server that says it is on loopback: %v", err)
 	}
 }

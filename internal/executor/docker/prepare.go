@@ -184,7 +184,7 @@ func makeShared(dir string) error {
 // network returns the network mode of the job. A server on loopback can be reached
 // from the network of the agent's own host only.
 func (e *Executor) network(ctx context.Context, engine *client.Client, spec executor.Spec) (string, error) {
-	if !spec.LoopbackOK {
+	if !spec.Loopback {
 		return e.opts.Network, nil
 	}
 	refuse := func(why string) (string, error) {
@@ -192,6 +192,9 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 			". Give the server an --external-url that is valid in containers too", nil)
 	}
 	switch {
+	case !spec.LoopbackOK && e.opts.Network != "host":
+		// The URL is the server's word, and must not open the host's network.
+		return refuse("and the agent's service_url is not on loopback, so that the job does not get the host's network unless docker_network is host")
 	case e.opts.Network != "" && e.opts.Network != "host":
 		return refuse("docker_network is set to " + e.opts.Network)
 	case runtime.GOOS != "linux":

@@ -41,6 +41,9 @@ func parseRevision(branch, commit string) (revision, error) {
 		return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
 	}
 	if name, ok := strings.CutPrefix(rev.ref, branchPrefix); ok {
+		if strings.HasPrefix(name, "-") { // git itself refuses such branches
+			return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
+		}
 		rev.branch = name
 	}
 	return rev, nil
