@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/config"
+	"workflowagent/internal/termtext"
 )
 
 // newLog returns the agent's own log as the configuration wants it.
@@ -23,7 +24,7 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	if c.LogFormat == config.LogJSON {
 		log.SetFormatter(&logrus.JSONFormatter{})
 	} else {
-		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
+		log.SetFormatter(&textFormatter{logrus.TextFormatter{FullTimestamp: true}})
 	}
 	if !c.Syslog {
 		return log, nil
@@ -35,6 +36,16 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	log.AddHook(hook)
 	log.SetOutput(io.Discard)
 	return log, nil
+}
+
+// textFormatter is logrus's for people. Messages repeat words of servers, engines
+// and registries, and on a terminal logrus shows them as they are.
+type textFormatter struct{ logrus.TextFormatter }
+
+// Format formats an entry without anything in its message that a terminal obeys.
+func (f *textFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	e.Message = string(termtext.Plain(nil, []byte(e.Message)))
+	return f.TextFormatter.Format(e)
 }
 
 // newJobOutput returns where the output of jobs goes: as plain lines to standard

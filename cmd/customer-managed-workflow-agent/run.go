@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/config"
 	"workflowagent/internal/control"
 	"workflowagent/internal/health"
+	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -72,6 +73,9 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 		return err
 	}
 	log := logrus.NewEntry(logger)
+	if err := procguard.Protect(); err != nil {
+		log.WithError(err).Warn("The agent's memory is not protected from other processes of its user")
+	}
 	for _, warning := range c.Warnings() {
 		log.Warn(warning)
 	}

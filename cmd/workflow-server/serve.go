@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/procguard"
 	"workflowagent/internal/server"
 )
 
@@ -22,7 +23,11 @@ func newServeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s, err := server.New(cmd.Context(), cfg, versionText(), newLog(cfg, cmd.ErrOrStderr()), cmd.OutOrStdout())
+		log := newLog(cfg, cmd.ErrOrStderr())
+		if err := procguard.Protect(); err != nil {
+			log.WithError(err).Warn("the server's memory is not protected from other processes of its user")
+		}
+		s, err := server.New(cmd.Context(), cfg, versionText(), log, cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
