@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
@@ -153,7 +154,7 @@ func preferredWait(values []string) time.Duration {
 // plainText bounds and cleans what will be shown to people.
 func plainText(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c == '\uFFFD' {
+		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
 			return -1
 		}
 		return c

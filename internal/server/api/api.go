@@ -44,9 +44,10 @@ type Domain interface {
 
 // New returns the handler of the whole API.
 func New(d Deps, domains ...Domain) http.Handler {
+	limits := d.Limits.withDefaults()
 	mux := chi.NewRouter()
 	m := newMetrics(d.Metrics)
-	mux.Use(observe(d.Log, m), recoverPanic, stripSlash)
+	mux.Use(cutStalled(limits.Stall), observe(d.Log, m), recoverPanic, stripSlash)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
 	}
@@ -54,7 +55,7 @@ func New(d Deps, domains ...Domain) http.Handler {
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, &Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
 	})
-	rt := &Router{mux: mux, deps: d, limits: d.Limits.withDefaults()}
+	rt := &Router{mux: mux, deps: d, limits: limits}
 	core := []Domain{
 		&serverRoutes{deps: d},
 		&userRoutes{identity: d.Identity},

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -16,35 +18,78 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Limits bounds the bodies of requests, in bytes.
+// Limits bounds requests: their bodies in bytes, and their patience.
 type Limits struct {
 	Body        int64 // as sent; default 8 MiB
 	Inflated    int64 // after decompression; default 32 MiB
 	BigBody     int64 // state uploads, as sent; default 64 MiB
 	BigInflated int64 // state uploads after decompression; default 512 MiB
+	// Together bounds what all requests hold of large bodies at one time, after
+	// decompression; default 1 GiB.
+	Together int64
+	// Stall is how long a client may neither send nor take anything while it is
+	// its turn; default 1 min.
+	Stall time.Duration
+
+	held *atomic.Int64 // of Together
 }
 
 func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
 		v   *int64
 		def int64
-	}{{&l.Body, 8 << 20}, {&l.Inflated, 32 << 20}, {&l.BigBody, 64 << 20}, {&l.BigInflated, 512 << 20}} {
+	}{{&l.Body, 8 << 20}, {&l.Inflated, 32 << 20}, {&l.BigBody, 64 << 20}, {&l.BigInflated, 512 << 20}, {&l.Together, 1 << 30}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}
+	}
+	if l.Stall <= 0 {
+		l.Stall = defaultStall
+	}
+	if l.held == nil {
+		l.held = new(atomic.Int64)
 	}
 	return l
 }
 
 type limitsKey struct{}
 
-func withLimits(r *http.Request, l Limits) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), limitsKey{}, l))
+// requestLimits are the limits of one request, and what it holds of Together.
+type requestLimits struct {
+	Limits
+	mine int64
 }
 
-func limitsOf(r *http.Request) Limits {
-	l, _ := r.Context().Value(limitsKey{}).(Limits)
-	return l.withDefaults()
+// withLimits gives the request its limits. release must be called when it is done.
+func withLimits(r *http.Request, l Limits) (limited *http.Request, release func()) {
+	own := &requestLimits{Limits: l}
+	return r.WithContext(context.WithValue(r.Context(), limitsKey{}, own)), func() { l.held.Add(-own.mine) }
+}
+
+// errBusy is the answer to a large body for which there is no room now.
+var errBusy = &Error{Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Message: "Service Unavailable: too many large uploads at a time; try again"}
+
+// hold counts n more bytes of the request's body, which stay in memory until it
+// is done. Small bodies are not counted.
+func (l *requestLimits) hold(n, total int64) error {
+	if total <= l.Inflated {
+		return nil
+	}
+	if l.mine == 0 {
+		n = total
+	}
+	l.mine += n
+	if l.held.Add(n) > l.Together && l.mine < l.held.Load() { // one alone always may
+		return errBusy
+	}
+	return nil
+}
+
+func limitsOf(r *http.Request) *requestLimits {
+	if l, ok := r.Context().Value(limitsKey{}).(*requestLimits); ok {
+		return l
+	}
+	return &requestLimits{Limits: Limits{}.withDefaults()}
 }
 
 // decode reads a JSON body into v. Members match case-insensitively and
@@ -130,7 +175,7 @@ func openBody(w http.ResponseWriter, r *http.Request, sent, inflated int64) (io.
 	raw := http.MaxBytesReader(w, r.Body, sent)
 	switch enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); enc {
 	case "", "identity":
-		return raw, nil
+		return &boundedReader{r: raw, left: sent, limit: sent, close: raw.Close, hold: limitsOf(r).hold}, nil
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(raw)
 		if errors.Is(err, io.EOF) {
@@ -139,13 +184,13 @@ func openBody(w http.ResponseWriter, r *http.Request, sent, inflated int64) (io.
 		if err != nil {
 			return nil, bodyError(err)
 		}
-		return &boundedReader{r: z, left: inflated, limit: inflated, close: z.Close}, nil
+		return &boundedReader{r: z, left: inflated, limit: inflated, close: z.Close, hold: limitsOf(r).hold}, nil
 	case "zstd":
 		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(inflated)), zstd.WithDecoderMaxWindow(8<<20))
 		if err != nil {
 			return nil, bodyError(err)
 		}
-		return &boundedReader{r: z, left: inflated, limit: inflated, close: func() error { z.Close(); return nil }}, nil
+		return &boundedReader{r: z, left: inflated, limit: inflated, close: func() error { z.Close(); return nil }, hold: limitsOf(r).hold}, nil
 	default:
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is not known here; use gzip, zstd or none", enc)}
 	}
@@ -169,6 +214,7 @@ type boundedReader struct {
 	left  int64
 	limit int64
 	close func() error
+	hold  func(n, total int64) error
 }
 
 func (b *boundedReader) Read(p []byte) (int, error) {
@@ -185,6 +231,9 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	b.left -= int64(n)
+	if busy := b.hold(int64(n), b.limit-b.left); busy != nil {
+		return 0, busy
+	}
 	return n, err
 }
 

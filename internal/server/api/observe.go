@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -91,11 +92,12 @@ func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 			if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
 				route = rc.RoutePattern()
 			}
-			m.requests.WithLabelValues(r.Method, route, strconv.Itoa(status)).Inc()
-			m.seconds.WithLabelValues(r.Method, route).Observe(took.Seconds())
+			method := knownMethod(r.Method)
+			m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+			m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
 
 			entry := log.WithFields(logrus.Fields{
-				"method": r.Method, "path": r.URL.Path, "status": status, "bytes": ww.BytesWritten(),
+				"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.BytesWritten(),
 				"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
 			})
 			if rec.caller != "" {
@@ -114,6 +116,25 @@ func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 			}
 		})
 	}
+}
+
+// knownMethod returns a method of HTTP, or "other": anybody may send any word,
+// and each would be a series of its own in the metrics.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// shortened bounds what the access log repeats of a path.
+func shortened(path string) string {
+	const limit = 512
+	if len(path) > limit {
+		return strings.ToValidUTF8(path[:limit], "") + "…"
+	}
+	return path
 }
 
 // logged shows an error with the cause that its message keeps from clients.

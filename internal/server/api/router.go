@@ -48,7 +48,9 @@ const (
 // public registers a route that everybody may use.
 func (rt *Router) public(method, pattern string, h handler) {
 	rt.mux.Method(method, pattern, adapt(func(w http.ResponseWriter, r *http.Request) error {
-		return h(w, withLimits(r, rt.limits))
+		r, release := withLimits(r, rt.limits)
+		defer release()
+		return h(w, r)
 	}))
 }
 

@@ -84,8 +84,18 @@ func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 		return nil, bodyError(err)
 	}
 	var plain bytes.Buffer
-	plain.Grow(inflatedSize(packed.Bytes(), l.BigInflated) + bytes.MinRead)
-	if _, err := plain.ReadFrom(&boundedReader{r: z, left: l.BigInflated, limit: l.BigInflated, close: z.Close}); err != nil {
+	claim := int64(inflatedSize(packed.Bytes(), l.BigInflated))
+	if err := l.hold(claim, claim); err != nil {
+		return nil, err
+	}
+	beyond := func(n, total int64) error {
+		if total <= claim {
+			return nil
+		}
+		return l.hold(n, total)
+	}
+	plain.Grow(int(claim) + bytes.MinRead)
+	if _, err := plain.ReadFrom(&boundedReader{r: z, left: l.BigInflated, limit: l.BigInflated, close: z.Close, hold: beyond}); err != nil {
 		return nil, bodyError(err)
 	}
 	return parseState(plain.Bytes(), packed.Bytes())

@@ -1,0 +1,131 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/api"
+)
+
+// dial opens a connection of its own to the server.
+func (f *fixture) dial() net.Conn {
+	f.t.Helper()
+	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		f.t.Fatal(err)
+	}
+	return conn
+}
+
+// TestStalledClientsAreCutOff holds connections in every way that costs a client
+// nothing, without a token where that is enough.
+func TestStalledClientsAreCutOff(t *testing.T) {
+	f := newFixture(t, options{limits: api.Limits{Stall: 100 * time.Millisecond}})
+	path := f.stack("dev")
+	f.do("POST", path+"/import", state(500)).want(200, nil)
+	for _, tt := range []struct{ name, request string }{
+		{"body that never comes, no token", "POST /api/user/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"},
+		{"body that never comes", "POST " + path + "/import HTTP/1.1\r\nHost: x\r\nAuthorization: token " + f.admin + "\r\nContent-Length: 100\r\n\r\n{"},
+		{"chunk that never comes", "POST " + path + "/import HTTP/1.1\r\nHost: x\r\nAuthorization: token " + f.admin + "\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc"},
+	} {
+		conn := f.dial()
+		if _, err := io.WriteString(conn, tt.request); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("%s: the server keeps the connection: %v", tt.name, err)
+		}
+	}
+	// One that asks again and again and takes nothing.
+	conn := f.dial()
+	sent := 0
+	for {
+		n, err := io.WriteString(conn, "GET "+path+"/export HTTP/1.1\r\nHost: x\r\nAuthorization: token "+f.admin+"\r\n\r\n")
+		sent += n
+		if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // what net returns
+			t.Fatalf("the server keeps a connection that takes nothing, after %d bytes", sent)
+		}
+		if err != nil {
+			break
+		}
+	}
+}
+
+// TestPatienceBetweenRequests uses one connection for longer than a stall.
+func TestPatienceBetweenRequests(t *testing.T) {
+	f := newFixture(t, options{limits: api.Limits{Stall: 50 * time.Millisecond}})
+	path := f.stack("dev")
+	conn := f.dial()
+	r := bufio.NewReader(conn)
+	for i := range 3 {
+		body := fmt.Sprintf(`{"name":"n%d","value":"v"}`, i)
+		request := fmt.Sprintf("POST %s/tags HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: %d\r\n\r\n%s", path, f.admin, len(body), body)
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != http.StatusNoContent {
+			t.Fatalf("request %d: %v, %v", i, res, err)
+		}
+		_ = res.Body.Close()
+		idle := time.NewTimer(120 * time.Millisecond) // the connection rests
+		<-idle.C
+	}
+}
+
+// TestLargeUploadsShareTheMemory has as many large states under way as one client
+// can send in a few packets, compressed.
+func TestLargeUploadsShareTheMemory(t *testing.T) {
+	f := newFixture(t, options{limits: api.Limits{Inflated: 1000, BigInflated: 100_000, Together: 150_000}})
+	path := f.stack("dev")
+	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 90000\r\n\r\n", path, f.admin)
+	first := f.dial()
+	if _, err := io.WriteString(first, head+strings.Repeat(" ", 89_000)); err != nil {
+		t.Fatal(err)
+	}
+	// When the server has read the first body's beginning, a second is too much.
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 80_000), Gzip: true})
+		if a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "" {
+			break
+		}
+		if a.Status != http.StatusBadRequest || time.Now().After(deadline) {
+			t.Fatalf("status %d: %s", a.Status, a.Body)
+		}
+	}
+	f.do("GET", path+"/export", nil).want(200, nil) // everything else goes on
+	_ = first.Close()
+	for { // what the first one held is given back
+		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 80_000), Gzip: true})
+		if a.Status == http.StatusBadRequest {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status %d: %s", a.Status, a.Body)
+		}
+	}
+}
+
+// TestOddMethodsAreOneSeries sends methods that nobody knows: each must not cost
+// memory for good.
+func TestOddMethodsAreOneSeries(t *testing.T) {
+	f := newFixture(t, options{})
+	for i := range 20 {
+		f.send(call{Method: fmt.Sprintf("ODD%d", i), Path: "/api/user", Auth: "none"}).want(405, nil)
+	}
+	metrics := string(f.send(call{Method: "GET", Path: "/metrics", Auth: "none"}).want(200, nil).Body)
+	if strings.Contains(metrics, "ODD") || !strings.Contains(metrics, `method="other"`) {
+		t.Error("the metrics repeat methods of clients")
+	}
+}
