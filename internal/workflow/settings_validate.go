@@ -261,6 +261,12 @@ func CheckRepoURL(repo string) error {
 		if _, has := u.User.Password(); has {
 			return errors.New("the URL holds a password; put credentials into gitAuth, where they are encrypted")
 		}
+		if looksLikeToken(u.User.Username()) {
+			return errors.New("the URL holds what looks like a token; put it into gitAuth.accessToken, where it is encrypted")
+		}
+		if u.RawQuery != "" || u.Fragment != "" {
+			return errors.New("the URL has a query or a fragment, which git has no use for and logs would show")
+		}
 		return nil
 	}
 	host, rest, ok := strings.Cut(repo, ":")
@@ -272,6 +278,18 @@ func CheckRepoURL(repo string) error {
 		return errors.New("the address names no usable host")
 	}
 	return nil
+}
+
+// looksLikeToken reports whether the user name of a URL is rather a token, as in
+// https://TOKEN@host. The names that servers ask for are words, those of people
+// and organizations are shorter.
+func looksLikeToken(user string) bool {
+	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
+		if strings.HasPrefix(user, prefix) {
+			return true
+		}
+	}
+	return len(user) >= 40
 }
 
 // CheckBranch accepts what git accepts as a branch or full ref, and nothing

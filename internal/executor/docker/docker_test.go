@@ -290,6 +290,23 @@ func TestImageErrors(t *testing.T) {
 	}
 }
 
+// TestImagesGoByName asks for an image of the host by what the engine takes for its id.
+func TestImagesGoByName(t *testing.T) {
+	host, runnerDir := needEngine(t)
+	found, err := labClient(t).ImageInspect(t.Context(), testImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hex, _ := strings.Cut(found.ID, ":")
+	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	defer e.Close()
+	for _, reference := range []string{found.ID, hex, hex[:12]} {
+		if _, err := prepare(t, e, spec(reference)); err == nil {
+			t.Errorf("a job runs in an image that it named by its id, %s", reference)
+		}
+	}
+}
+
 func TestHardening(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, CPUs: 1.5})

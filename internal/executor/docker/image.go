@@ -36,7 +36,7 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 		return image{}, failure(workflow.ReasonImage, "The job names no image to run in", nil)
 	}
 	ref, err := name.ParseReference(want.Reference, name.WeakValidation)
-	if err != nil {
+	if err != nil || strings.HasPrefix(want.Reference, "sha256:") {
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("%q is not the name of an image", want.Reference), nil)
 	}
 	if e.opts.PullImage {
@@ -45,7 +45,7 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 			return image{}, err
 		}
 	}
-	found, err := engine.ImageInspect(ctx, want.Reference)
+	found, err := engine.ImageInspect(ctx, byName(want.Reference))
 	switch {
 	case errdefs.IsNotFound(err):
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is not on the agent's Docker Engine, and pull_image is false: pull it there, or set pull_image to true", want.Reference), nil)
@@ -59,6 +59,15 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 		img.user = found.Config.User
 	}
 	return img, nil
+}
+
+// byName returns a reference that the engine cannot take for the beginning of an
+// image's id, which would be any image of the host, whatever allowed_images says.
+func byName(reference string) string {
+	if strings.ContainsAny(reference, ":@/") {
+		return reference
+	}
+	return reference + ":latest"
 }
 
 // pull pulls the image. The pull lasts as long as it makes progress.

@@ -34,6 +34,9 @@ const (
 // maxResult is how large a result.json may be, in bytes; it is written by the job.
 const maxResult = 64 << 10
 
+// maxSpool is how large a spool may be, in bytes; it is written by the job, too.
+const maxSpool = 8 << 30
+
 // dir is the absolute path of a job's directory.
 type dir string
 
@@ -157,6 +160,7 @@ func (d dir) copySpool(ctx context.Context, dst string) error {
 		return err
 	}
 	defer out.Close()
+	left := int64(maxSpool)
 	return fs.WalkDir(src.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -168,22 +172,35 @@ func (d dir) copySpool(ctx context.Context, dst string) error {
 		case !entry.Type().IsRegular():
 			return nil
 		}
-		return copyFile(src, out, path)
+		n, err := copyFile(src, out, path, left)
+		left -= n
+		return err
 	})
 }
 
-func copyFile(src, dst *os.Root, path string) error {
+// copyFile copies a file of at most limit bytes. One that is larger may be one
+// whose bytes are not there: it would fill the disk.
+func copyFile(src, dst *os.Root, path string, limit int64) (int64, error) {
 	in, err := src.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer in.Close()
+	info, err := in.Stat()
+	switch {
+	case err != nil:
+		return 0, err
+	case !info.Mode().IsRegular():
+		return 0, nil // since the directory was read
+	case info.Size() > limit:
+		return 0, fmt.Errorf("it is larger than %d bytes", int64(maxSpool))
+	}
 	out, err := dst.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	n, err := io.Copy(out, io.LimitReader(in, info.Size()))
+	return n, errors.Join(err, out.Close())
 }
 
 // remove deletes the directory. It gets another name first, so that nobody who
