@@ -121,10 +121,6 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 
 	tracker := health.NewTracker(c.HealthThreshold)
 	metrics := health.NewMetrics(version, tracker)
-	forwarded := map[string]string{}
-	for _, v := range c.ForwardedEnv() {
-		forwarded[v.Name] = v.Value.Reveal()
-	}
 	watch := monitor{tracker, metrics}
 	tokens, renew := newTokens(c, client, watch, log)
 	a, err := agent.New(agent.Options{
@@ -145,7 +141,8 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 		LogJobOutput:   c.LogJobOutput,
 		JobOutput:      newJobOutput(c),
 		ImageOverride:  c.OverrideImageReference,
-		ForwardedEnv:   forwarded,
+		ForwardedEnv:   reveal(c.ForwardedEnv()),
+		ProxyEnv:       reveal(c.ProxyEnv()),
 		PollInterval:   c.PollingInterval,
 		KeepInterval:   c.PollingIntervalOverride,
 		RequestTimeout: c.RequestTimeout,
@@ -208,6 +205,15 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 			a.Stop()
 		}
 	}
+}
+
+// reveal returns host variables for jobs by their names.
+func reveal(vars []config.ForwardedVar) map[string]string {
+	plain := map[string]string{}
+	for _, v := range vars {
+		plain[v.Name] = v.Value.Reveal()
+	}
+	return plain
 }
 
 // types returns the workflow types of their names.

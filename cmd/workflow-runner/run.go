@@ -70,6 +70,11 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	if err != nil {
 		return runner.ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
 	}
+	for name, value := range runner.MissingProxy(os.Environ(), launch.Proxy) {
+		if err := os.Setenv(name, value); err != nil {
+			return runner.ExitNoLaunch, fmt.Errorf("setting the proxy variable %s: %w", name, err)
+		}
+	}
 	userAgent := launch.UserAgent
 	if userAgent == "" {
 		userAgent = "workflow-runner/" + versionText()

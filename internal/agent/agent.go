@@ -72,6 +72,7 @@ type Options struct {
 	JobOutput      *JobOutput        // nil: the output of jobs goes to Log, line by line
 	ImageOverride  string            // "": each job's own image
 	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
+	ProxyEnv       map[string]string // the host's proxy variables, for jobs whose place sets none
 	PollInterval   time.Duration
 	KeepInterval   bool // ignore Retry-After and do not ask for a long poll
 	RequestTimeout time.Duration

@@ -87,6 +87,11 @@ func (a *Agent) newJob(e entry) *job {
 	for _, value := range a.opts.Tokens.Values() {
 		j.masks.Add(redact.Secret{Name: "pool token", Value: value})
 	}
+	for name, values := range protocol.ProxySecrets(a.opts.ProxyEnv) {
+		for _, value := range values {
+			j.masks.Add(redact.Secret{Name: name, Value: value})
+		}
+	}
 	for name, value := range a.opts.ForwardedEnv {
 		j.masks.Add(redact.Secret{Name: name, Value: value})
 	}

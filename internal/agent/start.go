@@ -264,6 +264,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		Epoch:        claim.Epoch,
 		Definition:   definition,
 		ForwardedEnv: j.agent.opts.ForwardedEnv,
+		Proxy:        j.agent.opts.ProxyEnv,
 		CACertPEM:    j.agent.opts.CACertPEM,
 		UserAgent:    j.agent.opts.UserAgent,
 		EchoLog:      j.agent.opts.LogJobOutput,

@@ -171,6 +171,7 @@ type meta struct {
 	sources   map[string]Source
 	warnings  []string
 	forwarded []ForwardedVar
+	proxy     []ForwardedVar
 	tempDir   string
 	uid       int
 }

@@ -36,6 +36,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 		c.MaxConcurrentJobs = 1
 	}
 	c.resolveForwarded(env)
+	c.resolveProxy(env)
 	if c.StateDirectory == "" {
 		c.resolveStateDirectory(o, env)
 	}

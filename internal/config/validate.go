@@ -24,6 +24,7 @@ func (c *Config) Validate() error {
 	c.validateIdentity(fail)
 	c.validatePlaces(fail)
 	c.validateLists(fail)
+	c.validateProxy(&wrong)
 	if c.RequestRetryMaxWait < c.RequestRetryWait {
 		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", formatDuration(c.RequestRetryWait)))
 	}

@@ -167,6 +167,7 @@ type Launch struct {
 	Epoch        int64                   `json:"epoch,omitempty"` // 0: a server with only the stock calls
 	Definition   *workflow.JobDefinition `json:"definition"`
 	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; wins over the definition, always masked
+	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, for a place that sets none; the definition wins
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output

@@ -1,37 +1,91 @@
 package runner
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
-// systemBundles are where systems keep the certificate authorities they trust.
-var systemBundles = []string{
-	"/etc/ssl/certs/ca-certificates.crt",
-	"/etc/pki/tls/certs/ca-bundle.crt",
-	"/etc/ssl/ca-bundle.pem",
-	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-	"/etc/ssl/cert.pem",
+// systemBundles are where systems keep the certificate authorities they trust, in
+// one file; systemDirs are where they keep them one a file.
+var (
+	systemBundles = []string{
+		"/etc/ssl/certs/ca-certificates.crt",
+		"/etc/pki/tls/certs/ca-bundle.crt",
+		"/etc/ssl/ca-bundle.pem",
+		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+		"/etc/ssl/cert.pem",
+	}
+	systemDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
+)
+
+// bundleNames are the variables by which tools take another bundle than their own.
+// SSL_CERT_FILE is for Go, OpenSSL and what uses it, and NODE_EXTRA_CA_CERTS for
+// Node; the others have their own.
+var bundleNames = []string{
+	"NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE",
+	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 }
+
+// maxAuthority bounds one file of a directory of certificate authorities, in bytes.
+const maxAuthority = 1 << 20
 
 // writeBundle writes a file with the authorities that the place trusts already and
 // those of extra. Most tools take one file that replaces their own, so a file with
-// only the extra ones would take all others away.
-func writeBundle(path, extra, current string) error {
-	candidates := systemBundles
-	if current != "" {
-		candidates = append([]string{current}, candidates...)
-	}
-	var bundle []byte
-	for _, candidate := range candidates {
-		if data, err := os.ReadFile(candidate); err == nil && len(data) > 0 {
-			bundle = append(data, '\n')
-			break
-		}
+// only the extra ones would take all others away. current and currentDirs are
+// SSL_CERT_FILE and SSL_CERT_DIR of the place, if it has them.
+func writeBundle(path, extra, current, currentDirs string) error {
+	bundle := trusted(current, currentDirs)
+	if len(bundle) > 0 {
+		bundle = append(bundle, '\n')
 	}
 	bundle = append(bundle, extra...)
 	if err := os.WriteFile(path, bundle, 0o644); err != nil {
 		return fmt.Errorf("writing the certificate authorities for the job: %w", err)
 	}
 	return nil
+}
+
+// trusted returns what the place trusts, as PEM text: the first file there is, or
+// else all files of the first directory that has any.
+func trusted(file, dirs string) []byte {
+	files := systemBundles
+	if file != "" {
+		files = append([]string{file}, files...)
+	}
+	for _, candidate := range files {
+		if data, err := os.ReadFile(candidate); err == nil && len(data) > 0 {
+			return data
+		}
+	}
+	for _, dir := range append(filepath.SplitList(dirs), systemDirs...) {
+		if data := authorities(dir); len(data) > 0 {
+			return data
+		}
+	}
+	return nil
+}
+
+// authorities returns the certificates in the files of a directory, each once:
+// most of them have a second name, which is their hash.
+func authorities(dir string) []byte {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var all []byte
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > maxAuthority {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(data, []byte("-----BEGIN CERTIFICATE-----")) || bytes.Contains(all, data) {
+			continue
+		}
+		all = append(append(all, data...), '\n')
+	}
+	return all
 }

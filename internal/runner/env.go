@@ -39,7 +39,8 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 // environment is the environment of the job's steps. Later layers win:
 //
-//  1. the place's own (of the image, or what the executor passes on)
+//  1. the place's own (of the image, or what the executor passes on), with the agent's
+//     proxies where it has none
 //  2. the definition's, without reserved names
 //  3. what the runner sets, because a job must know which deployment it is
 //  4. the values that the agent forwards from its host: the administrator's word
@@ -95,6 +96,7 @@ func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.
 	if err != nil {
 		return nil, err
 	}
+	given := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(definition.Env)) {
 		value := definition.Env[name]
 		switch {
@@ -108,18 +110,18 @@ func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.
 				e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %s is set by the deployment itself; the given value is ignored", name))
 			}
 		default:
-			e.vars[name] = value
+			given[name] = value
 		}
 	}
+	e.overlay(given)
 	maps.Copy(e.vars, own)
 	if err := e.fallbacks(opts.JobDir, launch); err != nil {
 		return nil, err
 	}
-	for name, value := range launch.ForwardedEnv {
-		if validName(name) && !hasAnyPrefix(name, ownPrefixes) {
-			e.vars[name] = value
-		}
-	}
+	forwarded := maps.Clone(launch.ForwardedEnv)
+	maps.DeleteFunc(forwarded, func(name, _ string) bool { return !validName(name) || hasAnyPrefix(name, ownPrefixes) })
+	e.overlay(forwarded)
+	e.completeProxy()
 	return e, nil
 }
 
@@ -173,12 +175,11 @@ func (e *environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 		return nil
 	}
 	bundle := filepath.Join(jobDir, fileCA)
-	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"]); err != nil {
+	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"], e.vars["SSL_CERT_DIR"]); err != nil {
 		return err
 	}
-	fill("NODE_EXTRA_CA_CERTS", bundle)
 	e.vars["SSL_CERT_FILE"] = bundle // the bundle holds what the old one held
-	for _, name := range []string{"GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"} {
+	for _, name := range bundleNames {
 		fill(name, bundle)
 	}
 	return nil

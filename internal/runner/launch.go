@@ -82,6 +82,7 @@ func launchSecrets(l *protocol.Launch) []redact.Secret {
 	for name, value := range l.ForwardedEnv {
 		secrets = append(secrets, redact.Secret{Name: name, Value: value})
 	}
+	secrets = append(secrets, proxySecrets(l.Proxy)...)
 	if l.Definition != nil {
 		secrets = append(secrets, definitionSecrets(l.Definition)...)
 	}
@@ -107,6 +108,7 @@ func definitionSecrets(d *workflow.JobDefinition) []redact.Secret {
 	}
 	add("a secret of the deployment", d.Secrets()...)
 	add(envAccessToken, d.Env[envAccessToken])
+	secrets = append(secrets, proxySecrets(d.Env)...)
 	if d.Deployment != nil && d.Deployment.Source != nil && d.Deployment.Source.Git != nil {
 		add("the password in the repository URL", source.URLSecrets(d.Deployment.Source.Git.RepoURL)...)
 	}

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// resolveProxy collects the host's proxy variables, which the agent obeys and gives to its jobs.
+func (c *Config) resolveProxy(env map[string]string) {
+	for _, upper := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"} {
+		for _, name := range []string{upper, strings.ToLower(upper)} {
+			if env[name] != "" {
+				c.meta.proxy = append(c.meta.proxy, ForwardedVar{Name: name, Value: NewSecret(env[name])})
+			}
+		}
+	}
+	if c.DeployTarget != TargetDocker {
+		return
+	}
+	for _, v := range c.meta.proxy {
+		if u, err := parseProxy(v.Value.Reveal()); namesProxy(v.Name) && err == nil && isLoopback(u.Hostname()) {
+			c.warn("%s names a proxy on loopback, which job containers cannot reach unless they share the host's network: use an address of this host that containers reach", v.Name)
+		}
+	}
+}
+
+// ProxyEnv returns the proxy variables of the host, in both cases of their names as far as they
+// are set. Their values may hold passwords.
+func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
+
+// validateProxy checks what nobody would complain about until the first connection, and then with
+// the value, password and all, in the message.
+func (c *Config) validateProxy(wrong *problems) {
+	for _, v := range c.meta.proxy {
+		if !namesProxy(v.Name) {
+			continue
+		}
+		if _, err := parseProxy(v.Value.Reveal()); err != nil {
+			wrong.add(Source{Kind: FromEnv, Env: v.Name}, "", err.Error())
+		}
+	}
+}
+
+// namesProxy reports whether the variable names a proxy, and not hosts without one.
+func namesProxy(variable string) bool { return !strings.EqualFold(variable, "NO_PROXY") }
+
+// parseProxy reads the URL of a proxy as Go's client does: http is understood. Its error never
+// has the value.
+func parseProxy(value string) (*url.URL, error) {
+	if !strings.Contains(value, "://") {
+		value = "http://" + value
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Hostname() == "" {
+		return nil, errors.New("is not the URL of a proxy: write it like http://proxy.example.com:3128, and special characters of a password as %XX")
+	}
+	if !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
+		return nil, errors.New("names a proxy of an unknown kind: use http, https or socks5")
+	}
+	return u, nil
+}

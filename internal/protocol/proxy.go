@@ -1,0 +1,40 @@
+package protocol
+
+import (
+	"net/url"
+	"strings"
+)
+
+// ProxyNames returns the environment variables by which programs find their proxy.
+func ProxyNames() []string {
+	return []string{
+		"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
+		"ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy",
+	}
+}
+
+// ProxySecrets returns the passwords in proxy variables, by the variable's name,
+// both as they are and as they are written in the URL.
+func ProxySecrets(vars map[string]string) map[string][]string {
+	secrets := map[string][]string{}
+	for name, value := range vars {
+		_, rest, ok := strings.Cut(value, "://")
+		if !ok {
+			rest = value
+		}
+		u, err := url.Parse("http://" + rest)
+		if err != nil || u.User == nil {
+			continue
+		}
+		password, ok := u.User.Password()
+		if !ok || password == "" {
+			continue
+		}
+		secrets[name] = append(secrets[name], password)
+		userinfo := rest[:strings.LastIndexByte(strings.SplitN(rest, "/", 2)[0], '@')]
+		if _, written, _ := strings.Cut(userinfo, ":"); written != password {
+			secrets[name] = append(secrets[name], written)
+		}
+	}
+	return secrets
+}

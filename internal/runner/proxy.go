@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/redact"
+)
+
+// loopbackHosts never go through a proxy. Go and curl know that by themselves, but
+// the gRPC libraries by which pulumi talks to its language hosts and providers do
+// not.
+var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
+
+// isProxyName reports whether the variable says how the network is reached.
+func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
+
+// otherCase returns the same proxy variable in its other case. Programs disagree
+// on which of the two they read.
+func otherCase(name string) string {
+	if upper := strings.ToUpper(name); upper != name {
+		return upper
+	}
+	return strings.ToLower(name)
+}
+
+// MissingProxy returns those of the agent's proxy variables that the place the job
+// runs in does not set itself, in whatever case: an image that is made for another
+// network knows better.
+func MissingProxy(environ []string, agents map[string]string) map[string]string {
+	own := map[string]bool{}
+	for _, entry := range environ {
+		if name, value, _ := strings.Cut(entry, "="); value != "" && isProxyName(name) {
+			own[name], own[otherCase(name)] = true, true
+		}
+	}
+	missing := map[string]string{}
+	for name, value := range agents {
+		if isProxyName(name) && !own[name] {
+			missing[name] = value
+		}
+	}
+	return missing
+}
+
+// overlay sets variables of a layer. A proxy variable of the layer counts in both
+// its cases, or else the weaker layers' would win in some programs.
+func (e *environment) overlay(layer map[string]string) {
+	for name := range layer {
+		if _, both := layer[otherCase(name)]; isProxyName(name) && !both {
+			delete(e.vars, otherCase(name))
+		}
+	}
+	for name, value := range layer {
+		e.vars[name] = value
+	}
+}
+
+// completeProxy gives every proxy variable in both cases and keeps loopback out of
+// the proxy.
+func (e *environment) completeProxy() {
+	used := false
+	for _, name := range protocol.ProxyNames() {
+		value, ok := e.vars[name]
+		if _, both := e.vars[otherCase(name)]; ok && !both {
+			e.vars[otherCase(name)] = value
+		}
+		used = used || value != "" && !strings.EqualFold(name, "NO_PROXY")
+	}
+	if !used {
+		return
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		hosts := strings.FieldsFunc(e.vars[name], func(r rune) bool { return r == ',' || r == ' ' })
+		if slices.Contains(hosts, "*") {
+			continue
+		}
+		for _, host := range loopbackHosts {
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+		e.vars[name] = strings.Join(hosts, ",")
+	}
+}
+
+// proxySecrets returns the passwords in proxy variables.
+func proxySecrets(vars map[string]string) []redact.Secret {
+	proxies := maps.Clone(vars)
+	maps.DeleteFunc(proxies, func(name, _ string) bool { return !isProxyName(name) })
+	var secrets []redact.Secret
+	for name, values := range protocol.ProxySecrets(proxies) {
+		for _, value := range values {
+			secrets = append(secrets, redact.Secret{Name: "the password in " + name, Value: value})
+		}
+	}
+	return secrets
+}

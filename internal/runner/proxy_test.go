@@ -1,0 +1,130 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// stepEnv returns the environment that steps get, by name.
+func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition map[string]string) map[string]string {
+	t.Helper()
+	for name, value := range MissingProxy(environ, launch.Proxy) { // as main does
+		environ = append(environ, name+"="+value)
+	}
+	e, err := newEnvironment(Options{JobDir: t.TempDir(), Environ: environ}, launch, &workflow.JobDefinition{Env: definition})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.vars
+}
+
+func TestProxyLayers(t *testing.T) {
+	agent := map[string]string{"HTTPS_PROXY": "http://agent", "http_proxy": "http://agent", "NO_PROXY": ".agent"}
+	const loopback = "localhost,127.0.0.1,::1"
+	for _, tt := range []struct {
+		name              string
+		place             []string
+		definition        map[string]string
+		forwarded         map[string]string
+		https, http, none string // of both cases
+	}{
+		{"the agent's", nil, nil, nil, "http://agent", "http://agent", ".agent," + loopback},
+		{"the image's", []string{"https_proxy=http://image"}, nil, nil, "http://image", "http://agent", ".agent," + loopback},
+		{"the definition's", []string{"HTTPS_PROXY=http://image"}, map[string]string{"https_proxy": "http://settings"}, nil, "http://settings", "http://agent", ".agent," + loopback},
+		{"none, says the definition", nil, map[string]string{"HTTPS_PROXY": "", "HTTP_PROXY": ""}, nil, "", "", ".agent"},
+		{"forwarded ones", nil, map[string]string{"https_proxy": "http://settings", "NO_PROXY": "*"}, map[string]string{"HTTPS_PROXY": "http://forwarded"}, "http://forwarded", "http://agent", "*"},
+		{"loopback only once", nil, map[string]string{"no_proxy": "127.0.0.1 .local"}, nil, "http://agent", "http://agent", "127.0.0.1,.local,localhost,::1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			vars := stepEnv(t, tt.place, &protocol.Launch{Proxy: agent, ForwardedEnv: tt.forwarded}, tt.definition)
+			for name, want := range map[string]string{"HTTPS_PROXY": tt.https, "HTTP_PROXY": tt.http, "NO_PROXY": tt.none} {
+				if upper, lower := vars[name], vars[strings.ToLower(name)]; upper != want || lower != want {
+					t.Errorf("%s is %q and %q, want %q", name, upper, lower, want)
+				}
+			}
+		})
+	}
+	vars := stepEnv(t, nil, &protocol.Launch{}, nil)
+	for _, name := range protocol.ProxyNames() {
+		if value, ok := vars[name]; ok {
+			t.Errorf("without a proxy %s is %q", name, value)
+		}
+	}
+}
+
+func TestProxyPasswordsAreSecrets(t *testing.T) {
+	launch := &protocol.Launch{
+		Proxy:      map[string]string{"HTTPS_PROXY": "http://user:agents-password@proxy"},
+		Definition: &workflow.JobDefinition{Env: map[string]string{"http_proxy": "http://user:settings-password@proxy", "OTHER": "http://a:not-a-proxy@b"}},
+	}
+	var got []string
+	for _, secret := range launchSecrets(launch) {
+		if strings.HasPrefix(secret.Name, "the password in") {
+			got = append(got, secret.Value)
+		}
+	}
+	if diff := cmp.Diff([]string{"agents-password", "settings-password"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
+	const extra = "-----BEGIN CERTIFICATE-----\nextra\n-----END CERTIFICATE-----\n"
+	authority := func(name string) string {
+		return "-----BEGIN CERTIFICATE-----\n" + name + "\n-----END CERTIFICATE-----\n"
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"own.pem": authority("own"), "a.pem": authority("a"), "b.crt": authority("b"), "readme": "not a certificate",
+	} {
+		sub := "certs"
+		if name == "own.pem" {
+			sub = "."
+		}
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, sub, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("a.pem", filepath.Join(dir, "certs", "0123abcd.0")); err != nil {
+		t.Fatal(err)
+	}
+	vars := stepEnv(t, []string{"SSL_CERT_FILE=" + filepath.Join(dir, "own.pem"), "AWS_CA_BUNDLE=/the/images/own"}, &protocol.Launch{CACertPEM: extra}, nil)
+	bundle := vars["SSL_CERT_FILE"]
+	data, err := os.ReadFile(bundle)
+	if err != nil || string(data) != authority("own")+"\n"+extra {
+		t.Errorf("the bundle %s: %q, %v", bundle, data, err)
+	}
+	for _, name := range bundleNames {
+		want := bundle
+		if name == "AWS_CA_BUNDLE" {
+			want = "/the/images/own"
+		}
+		if vars[name] != want {
+			t.Errorf("%s is %q, want %q", name, vars[name], want)
+		}
+	}
+	// A place that has its authorities one a file.
+	files, dirs := systemBundles, systemDirs
+	systemBundles, systemDirs = nil, []string{filepath.Join(dir, "certs")}
+	t.Cleanup(func() { systemBundles, systemDirs = files, dirs })
+	vars = stepEnv(t, nil, &protocol.Launch{CACertPEM: extra}, nil)
+	data, err = os.ReadFile(vars["SSL_CERT_FILE"])
+	if want := authority("a") + "\n" + authority("b") + "\n\n" + extra; err != nil || string(data) != want {
+		t.Errorf("the bundle is %q, %v; want %q", data, err, want)
+	}
+	// Without extra ones nothing is touched.
+	vars = stepEnv(t, []string{"SSL_CERT_FILE=/x"}, &protocol.Launch{}, nil)
+	if vars["SSL_CERT_FILE"] != "/x" || vars["GIT_SSL_CAINFO"] != "" {
+		t.Errorf("without extra authorities: %q, %q", vars["SSL_CERT_FILE"], vars["GIT_SSL_CAINFO"])
+	}
+}
