@@ -49,7 +49,7 @@ func openLogs(j *job, dir string) (*jobLogs, error) {
 	}
 	l := &jobLogs{job: j, spool: spool}
 	j.agent.board.change(j.name, func(s *shownJob) { s.logs = append(s.logs, l) })
-	l.shipper = logspool.NewShipper(spool, newSender(j), logspool.ShipperOptions{Compress: true, Log: j.log})
+	l.shipper = logspool.NewShipper(spool, newSender(j, spool), logspool.ShipperOptions{Compress: true, Log: j.log})
 	// Shipping has the life of this object, not of a context that somebody ends:
 	// what is in the spool is worth sending until the last moment.
 	ctx, stop := context.WithCancel(context.Background())
@@ -91,17 +91,24 @@ func (l *jobLogs) end(step int) {
 	}
 }
 
-// endAll ends every stream there is and returns the last one that has anything
-// in it, or -1.
-func (l *jobLogs) endAll() (last int) {
-	last = -1
+// last returns the last stream that has anything in it, or -1.
+func (l *jobLogs) last() int {
+	last := -1
 	for _, s := range l.spool.Summaries() {
 		if s.Bytes > 0 {
 			last = max(last, s.Step)
 		}
-		l.end(s.Step)
 	}
 	return last
+}
+
+// endAll ends every stream there is and returns the last one that has anything
+// in it, or -1.
+func (l *jobLogs) endAll() int {
+	for _, s := range l.spool.Summaries() {
+		l.end(s.Step)
+	}
+	return l.last()
 }
 
 // flush waits until the server has everything, for good.
@@ -128,10 +135,10 @@ func (l *jobLogs) close() error {
 	return l.spool.Close()
 }
 
-// newSender returns what carries log to the job's server.
-func newSender(j *job) logspool.Sender {
+// newSender returns what carries the log in the spool to the job's server.
+func newSender(j *job, spool *logspool.Spool) logspool.Sender {
 	if j.entry.Claim.Epoch == 0 {
-		return &linesSender{client: j.client, lines: map[int]mark{}}
+		return logspool.NewLineSender(spool, j.client.PostLogLines)
 	}
 	return rawSender{j.client}
 }
@@ -146,59 +153,4 @@ func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []
 		return logspool.Ack{}, &logspool.GapError{Want: gap.Ack.Received}
 	}
 	return logspool.Ack{Received: ack.Received, Durable: ack.Durable, Limit: ack.Limit}, err
-}
-
-// linesSender sends lines to a server that takes only those. Its offsets count
-// lines, so it counts them.
-type linesSender struct {
-	client *protocol.JobClient
-
-	mu    sync.Mutex
-	lines map[int]mark
-}
-
-// mark is how far a step's log was sent: bytes of frames and lines.
-type mark struct{ bytes, lines int64 }
-
-// PutLog sends the lines in the frames of a step.
-func (s *linesSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (logspool.Ack, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := s.lines[step]
-	if offset != at.bytes {
-		if len(framed) > 0 && offset < at.bytes {
-			return logspool.Ack{}, &logspool.GapError{Want: at.bytes}
-		}
-		at.bytes = offset // sent by an earlier process, which took its count along
-	}
-	batch := protocol.LogLines{Offset: at.lines}
-	rest, done := framed, 0
-	var text []byte
-	var last protocol.Frame
-	for len(rest) > 0 {
-		frame, n, err := protocol.ParseFrame(rest)
-		if err != nil {
-			break // the rest of a frame comes with the next request
-		}
-		text, last, rest = append(text, frame.Text...), frame, rest[n:]
-		if !frame.Fragment {
-			batch.Lines = append(batch.Lines, protocol.LogLine{Time: frame.Time, Line: string(text)})
-			text, done = text[:0], len(framed)-len(rest)
-		}
-	}
-	if done == 0 && len(rest) < len(framed) {
-		// A line that is longer than a request is cut. A shorter one whose end is
-		// yet to come is sent again with it.
-		batch.Lines = append(batch.Lines, protocol.LogLine{Time: last.Time, Line: string(text)})
-		done = len(framed) - len(rest)
-	}
-	if len(batch.Lines) > 0 {
-		if err := s.client.PostLogLines(ctx, step, batch); err != nil {
-			return logspool.Ack{}, err
-		}
-	}
-	at.bytes += int64(done)
-	at.lines += int64(len(batch.Lines))
-	s.lines[step] = at
-	return logspool.Ack{Received: at.bytes, Durable: at.bytes}, nil
 }

@@ -84,15 +84,22 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v verdict) (verd
 				j.log.WithError(err).Debug("Closing the runner's log failed")
 			}
 		}()
+		if exit.Result == nil && !j.ownEnd() {
+			runner.line(max(runner.last(), setupStep+1), "%s", v.message)
+		}
 		if last := runner.endAll(); last > setupStep && exit.Result == nil {
 			j.stepStatus(last, workflow.StepFailed)
 		}
 	}
-	if exit.Result == nil {
+	if exit.Result == nil && j.ownEnd() {
 		j.closingWords(v.message)
 	}
 	return j.report(ctx, v, runner)
 }
+
+// ownEnd reports whether the server has a stream for the agent behind the job's last
+// step. A server with only the stock calls does not.
+func (j *job) ownEnd() bool { return j.entry.Claim.Epoch != 0 }
 
 // closingWords writes the agent's last line, unless an earlier process has.
 func (j *job) closingWords(text string) {

@@ -22,7 +22,7 @@ outputs:
 
 // engineWorld is a world with a Docker Engine and an executor image. listen
 // chooses the server's address from the engine.
-func engineWorld(t *testing.T, listen func(*lab.Engine) string) (w *world, engine *lab.Engine, image string) {
+func engineWorld(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *world, engine *lab.Engine, image string) {
 	t.Helper()
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)
@@ -47,7 +47,7 @@ func engineWorld(t *testing.T, listen func(*lab.Engine) string) (w *world, engin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return testWorld(t, listen(engine)), engine, image
+	return testWorld(t, listen(engine), serverArgs...), engine, image
 }
 
 func onLoopback(*lab.Engine) string { return "" }

@@ -119,6 +119,7 @@ func (w *world) close() {
 	}
 	if w.git != nil {
 		_ = w.git.Close()
+		w.git = nil
 	}
 }
 
