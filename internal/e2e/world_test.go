@@ -200,20 +200,26 @@ func (w *world) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
 			return false, fmt.Errorf("the agent ended (%w): %s", a.Process.Err(), lab.Tail(a.LogFile, 20))
 		default:
 		}
-		var pool struct {
-			Agents []struct {
-				Status string `json:"status"`
-			} `json:"agents"`
-		}
-		err := w.server.Call(ctx, "GET", "/api/orgs/"+w.server.Organization+"/agent-pools/"+w.pool.id, nil, &pool)
-		online := 0
-		for _, agent := range pool.Agents {
-			if agent.Status == "online" {
-				online++
-			}
-		}
+		online, err := w.online(ctx)
 		return online >= n, err
 	})
+}
+
+// online counts the agents of the default pool that the server takes for online.
+func (w *world) online(ctx context.Context) (int, error) {
+	var pool struct {
+		Agents []struct {
+			Status string `json:"status"`
+		} `json:"agents"`
+	}
+	err := w.server.Call(ctx, "GET", "/api/orgs/"+w.server.Organization+"/agent-pools/"+w.pool.id, nil, &pool)
+	online := 0
+	for _, agent := range pool.Agents {
+		if agent.Status == "online" {
+			online++
+		}
+	}
+	return online, err
 }
 
 // until asks every 50 ms until the answer is yes, an error, or ctx ends.

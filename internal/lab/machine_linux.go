@@ -194,7 +194,7 @@ func firstProcess(pid int) int {
 	if err != nil {
 		return 0
 	}
-	for _, field := range strings.Fields(string(children)) {
+	for _, field := range strings.FieldsSeq(string(children)) {
 		child, err := strconv.Atoi(field)
 		if err != nil {
 			continue
@@ -224,8 +224,7 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 		"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-c", script)
 	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out), &ScriptError{Script: script, Code: exit.ExitCode(), Output: string(out)}
 	}
 	return string(out), err

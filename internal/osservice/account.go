@@ -26,8 +26,7 @@ func needRoot() error {
 // there. Another name than ours must exist: whoever chose it knows why.
 func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err := user.Lookup(name)
-	var unknown user.UnknownUserError
-	if !errors.As(err, &unknown) {
+	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
 		return err
 	}
 	if name != SystemUser {
@@ -43,8 +42,7 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 
 func groupExists(name string) error {
 	_, err := user.LookupGroup(name)
-	var unknown user.UnknownGroupError
-	if errors.As(err, &unknown) {
+	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
 		return fmt.Errorf("there is no group %s on this machine: install the engine first", name)
 	}
 	return err

@@ -37,8 +37,7 @@ func (e *exitError) Error() string {
 
 // exitCode returns the exit code that err is about, or -1.
 func exitCode(err error) int {
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
 	return -1
@@ -67,14 +66,13 @@ func (execRunner) stream(ctx context.Context, out io.Writer, name string, args .
 	cmd.Stdout, cmd.Stderr = out, &stderr
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return nil // following ends when the caller has seen enough
+		return nil //nolint:nilerr // following ends when the caller has seen enough
 	}
 	return failure(err, name, args, strings.TrimSpace(stderr.String()))
 }
 
 func failure(err error, name string, args []string, said string) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &exitError{command: commandLine(name, args), code: exit.ExitCode(), said: said}
 	}
 	if err != nil {

@@ -136,7 +136,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case strings.Trim(o.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(o.Name, "-"):
-		return o, fmt.Errorf("the service name %q may have only letters, digits and -_.", o.Name)
+		return o, fmt.Errorf("the service name %q may have only letters, digits, hyphens, underscores and dots", o.Name)
 	case o.Profile != ProfileDocker && o.Profile != ProfileProcess:
 		return o, fmt.Errorf("the profile %q is not known: use %s or %s", o.Profile, ProfileDocker, ProfileProcess)
 	case o.User && o.Account != "":

@@ -51,6 +51,7 @@ type suite struct {
 // Test functions of internal/e2e by tier; everything else there is an error.
 const (
 	engineTests = "^TestEngine"
+	initTests   = "^TestInit"
 	faultTests  = "^TestFault"
 	clientTests = "^Test(Scripts|Clients)"
 )
@@ -68,6 +69,7 @@ func tiers() []tier {
 		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
 		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
 		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+		{"init", "the agent as a service of a booted systemd", initMissing, e2e(initTests)},
 	}
 }
 
@@ -219,6 +221,17 @@ func clientsMissing(ctx context.Context) string {
 		return err.Error()
 	}
 	return ""
+}
+
+func initMissing(ctx context.Context) string {
+	if reason := clientsMissing(ctx); reason != "" {
+		return reason
+	}
+	reason, ok := lab.MachineAvailable()
+	if ok {
+		return ""
+	}
+	return reason
 }
 
 func engineMissing(context.Context) string {
