@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -27,8 +28,17 @@ type Engine struct {
 	// is no such bridge.
 	BridgeIP netip.Addr
 
-	stop func() error
+	stop    func() error
+	private daemon // nil if it was found running
 }
+
+// daemon is the process of a private engine.
+type daemon interface {
+	end(sig syscall.Signal, patience time.Duration) error
+	run(ctx context.Context) error
+}
+
+var errNotOurs = errors.New("only a private Docker Engine can be ended and started")
 
 // FindEngine returns the engine that already runs on this machine: the one of
 // DOCKER_HOST, or the one on the usual socket. Its containers and images are not
@@ -116,6 +126,32 @@ func (e *Engine) Client() (*client.Client, error) {
 // Stop ends a private engine and removes all that it left: containers, mounts,
 // the bridge, files. An engine that was found running is left as it is.
 func (e *Engine) Stop() error { return e.stop() }
+
+// Kill ends the daemon of a private engine without a chance to clean up, as a
+// crash does. The processes of containers live on until it is started again.
+func (e *Engine) Kill() error {
+	if e.private == nil {
+		return errNotOurs
+	}
+	return e.private.end(syscall.SIGKILL, stopPatience)
+}
+
+// Shutdown ends the daemon of a private engine in order, as its service manager
+// does, and waits for that up to patience.
+func (e *Engine) Shutdown(patience time.Duration) error {
+	if e.private == nil {
+		return errNotOurs
+	}
+	return e.private.end(syscall.SIGTERM, patience)
+}
+
+// Restart starts the daemon of a private engine again, after it ended.
+func (e *Engine) Restart(ctx context.Context) error {
+	if e.private == nil {
+		return errNotOurs
+	}
+	return e.private.run(ctx)
+}
 
 // Volumes returns the names of the engine's volumes that carry a label, which is
 // a NAME or a NAME=VALUE.

@@ -40,8 +40,9 @@ const (
 // StartEngine starts a private Docker Engine with all of its files under dir. It
 // changes nothing else on the machine but for a bridge, which Stop removes: no
 // packet filter rule, no forwarding. So containers reach this machine, by
-// [Engine.BridgeIP] or over the host's network, and nothing beyond it.
-func StartEngine(ctx context.Context, dir string) (*Engine, error) {
+// [Engine.BridgeIP] or over the host's network, and nothing beyond it. args are
+// more arguments of the daemon, such as --live-restore.
+func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, error) {
 	if reason, ok := PrivateEngineAvailable(); !ok {
 		return nil, errors.New(reason)
 	}
@@ -55,17 +56,18 @@ func StartEngine(ctx context.Context, dir string) (*Engine, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("starting a Docker Engine: %w", err)
 	}
-	e := &privateEngine{dir: dir}
+	e := &privateEngine{dir: dir, args: args}
 	if err := e.start(ctx); err != nil {
 		//nolint:contextcheck // Cleaning up must work when the caller gave up.
 		return nil, errors.Join(fmt.Errorf("starting a Docker Engine: %w", err), e.stop())
 	}
-	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop}, nil
+	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop, private: e}, nil
 }
 
 // privateEngine is what has to be cleaned up after a private engine.
 type privateEngine struct {
 	dir        string
+	args       []string
 	bridge     string
 	freeBridge func() // lets go of the bridge's lock
 	bridgeIP   netip.Addr
@@ -78,19 +80,29 @@ func (e *privateEngine) start(ctx context.Context) error {
 	if err := e.addBridge(ctx); err != nil {
 		return err
 	}
+	return e.run(ctx)
+}
+
+// end sends the daemon a signal and waits for its end, up to patience.
+func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
+	return e.process.Stop(sig, patience)
+}
+
+// run starts the daemon and waits until it answers.
+func (e *privateEngine) run(ctx context.Context) error {
 	daemon, err := findProgram("dockerd")
 	if err != nil {
 		return err
 	}
 	logPath := filepath.Join(e.dir, "dockerd.log")
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), daemon,
-		"--host="+e.host(),
-		"--data-root="+filepath.Join(e.dir, "data"),
-		"--exec-root="+filepath.Join(e.dir, "exec"),
-		"--pidfile="+filepath.Join(e.dir, "docker.pid"),
-		"--bridge="+e.bridge,
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), daemon, append([]string{
+		"--host=" + e.host(),
+		"--data-root=" + filepath.Join(e.dir, "data"),
+		"--exec-root=" + filepath.Join(e.dir, "exec"),
+		"--pidfile=" + filepath.Join(e.dir, "docker.pid"),
+		"--bridge=" + e.bridge,
 		"--iptables=false", "--ip-forward=false", "--ip-masq=false",
-	)
+	}, e.args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+programPath())
 	if e.process, err = start(cmd, logPath); err != nil {
 		return err
@@ -157,6 +169,11 @@ func (e *privateEngine) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), engineStop)
 	defer cancel()
 	if e.process != nil {
+		select {
+		case <-e.process.Done(): // It was killed: only it can take its containers away.
+			errs = append(errs, e.run(ctx))
+		default:
+		}
 		errs = append(errs, e.removeContainers(ctx), e.process.Stop(syscall.SIGTERM, engineStop))
 	}
 	errs = append(errs, e.unmount())

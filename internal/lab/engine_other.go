@@ -8,7 +8,7 @@ import (
 )
 
 // StartEngine refuses: a private engine needs Linux.
-func StartEngine(context.Context, string) (*Engine, error) {
+func StartEngine(context.Context, string, ...string) (*Engine, error) {
 	reason, _ := PrivateEngineAvailable()
 	return nil, errors.New(reason)
 }
