@@ -34,8 +34,7 @@ type arena struct {
 	job   deployment
 
 	repo    string
-	half    string // file that the job makes in the middle of its lines
-	on      string // file that lets it go on
+	on      string // file that lets a process go on in the middle of its lines
 	written int    // lines that must be in the log of a job that was cut
 }
 
@@ -46,6 +45,13 @@ var processes = place{
 		return fmt.Sprintf("echo %s >>%s", word, filepath.Join(a.dir, "ledger"))
 	},
 	marks: func(a *arena) map[string]int { return countLines(a.t, filepath.Join(a.dir, "ledger")) },
+	gate: func(a *arena) string {
+		return fmt.Sprintf("while [ ! -e %s ]; do sleep 0.05; done", a.on)
+	},
+	open: func(a *arena) error { return os.WriteFile(a.on, nil, 0o600) },
+	runner: func(a *arena) []int {
+		return children(a.t, a.agent.Process.Pid())
+	},
 	left:  func(*arena) ([]string, error) { return nil, nil },
 	world: func(t *testing.T, serverArgs ...string) *world { return testWorld(t, ownLoopback(), serverArgs...) },
 }
@@ -68,11 +74,11 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 	if row.job.lines == 0 {
 		row.job.lines = 2000
 	}
-	w := at.world(t, row.server...)
-	a := &arena{
-		world: w, t: t, row: row, place: at,
-		half: filepath.Join(w.dir, "half"), on: filepath.Join(w.dir, "on"),
+	if at.own != nil {
+		at = at.own(t, row)
 	}
+	w := at.world(t, row.server...)
+	a := &arena{world: w, t: t, row: row, place: at, on: filepath.Join(w.dir, "on")}
 	a.proxy = startProxy(t, w.host(), w.server.URL)
 	w.agentURL = a.proxy.URL
 	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
@@ -83,7 +89,7 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 	if err := w.makePool(ctx); err != nil {
 		t.Fatal(err)
 	}
-	a.stack = w.newStack(ctx, t, "box", "dev", at.image, nil)
+	a.stack = w.newStack(ctx, t, "box", "dev", at.image, at.variables)
 	a.startAgent()
 	return a
 }
@@ -140,8 +146,8 @@ while [ $i -lt %d ]; do
   i=$((i+1))
   echo line-$i
   if [ $((i %% %d)) = 0 ]; then sleep %.3f; fi
-  if [ $i = %d ]; then echo >%s; while [ ! -e %s ]; do sleep 0.05; done; fi
-done`, a.row.job.lines, batch, pause, a.row.job.lines/2, a.half, a.on)
+  if [ $i = %d ]; then %s; %s; fi
+done`, a.row.job.lines, batch, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a))
 	a.job = a.stack.deploy(a.t.Context(), a.t, "update", a.repo, script)
 }
 
@@ -155,7 +161,7 @@ func (a *arena) enqueueFree() {
 // goOn lets the job write the other half of its lines.
 func (a *arena) goOn() {
 	a.t.Helper()
-	if err := os.WriteFile(a.on, nil, 0o600); err != nil {
+	if err := a.place.open(a); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -165,8 +171,7 @@ func (a *arena) running() {
 	a.t.Helper()
 	a.enqueue()
 	a.eventually(3*time.Minute+a.row.job.over, "the job is half-way", func() (bool, error) {
-		_, err := os.Stat(a.half)
-		return err == nil, nil
+		return a.place.marks(a)["half"] > 0, nil
 	})
 }
 
@@ -213,9 +218,9 @@ func tail(text string, n int) string {
 // runner returns the process id of the row's runner.
 func (a *arena) runner() int {
 	a.t.Helper()
-	pids := children(a.t, a.agent.Process.Pid())
+	pids := a.place.runner(a)
 	if len(pids) != 1 {
-		a.t.Fatalf("the agent has %d children, want one runner", len(pids))
+		a.t.Fatalf("there are the runners %v, want one", pids)
 	}
 	return pids[0]
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/lab"
 )
 
 // fullScale says that nothing is scaled down: real timers, real amounts.
@@ -26,6 +28,8 @@ type faultRow struct {
 	job    jobShape
 	server []string      // further flags of the server
 	agent  []string      // settings of the agent, KEY=VALUE
+	engine []string      // further arguments of a Docker Engine of its own
+	pulled bool          // the image is in a registry and has to be pulled
 	skip   func() string // why this machine cannot run it, "" if it can
 	// do brings a job to the phase, does what the row is about, and makes good
 	// again what shall be made good. The job ends after it.
@@ -88,19 +92,30 @@ func (o outcome) String() string {
 // place is where the jobs of a row run and how they leave a mark outside of our
 // code.
 type place struct {
-	name  string // in the table
-	image string // "" for the process executor
+	name      string            // in the table
+	image     string            // "" for the process executor
+	variables map[string]string // of the deployment
 	// settings and environment of the agent.
 	settings map[string]string
 	env      []string
 	// mark is a shell command of a job that notes a word where marks counts it.
 	mark  func(a *arena, word string) string
 	marks func(a *arena) map[string]int
+	// gate is a shell command of a job that waits until open was called.
+	gate func(a *arena) string
+	open func(a *arena) error
+	// runner returns the process ids of the job's runners on this host.
+	runner func(a *arena) []int
 	// left lists what the jobs have left behind at the place, beside files and
 	// processes of this host.
 	left func(a *arena) ([]string, error)
 	// world makes server and git server for a row.
 	world func(t *testing.T, serverArgs ...string) *world
+	// own, if not nil, makes a place for one row.
+	own func(t *testing.T, row faultRow) place
+
+	engine   *lab.Engine   // of containers
+	registry *lab.Registry // that has the image, if it is not on the engine
 }
 
 // runRows runs the rows of a matrix at a place, each in a world of its own and as

@@ -18,6 +18,8 @@ var matrix = []struct {
 	rows  []faultRow
 }{
 	{"process", killRows},
+	{"docker", engineKillRows},
+	{"docker", engineRows},
 	{"unit", clockRows},
 }
 

@@ -65,6 +65,20 @@ func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, e
 	return importImage(ctx, host, "workflowagent/executor", root, changes)
 }
 
+// StubImage makes sure that the engine at host has an image like [ExecutorImage],
+// but with a shell script in pulumi's place, and returns its name. It is small.
+func StubImage(ctx context.Context, host, pulumi string) (ref string, err error) {
+	root := newRootfs()
+	if err := addShell(ctx, root); err != nil {
+		return "", err
+	}
+	if err := addGit(ctx, root); err != nil {
+		return "", err
+	}
+	root.script(path.Join(imageTools, pulumiBinary), pulumi)
+	return importImage(ctx, host, "workflowagent/stub", root, nil)
+}
+
 // ShellImage makes sure that the engine at host has a small image that holds a
 // shell and its usual companions, and returns its name.
 func ShellImage(ctx context.Context, host string) (ref string, err error) {

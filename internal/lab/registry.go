@@ -24,6 +24,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/moby/moby/api/pkg/authconfig"
+	engineregistry "github.com/moby/moby/api/types/registry"
+	"github.com/moby/moby/client"
 )
 
 // Registry is an image registry in this process, on loopback: engines talk to
@@ -163,6 +166,37 @@ func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) 
 		return "", "", fmt.Errorf("making an image: %w", err)
 	}
 	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
+}
+
+// Take moves an image from an engine of this host to the registry, under
+// repository:tag, and returns the name by which it is pulled.
+func (r *Registry) Take(ctx context.Context, engine *Engine, image, repository, tag string) (ref string, err error) {
+	docker, err := engine.Client()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = docker.Close() }()
+	ref = r.Host + "/" + repository + ":" + tag
+	if _, err := docker.ImageTag(ctx, client.ImageTagOptions{Source: image, Target: ref}); err != nil {
+		return "", fmt.Errorf("naming the image %s: %w", ref, err)
+	}
+	auth, err := authconfig.Encode(engineregistry.AuthConfig{Username: r.options.Username, Password: r.options.Password})
+	if err != nil {
+		return "", fmt.Errorf("pushing the image %s: %w", ref, err)
+	}
+	pushed, err := docker.ImagePush(ctx, ref, client.ImagePushOptions{RegistryAuth: auth})
+	if err != nil {
+		return "", fmt.Errorf("pushing the image %s: %w", ref, err)
+	}
+	if err := errors.Join(importError(pushed), pushed.Close()); err != nil {
+		return "", fmt.Errorf("pushing the image %s: %w", ref, err)
+	}
+	for _, name := range []string{ref, image} {
+		if _, err := docker.ImageRemove(ctx, name, client.ImageRemoveOptions{Force: true}); err != nil {
+			return "", fmt.Errorf("removing the image %s: %w", name, err)
+		}
+	}
+	return ref, nil
 }
 
 func (p Picture) image() (v1.Image, error) {

@@ -55,6 +55,11 @@ func (r *rootfs) text(name, content string) {
 	r.entries[name] = rootEntry{mode: 0o644, text: content}
 }
 
+// script adds an executable text.
+func (r *rootfs) script(name, content string) {
+	r.entries[name] = rootEntry{mode: 0o755, text: content}
+}
+
 func (r *rootfs) link(name, target string) {
 	r.entries[name] = rootEntry{mode: fs.ModeSymlink | 0o777, link: target}
 }

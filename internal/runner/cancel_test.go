@@ -65,7 +65,7 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 		reason workflow.Reason
 	}{
 		{"by heartbeat", func(h *harness) { h.server.update(func() { h.server.cancel = true }) }, workflow.ReasonCancelled},
-		{"by signal", func(h *harness) { h.signals <- syscall.SIGINT }, workflow.ReasonCancelled},
+		{"by signal", func(h *harness) { h.signals <- syscall.SIGINT }, workflow.ReasonEvicted},
 		{"by repeated signals and heartbeat", func(h *harness) {
 			h.server.update(func() { h.server.cancel = true })
 			h.signals <- syscall.SIGINT

@@ -188,8 +188,13 @@ func (j *job) relaySignals(ctx context.Context) {
 			return
 		case sig := <-j.opts.Signals:
 			reason := workflow.ReasonCancelled
-			if sig == syscall.SIGTERM {
+			switch {
+			case sig == syscall.SIGTERM:
 				reason = workflow.ReasonAgentStopped
+			case j.launch.Epoch != 0:
+				// That server tells of a cancellation itself. This is somebody else, such
+				// as an engine that shuts down.
+				reason = workflow.ReasonEvicted
 			}
 			if j.stop.interrupt(reason) {
 				j.log.WithField("signal", sig.String()).Info("The job was asked to end")

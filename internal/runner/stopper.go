@@ -82,6 +82,8 @@ func describeStop(reason workflow.Reason) string {
 		return "the timeout passed"
 	case workflow.ReasonAgentStopped:
 		return "the agent was stopped"
+	case workflow.ReasonEvicted:
+		return "the place that the job runs in is being stopped, as by a shutdown of its engine or host"
 	}
 	return "the job was ended (" + string(reason) + ")"
 }

@@ -192,22 +192,6 @@ func explain(host string, err error) error {
 	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
 }
 
-// engineLost returns a failure for the deployment's log if err means that the
-// engine itself has gone, and nil if the engine is there and has other troubles.
-func (e *Executor) engineLost(ctx context.Context, engine *client.Client, err error) error {
-	if answered(err) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
-	defer cancel()
-	if _, pingErr := engine.Ping(ctx, client.PingOptions{}); pingErr == nil || errors.Is(pingErr, context.Canceled) {
-		return nil
-	}
-	e.forget(engine)
-	e.opts.Log.WithError(err).Warn("The Docker Engine went away while it prepared a job")
-	return failure(workflow.ReasonLaunch, "The Docker Engine went away while it prepared the job; nothing of the job was run", nil)
-}
-
 // engineError is a line for people with its cause.
 type engineError struct {
 	text  string

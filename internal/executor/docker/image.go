@@ -47,6 +47,8 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	}
 	found, err := engine.ImageInspect(ctx, byName(want.Reference))
 	switch {
+	case errdefs.IsNotFound(err) && e.opts.PullImage:
+		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" is not on the agent's Docker Engine although it was pulled: it was removed at once, or the engine stopped the pull", nil)
 	case errdefs.IsNotFound(err):
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is not on the agent's Docker Engine, and pull_image is false: pull it there, or set pull_image to true", want.Reference), nil)
 	case err != nil:

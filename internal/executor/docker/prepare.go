@@ -21,24 +21,38 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Prepare gets the image and creates the job's container.
+// Prepare gets the image and creates the job's container. An engine that goes away
+// meanwhile, as for an update of its own, is waited for: nothing of the job has run.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if spec.OS != "" && spec.OS != "linux" {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job asks for %s, and the agent runs jobs in Linux containers", spec.OS), nil)
 	}
-	engine, err := e.engine()
-	if err != nil {
-		return executor.Handle{}, failure(workflow.ReasonLaunch, "The agent has no Docker Engine", err)
-	}
-	h, err := e.prepare(ctx, engine, spec, progress)
-	if err != nil && ctx.Err() == nil {
-		if lost := e.engineLost(ctx, engine, err); lost != nil {
-			err = lost
+	patient, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	for losses := 0; ; losses++ {
+		engine, err := e.engine()
+		if err != nil {
+			return executor.Handle{}, failure(workflow.ReasonLaunch, "The agent has no Docker Engine", err)
+		}
+		h, err := e.prepare(ctx, engine, spec, progress)
+		if err == nil || ctx.Err() != nil || losses == maxLosses || !e.lost(ctx, engine, err) {
+			return h, err
+		}
+		e.opts.Log.WithError(err).WithField("job_id", spec.JobID).Warn("The Docker Engine went away while it prepared a job; waiting for it")
+		progress("The Docker Engine does not answer; waiting for it")
+		if err := e.await(patient); err != nil {
+			if ctx.Err() != nil {
+				return executor.Handle{}, ctx.Err()
+			}
+			return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("The Docker Engine went away while it prepared the job and was not back within %s; nothing of the job was run", enginePatience), nil)
+		}
+		if err := e.discardUnstarted(ctx, spec); err != nil {
+			return executor.Handle{}, failure(workflow.ReasonLaunch, "What was left of the job when the Docker Engine went away could not be removed", err)
 		}
 	}
-	return h, err
 }
 
+// prepare is Prepare on an engine that stays.
 func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	dir, err := jobDir(spec.RootPath)
 	if err != nil {
