@@ -65,12 +65,13 @@ var engineRows = []faultRow{
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.endEngine(a.place.engine.Kill)
-		a.restartEngine()
+		// An engine that finds a container alive stops it first of all.
+		a.interrupted(func() error { return a.place.engine.Restart(a.t.Context()) })
 	}},
 	{phase: "running", fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
-		a.endEngine(func() error { return a.place.engine.Shutdown(time.Minute) })
+		a.interrupted(func() error { return a.place.engine.Shutdown(2 * time.Minute) })
 		a.restartEngine()
 	}},
 	{phase: "running", fault: engineRestored, want: kept, engine: []string{"--live-restore"}, do: func(a *arena) {
@@ -96,6 +97,20 @@ func (a *arena) pulling() {
 func (a *arena) endEngine(end func() error) {
 	a.t.Helper()
 	if err := end(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// interrupted does what interrupts the job's command, and lets that end.
+func (a *arena) interrupted(do func() error) {
+	a.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	a.eventually(time.Minute, "the job is asked to end", func() (bool, error) {
+		return strings.Contains(a.stack.log(a.t.Context(), a.t, a.job), "is being stopped"), nil
+	})
+	a.goOn()
+	if err := <-done; err != nil {
 		a.t.Fatal(err)
 	}
 }

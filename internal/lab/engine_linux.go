@@ -83,9 +83,34 @@ func (e *privateEngine) start(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// end sends the daemon a signal and waits for its end, up to patience.
+// end sends the daemon a signal and waits for its end, up to patience, and for
+// that of its containerd, which the kernel kills with it.
 func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
-	return e.process.Stop(sig, patience)
+	if err := e.process.Stop(sig, patience); err != nil {
+		return err
+	}
+	pidFile := filepath.Join(e.dir, "exec", "containerd", "containerd.pid")
+	pid, err := os.ReadFile(pidFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	err = Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
+		// The state of a process follows its name, in parentheses: Z is for a dead one.
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return errors.Is(err, os.ErrNotExist) || strings.HasPrefix(state, "Z"), nil
+	})
+	if err != nil {
+		return err
+	}
+	// Where the first process of the machine does not reap the dead, the next
+	// daemon would take this one for alive.
+	return os.Remove(pidFile)
 }
 
 // run starts the daemon and waits until it answers.

@@ -7,12 +7,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"workflowagent/internal/executor"
+	"workflowagent/internal/lab"
 )
 
 // relay is a socket before the engine's that can be taken away, which looks like
@@ -172,5 +174,49 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 	}
 	if exit, err := direct.Wait(ctx, h); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Wait on another engine: %+v, %v; want an error that names both", exit, err)
+	}
+}
+
+func TestPrepareWaitsForTheEngine(t *testing.T) {
+	host, _ := needEngine(t)
+	registry := newRegistry(t, lab.RegistryOptions{})
+	tagged, _ := push(t, registry, picture(runtime.GOARCH))
+	r := newRelay(t, host)
+	e := newExecutor(t, Options{Host: "unix://" + r.path, RunnerDir: engine.runnerDir, Network: "none", PullImage: true})
+	defer e.Close()
+	asked := registry.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := spec(tagged)
+	s.JobID, s.Epoch, s.Owner = "waits", 1, "owner-"+t.Name()
+	said := make(chan string, 100)
+	type answer struct {
+		h   executor.Handle
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		h, err := e.Prepare(ctx, s, func(line string) { said <- line })
+		answers <- answer{h, err}
+	}()
+	<-asked
+	r.down()
+	registry.Release()
+	for line := ""; !strings.Contains(line, "waiting for it"); {
+		select {
+		case line = <-said:
+		case a := <-answers:
+			t.Fatalf("Prepare ended without an engine: %v", a.err)
+		case <-ctx.Done():
+			t.Fatal("Prepare does not say that it waits")
+		}
+	}
+	r.up(t)
+	a := <-answers
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	if err := e.Remove(ctx, a.h); err != nil {
+		t.Error(err)
 	}
 }
