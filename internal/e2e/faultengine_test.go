@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,11 +53,7 @@ func (l *ledger) letGo() { l.open.Do(func() { close(l.gate) }) }
 func (l *ledger) counts() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := map[string]int{}
-	for word, n := range l.marks {
-		counts[word] = n
-	}
-	return counts
+	return maps.Clone(l.marks)
 }
 
 // Shell commands of jobs in containers.
