@@ -194,7 +194,7 @@ func firstProcess(pid int) int {
 	if err != nil {
 		return 0
 	}
-	for _, field := range strings.FieldsSeq(string(children)) {
+	for field := range strings.FieldsSeq(string(children)) {
 		child, err := strconv.Atoi(field)
 		if err != nil {
 			continue
