@@ -33,7 +33,7 @@ func newRootCommand(version string) *cobra.Command {
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigCommand(load), newServiceCommand(), newVersionCommand(version),
+		newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newVersionCommand(version),
 	)
 	return root
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -104,7 +103,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 		}
 	}()
 
-	userAgent := fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
+	userAgent := userAgent(version)
 	client, err := protocol.NewClient(protocol.Options{
 		BaseURL:        c.ServiceURL,
 		UserAgent:      userAgent,

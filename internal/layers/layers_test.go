@@ -87,7 +87,7 @@ func harmless() []string {
 // agentOnly are the packages that only the agent may use.
 func agentOnly() []string {
 	return []string{
-		module + "internal/config", module + "internal/health", module + "internal/control", module + "internal/status", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
+		module + "internal/config", module + "internal/doctor", module + "internal/health", module + "internal/control", module + "internal/status", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
 		module + "internal/executor/docker", module + "internal/executor/kubernetes", module + "internal/executor/process",
 	}
 }
@@ -202,7 +202,7 @@ func rules() []rule {
 			ban: ban{[]string{server}, "only the control plane's own program knows its packages; all others speak to it over the wire"},
 		},
 	}
-	for _, name := range []string{"agent", "executor", "config", "health", "osservice", "selfupdate"} {
+	for _, name := range []string{"agent", "executor", "config", "doctor", "health", "osservice", "selfupdate"} {
 		all = append(all, rule{
 			of: server, ban: ban{[]string{module + "internal/" + name}, "the control plane knows agents by their wire only"},
 		})

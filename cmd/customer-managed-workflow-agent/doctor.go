@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/config"
+	"workflowagent/internal/doctor"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/protocol"
+)
+
+// newDoctorCommand returns the command that looks for what keeps an agent from working.
+func newDoctorCommand(version string, load loader) *cobra.Command {
+	var asJSON bool
+	o := doctor.Options{Version: version, UserAgent: userAgent(version)}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what keeps the agent from doing its work",
+		Long: `Look for what keeps the agent from doing its work: the configuration, the way to the
+server, the token, the engine, the runner, the disks, and what a job can reach from
+inside its container. Run it as the agent's user. It claims no work, does not disturb
+an agent that runs, and leaves nothing behind.
+
+The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			o := o
+			c, err := load()
+			o.Config, o.ConfigErr = c, err
+			out, colour := cmd.OutOrStdout(), false
+			if f, ok := out.(*os.File); ok {
+				colour = os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+			}
+			if !asJSON {
+				o.Done = func(r doctor.Result) { doctor.Print(out, r, colour) }
+				o.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "...", line) }
+			}
+			report, err := examine(ctx, o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(out)
+				encoder.SetIndent("", "  ")
+				if err := encoder.Encode(report); err != nil {
+					return fmt.Errorf("write the report: %w", err)
+				}
+			} else {
+				fmt.Fprintf(out, "\n%s\n", doctor.Summary(report))
+			}
+			switch {
+			case ctx.Err() != nil:
+				return errors.New("stopped before all was looked at")
+			case !report.OK:
+				return errors.New("not all is well: see the checks that failed")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&o.JobImage, "job-image", "", "image of the trial job (default: the one that jobs get which name none)")
+	cmd.Flags().StringArrayVar(&o.Reach, "reach", nil, "a URL that jobs must get to, such as that of your git host (may be repeated)")
+	cmd.Flags().BoolVar(&o.Offline, "offline", false, "leave out all that goes to the network")
+	return cmd
+}
+
+// examine runs the doctor on a configuration. An error is about cleaning up after it.
+func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
+	c := o.Config
+	if c == nil {
+		return doctor.Run(ctx, o), nil
+	}
+	client, err := newDoctorClient(c, o.UserAgent)
+	if err == nil { // else a check says what is wrong
+		defer client.Close()
+		o.Client = client
+	}
+	if !c.Token.IsZero() || c.UsesOIDC() {
+		o.Token = func(ctx context.Context) (string, error) { return oneToken(ctx, c, client) }
+	}
+	o.Owner = agent.KnownID(c.StateDirectory)
+	if o.Owner == "" {
+		o.Owner, o.Temporary = "doctor", true
+	}
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	place, end, err := trialPlace(c, logrus.NewEntry(quiet))
+	if err != nil {
+		o.ExecutorErr = err
+	} else {
+		o.Executor = place
+		o.Engine, _ = place.(doctor.Engine)
+	}
+	report := doctor.Run(ctx, o)
+	if err := end(); err != nil {
+		return report, fmt.Errorf("clean up after the doctor: %w", err)
+	}
+	return report, nil
+}
+
+// newDoctorClient returns a client that tries everything once.
+func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, error) {
+	ca, err := c.CACertificates()
+	if err != nil {
+		return nil, fmt.Errorf("ca_certificate_file: %w", err)
+	}
+	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.RequestTimeout})
+}
+
+// oneToken returns the pool's token, got for the issuer's if that is how the agent does it.
+func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (string, error) {
+	if !c.UsesOIDC() {
+		return c.Token.Reveal(), nil
+	}
+	token, err := pooltoken.Exchange(ctx, pooltoken.Options{
+		Client: client, File: c.OIDCTokenFile, Organization: c.OrganizationName, PoolID: c.RunnerPoolID, Life: c.TokenExpiration,
+	})
+	return token.Value, err
+}
+
+// trialPlace returns the place where the trial job runs, and what ends it. A trial process gets a
+// directory of its own, so that the doctor makes nothing in the state directory.
+func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end func() error, err error) {
+	trial, end := *c, func() error { return nil }
+	if c.DeployTarget == config.TargetProcess {
+		dir, err := os.MkdirTemp(c.TempDirectory(), "workflow-doctor-")
+		if err != nil {
+			return nil, end, fmt.Errorf("make a directory for the trial job: %w", err)
+		}
+		trial.StateDirectory, trial.SharedVolumeDirectory = dir, ""
+		end = func() error { return os.RemoveAll(dir) }
+	}
+	place, err := newExecutor(&trial, log)
+	if err != nil {
+		return nil, end, err
+	}
+	remove := end
+	return place, func() error { return errors.Join(place.Close(), remove()) }, nil
+}
+
+// userAgent is how the agent calls itself to servers.
+func userAgent(version string) string {
+	return fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
+}

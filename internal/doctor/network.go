@@ -1,0 +1,182 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/reach"
+)
+
+// How far clocks may be apart. Tokens of other issuers are good for minutes.
+const (
+	skewWarn = 30 * time.Second
+	skewFail = 5 * time.Minute
+)
+
+// expiryWarn is how long before its end a certificate is worth a word.
+const expiryWarn = 14 * 24 * time.Hour
+
+// checkProxy goes the whole way to the server, which the checks after it look at part by part.
+func (e *examination) checkProxy(ctx context.Context) Result {
+	c := e.opts.Config
+	switch {
+	case c == nil:
+		return noConfig()
+	case e.opts.Offline:
+		return skip("left out, because of --offline")
+	}
+	ca, err := c.CACertificates()
+	if err != nil {
+		return fail("ca_certificate_file: "+err.Error(), "correct ca_certificate_file")
+	}
+	e.way = reach.Try(ctx, c.ServiceURL+protocol.StatusProbe, reach.Options{CAPEM: ca, Proxy: e.opts.Proxy, UserAgent: e.opts.UserAgent})
+	switch {
+	case e.way.Failed == reach.StageURL:
+		return fail(e.way.Problem, e.way.Advice)
+	case e.way.Proxy != "":
+		return ok(c.ServiceURL + " is reached by the proxy " + e.way.Proxy)
+	}
+	return ok(c.ServiceURL + " is reached directly")
+}
+
+func (e *examination) checkDNS(context.Context) Result {
+	if !e.way.Reached(reach.StageDNS) {
+		return fail(e.way.Problem, e.way.Advice)
+	}
+	return ok(addresses(e.way))
+}
+
+// addresses says what a host was resolved to.
+func addresses(t *reach.Trace) string {
+	return fmt.Sprintf("%s is %s", t.Host, strings.Join(t.Addresses, ", "))
+}
+
+func (e *examination) checkTCP(context.Context) Result {
+	switch {
+	case !e.way.Reached(reach.StageConnect):
+		return fail(e.way.Problem, e.way.Advice)
+	case len(e.way.Refused) > 0:
+		r := warn(e.way.Connected+" takes connections, and other addresses of the host do not", "mend those addresses, or take them out of DNS: each costs time")
+		r.Details = e.way.Refused
+		return r
+	}
+	return ok(e.way.Connected + " takes connections")
+}
+
+func (e *examination) checkTLS(context.Context) Result {
+	t := e.way
+	switch {
+	case strings.HasPrefix(t.URL, "http:"):
+		return skip("service_url is plain http, so nothing is encrypted")
+	case t.Failed == reach.StageTLS:
+		return withChain(fail(t.Problem, t.Advice), t)
+	case len(t.Certificates) == 0:
+		return fail(t.Problem, t.Advice) // it did not get so far
+	}
+	leaf := t.Certificates[0]
+	found := fmt.Sprintf("%s, certificate of %s, good until %s", t.TLSVersion, leaf.Subject, leaf.NotAfter.Format(time.DateOnly))
+	if t.PrivateCA {
+		found += ", trusted by ca_certificate_file"
+	}
+	for _, c := range t.Certificates {
+		if left := time.Until(c.NotAfter); left < expiryWarn {
+			return withChain(warn(found, fmt.Sprintf("renew the certificate of %s, which ends in %d hours", c.Subject, int(left.Hours()))), t)
+		}
+	}
+	return withChain(ok(found), t)
+}
+
+// withChain adds the certificates to a result.
+func withChain(r Result, t *reach.Trace) Result {
+	for _, c := range t.Certificates {
+		r.Details = append(r.Details, fmt.Sprintf("%s, by %s, until %s", c.Subject, c.Issuer, c.NotAfter.Format(time.DateOnly)))
+	}
+	return r
+}
+
+func (e *examination) checkServer(context.Context) Result {
+	if e.way.Failed == reach.StageTLS {
+		return skip("not looked at, because of: TLS")
+	}
+	return judge(e.way)
+}
+
+// judge says whether what answered looks like a control plane.
+func judge(t *reach.Trace) Result {
+	switch {
+	case t.Failed != "":
+		return fail(t.Problem, t.Advice)
+	case t.Location != "":
+		return fail(fmt.Sprintf("%s answers with a redirect to %s", t.URL, t.Location), "set service_url to where the control plane's API is; a token is not sent along by redirects")
+	case t.Code == http.StatusUnauthorized, t.Code == http.StatusForbidden:
+		return ok(fmt.Sprintf("answers, in %d ms", t.Took.Milliseconds()))
+	case t.Code >= 500:
+		return fail(fmt.Sprintf("%s answers with status %d", t.URL, t.Code), "look at the server's log; the agent goes on trying")
+	}
+	return warn(fmt.Sprintf("%s answers with status %d (%s), not like a control plane that wants a token", t.URL, t.Code, t.ContentType),
+		"check that service_url is the base URL of the control plane's API, such as https://api.pulumi.com")
+}
+
+func (e *examination) checkClock(context.Context) Result { return clock(e.way) }
+
+// clock compares the clock of the place where t was made with the server's.
+func clock(t *reach.Trace) Result {
+	if !t.SkewKnown {
+		return skip("the server does not say what time it is")
+	}
+	skew, direction := t.Skew, "ahead of"
+	if skew < 0 {
+		skew, direction = -skew, "behind"
+	}
+	found := fmt.Sprintf("the clock is %s %s the server's", skew.Round(time.Second), direction)
+	advice := "set the clock, best by a time service (NTP): tokens and certificates seem expired, or not valid yet"
+	switch {
+	case skew > skewFail:
+		return fail(found, advice)
+	case skew > skewWarn:
+		return warn(found, advice)
+	case skew < 2*time.Second:
+		return ok("the clock is that of the server")
+	}
+	return ok(found)
+}
+
+func (e *examination) checkToken(ctx context.Context) Result {
+	c := e.opts.Config
+	switch {
+	case e.opts.Client == nil:
+		return skip("the server's URL makes no sense")
+	case e.opts.Token == nil:
+		return fail("there is no token", "run configure, or set token or PULUMI_AGENT_TOKEN")
+	}
+	what := "the token"
+	if c.UsesOIDC() {
+		what = "the token got for that of oidc_token_file"
+	}
+	token, err := e.opts.Token(ctx)
+	if err != nil {
+		return fail(err.Error(), "check oidc_token_file, organization_name, runner_pool_id, and the pool's policies on the server")
+	}
+	e.token, err = e.opts.Client.CheckToken(ctx, token)
+	var api *protocol.APIError
+	switch {
+	case errors.As(err, &api) && api.Code == http.StatusUnauthorized:
+		return fail("the server does not know "+what, "the token is wrong or was revoked: make a new one for the pool, and run configure")
+	case errors.As(err, &api) && api.Code == http.StatusForbidden:
+		return fail("the server refuses "+what+": "+api.Message, "use the token of an agent pool; if it is, the pool may have been deleted")
+	case err != nil:
+		return fail(err.Error(), "try again; if it stays, look at the server's log")
+	case !e.token.Proven:
+		return warn("not checked: the server answers the same with and without "+what, "check service_url; the agent's first poll will show whether the token is good")
+	case e.token.PoolID == "":
+		return ok("the server takes " + what)
+	case c.RunnerPoolID != "" && c.RunnerPoolID != e.token.PoolID:
+		return warn(fmt.Sprintf("%s is of the pool %s, and runner_pool_id names %s", what, e.token.PoolID, c.RunnerPoolID), "correct runner_pool_id, or use a token of that pool")
+	}
+	return ok("the server takes " + what + "; its pool is " + e.token.PoolID)
+}

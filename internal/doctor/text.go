@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// oneLine makes what others said printable: one line, no control characters.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))), " ")
+}
+
+// The colours of outcomes on a terminal.
+var colours = map[Status]string{OK: "32", Warn: "33", Fail: "31;1", Skip: "2"}
+
+// Print writes a result for people.
+func Print(w io.Writer, r Result, colour bool) {
+	status := fmt.Sprintf("%-4s", r.Status)
+	if colour {
+		status = "\x1b[" + colours[r.Status] + "m" + status + "\x1b[0m"
+	}
+	fmt.Fprintf(w, "%s  %-17s  %s\n", status, r.Title, oneLine(r.Found))
+	const indent = "                         "
+	for _, line := range r.Details {
+		fmt.Fprintf(w, "%s%s\n", indent, oneLine(line))
+	}
+	if r.Advice != "" {
+		fmt.Fprintf(w, "%s-> %s\n", indent, oneLine(r.Advice))
+	}
+}
+
+// Summary is the last line of a report.
+func Summary(report Report) string {
+	count := map[Status]int{}
+	for _, r := range report.Checks {
+		count[r.Status]++
+	}
+	parts := []string{}
+	for _, p := range []struct {
+		status Status
+		text   string
+	}{{Fail, "failed"}, {Warn, "to look at"}, {OK, "ok"}, {Skip, "left out"}} {
+		if n := count[p.status]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, p.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

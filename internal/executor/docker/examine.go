@@ -1,0 +1,89 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/workflow"
+)
+
+// Facts are what people want to know of an engine.
+type Facts struct {
+	Host          string // its address, as in DOCKER_HOST
+	Origin        string // where the address comes from
+	Version       string
+	APIVersion    string // spoken with it
+	OS, Arch      string // of its containers; the architecture as Go names it
+	Name          string // of its host
+	RootDirectory string // where it keeps images and containers, on its own host
+	Rootless      bool
+	SameHost      bool // it shares the agent's host, as far as can be told
+}
+
+// Examine asks the engine about itself. Its errors are those of [Executor.Check].
+func (e *Executor) Examine(ctx context.Context) (Facts, error) {
+	if err := e.Check(ctx); err != nil {
+		return Facts{}, err
+	}
+	engine, err := e.engine()
+	if err != nil {
+		return Facts{}, err
+	}
+	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return Facts{}, explain(engine.DaemonHost(), err)
+	}
+	found, err := engine.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return Facts{}, explain(engine.DaemonHost(), err)
+	}
+	facts := Facts{
+		Host: engine.DaemonHost(), Version: version.Version, APIVersion: engine.ClientVersion(), OS: version.Os, Arch: version.Arch,
+		Name: found.Info.Name, RootDirectory: found.Info.DockerRootDir,
+		Rootless: slices.ContainsFunc(found.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }),
+	}
+	if at, err := discover(e.opts); err == nil && at.host == facts.Host {
+		facts.Origin = at.origin
+	}
+	host, err := os.Hostname()
+	facts.SameHost = err == nil && host == facts.Name && local(engine)
+	return facts, nil
+}
+
+// EnsureImage gets an image like [Executor.Prepare] does, by the policy of the options, and
+// returns the architecture it is made for.
+func (e *Executor) EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error) {
+	engine, err := e.engine()
+	if err != nil {
+		return "", err
+	}
+	img, err := e.ensureImage(ctx, engine, &workflow.Image{Reference: reference}, progress)
+	return img.arch, err
+}
+
+// RemoveRunners removes the volumes with runners of an owner that there will be no jobs of again.
+func (e *Executor) RemoveRunners(ctx context.Context, owner string) error {
+	engine, err := e.engine()
+	if err != nil {
+		return err
+	}
+	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner)
+	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
+	if err != nil {
+		return fmt.Errorf("listing the volumes with runners: %w", err)
+	}
+	var errs []error
+	for _, v := range volumes.Items {
+		if _, err := engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("removing the volume %s: %w", v.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
