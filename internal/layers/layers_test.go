@@ -243,15 +243,16 @@ func rules() []rule {
 // onlyOurs are packages that may import nothing of ours but what is listed.
 func onlyOurs() map[string]ban {
 	return map[string]ban{
-		module + "internal/protocol":  {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
-		module + "internal/redact":    {nil, "masking is used on both sides and depends on nothing"},
-		module + "internal/reach":     {nil, "the way to a URL is looked at on both sides and depends on nothing"},
-		module + "internal/config":    {nil, "the configuration depends on nothing, so that everything may depend on it"},
-		module + "internal/status":    {nil, "a report is data, whoever fills it in"},
-		module + "internal/health":    {[]string{module + "internal/status"}, "health is told of activity and looks at nothing itself"},
-		module + "internal/control":   {[]string{module + "internal/status"}, "the control socket passes reports and orders on and knows nobody"},
-		module + "internal/termtext":  {nil, "cleaning text is used on both sides and depends on nothing"},
-		module + "internal/procguard": {nil, "guarding memory is used on both sides and depends on nothing"},
+		module + "internal/protocol":        {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
+		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
+		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
+		module + "internal/config":          {nil, "the configuration depends on nothing, so that everything may depend on it"},
+		module + "internal/status":          {nil, "a report is data, whoever fills it in"},
+		module + "internal/health":          {[]string{module + "internal/status"}, "health is told of activity and looks at nothing itself"},
+		module + "internal/control":         {[]string{module + "internal/status"}, "the control socket passes reports and orders on and knows nobody"},
+		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
+		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
+		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
 	}
 }
 
@@ -290,12 +291,12 @@ func violations(p goPackage) []string {
 			}
 		}
 	}
-	// The wiring opens the listener. Clients, for webhooks and foreign keys, are given to a
-	// subsystem from there.
+	// The wiring opens the listener. The client, for foreign keys, is given to a subsystem from
+	// there: outbound is the one that knows where the server must not go.
 	server := module + "internal/server"
 	if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
-		!withinAny(p.ImportPath, []string{server + "/api", server + "/console"}) {
-		add("net/http", "inside the control plane only api and console know HTTP")
+		!withinAny(p.ImportPath, []string{server + "/api", server + "/console", server + "/outbound"}) {
+		add("net/http", "inside the control plane only api, console and outbound know HTTP")
 	}
 	return found
 }
@@ -328,6 +329,8 @@ func TestViolations(t *testing.T) {
 		{"internal/server/api", "net/http", true},
 		{"internal/server/api/state", "github.com/go-chi/chi/v5", true},
 		{"internal/server/stacks", "net/http", false},
+		{"internal/server/oidc", "net/http", false},
+		{"internal/server/outbound", "net/http", true},
 		{"internal/server/stacks", "github.com/go-chi/chi/v5", false},
 		{"internal/server/stacks", "workflowagent/internal/server/store", true},
 		{"internal/server/stacks", "database/sql", false},

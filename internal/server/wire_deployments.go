@@ -5,6 +5,8 @@ import (
 
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 )
@@ -34,6 +36,7 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		api.DeploymentRoutes(service, c.stacks),
 		api.AgentRoutes(service, embeddedRunner()),
 		api.JobRoutes(service),
+		api.OIDCRoutes(oidc.New(c.db, new(outbound.Client), c.log.WithField("subsystem", "oidc"))),
 	}
 	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}
 }

@@ -75,12 +75,16 @@ type Principal struct {
 	// User is who acts: the owner of a personal token, or the requester of
 	// the deployment for a job. Zero for other kinds.
 	User store.User
-	// Org is what the token belongs to; zero for personal tokens.
+	// Org is what the token belongs to; zero for personal tokens, except for
+	// exchanged ones, which are good for one organization only.
 	Org store.Organization
 	// Roles are the user's roles by organization id.
 	Roles map[string]string
 	// Admin says that an organization's token may administer it.
 	Admin bool
+	// Exchanged says that the token was had for an identity token and ends
+	// soon: it makes no tokens that live longer.
+	Exchanged bool
 
 	PoolID       string // pool, and runner tokens
 	JobID        string // job and runner tokens
@@ -148,7 +152,7 @@ func expired(t store.Token, now time.Time) bool {
 // load gathers what a token's principal is.
 func load(tx *store.Tx, t store.Token) (Principal, error) {
 	p := Principal{
-		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID,
+		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
 		JobID: t.JobID, Epoch: t.Epoch, DeploymentID: t.DeploymentID, StackID: t.StackID,
 	}
 	switch t.Kind {
@@ -183,7 +187,22 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 		}
 		p.Roles = orgs
 	}
+	if p.Kind == KindUser && t.OrgID != "" {
+		p.confine()
+	}
 	return p, nil
+}
+
+// confine takes from a user all but the membership in the organization that
+// the token is for: who decides about that organization's issuers must not
+// decide about others.
+func (p *Principal) confine() {
+	role := p.Roles[p.Org.ID]
+	p.Roles = map[string]string{}
+	if role != "" {
+		p.Roles[p.Org.ID] = role
+	}
+	p.User.SiteAdmin = false
 }
 
 // User returns a user by id.
@@ -214,7 +233,7 @@ func (s *Service) Organization(ctx context.Context, p Principal, name string) (s
 
 // OrganizationsOf returns the organizations a caller belongs to.
 func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Organization, error) {
-	if p.Kind != KindUser {
+	if p.Org.ID != "" {
 		return []store.Organization{p.Org}, nil
 	}
 	var out []store.Organization

@@ -52,6 +52,7 @@ type Token struct {
 	StackID           string
 	Admin             bool
 	CreatedBy         string // user id
+	IssuerID          string // the OIDC issuer whose token was exchanged for this one
 	CreatedAt         time.Time
 	ExpiresAt         time.Time // zero = never
 	LastUsedAt        time.Time // zero = never
@@ -167,13 +168,13 @@ func (tx *Tx) Members(orgID string) ([]Member, error) {
 }
 
 const tokenColumns = `id, hash, kind, name, description, org_id, user_id, pool_id, job_id, epoch,
-	deployment_id, stack_id, admin, created_by, created_at, expires_at, last_used_at`
+	deployment_id, stack_id, admin, created_by, issuer_id, created_at, expires_at, last_used_at`
 
 func readToken(scan scanFunc) (Token, error) {
 	var t Token
 	var admin, created, expires, used int64
 	err := scan(&t.ID, &t.Hash, &t.Kind, &t.Name, &t.Description, &t.OrgID, &t.UserID, &t.PoolID, &t.JobID, &t.Epoch,
-		&t.DeploymentID, &t.StackID, &admin, &t.CreatedBy, &created, &expires, &used)
+		&t.DeploymentID, &t.StackID, &admin, &t.CreatedBy, &t.IssuerID, &created, &expires, &used)
 	t.Admin = admin != 0
 	t.CreatedAt, t.ExpiresAt, t.LastUsedAt = fromMicros(created), fromMicros(expires), fromMicros(used)
 	return t, err
@@ -182,9 +183,9 @@ func readToken(scan scanFunc) (Token, error) {
 // InsertToken adds a token.
 func (tx *Tx) InsertToken(t Token) error {
 	_, err := tx.exec("INSERT INTO tokens ("+tokenColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
 		t.ID, t.Hash, string(t.Kind), t.Name, t.Description, t.OrgID, t.UserID, t.PoolID, t.JobID, t.Epoch,
-		t.DeploymentID, t.StackID, flag(t.Admin), t.CreatedBy, micros(t.CreatedAt), micros(t.ExpiresAt), micros(t.LastUsedAt))
+		t.DeploymentID, t.StackID, flag(t.Admin), t.CreatedBy, t.IssuerID, micros(t.CreatedAt), micros(t.ExpiresAt), micros(t.LastUsedAt))
 	return err
 }
 
@@ -193,16 +194,17 @@ func (tx *Tx) TokenByHash(hash []byte) (Token, error) {
 	return one(tx, readToken, "SELECT "+tokenColumns+" FROM tokens WHERE hash = $1", hash)
 }
 
-// TokensOfUser returns a user's personal tokens, newest first.
+// TokensOfUser returns the personal tokens that a user made, newest first.
 func (tx *Tx) TokensOfUser(userID string) ([]Token, error) {
 	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
-		WHERE user_id = $1 AND kind = 'personal' ORDER BY created_at DESC, id`, userID)
+		WHERE user_id = $1 AND kind = 'personal' AND issuer_id = '' ORDER BY created_at DESC, id`, userID)
 }
 
-// TokensOfOrg returns an organization's tokens of one kind, newest first.
+// TokensOfOrg returns the tokens of one kind that were made for an
+// organization, newest first.
 func (tx *Tx) TokensOfOrg(orgID string, kind TokenKind) ([]Token, error) {
 	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
-		WHERE org_id = $1 AND kind = $2 ORDER BY created_at DESC, id`, orgID, string(kind))
+		WHERE org_id = $1 AND kind = $2 AND issuer_id = '' ORDER BY created_at DESC, id`, orgID, string(kind))
 }
 
 // DeleteToken removes a token by id; [ErrNotFound] if there is none.

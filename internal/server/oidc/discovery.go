@@ -1,0 +1,79 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/store"
+)
+
+// wellKnown is where an issuer describes itself, below its URL.
+const wellKnown = "/.well-known/openid-configuration"
+
+// discovered is what an issuer says about itself.
+type discovered struct {
+	Issuer      string
+	Keys        []key
+	Thumbprints []string // of the certificates it showed
+}
+
+// discover asks an issuer for its description and its keys. Errors are for the
+// administrator who named the issuer, and hold nothing of what was answered.
+func (s *Service) discover(ctx context.Context, url string, thumbprints []string) (discovered, error) {
+	var d discovered
+	body, err := s.document(ctx, &d, strings.TrimSuffix(url, "/")+wellKnown, thumbprints)
+	if err != nil {
+		return d, fmt.Errorf("fetching its OpenID configuration: %w", err)
+	}
+	var doc struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return d, errors.New("its OpenID configuration is not JSON of the expected form")
+	}
+	if strings.TrimSuffix(doc.Issuer, "/") != strings.TrimSuffix(url, "/") {
+		return d, errors.New("its OpenID configuration names another issuer")
+	}
+	d.Issuer = doc.Issuer
+	if body, err = s.document(ctx, &d, doc.JWKSURI, thumbprints); err != nil {
+		return d, fmt.Errorf("fetching its keys: %w", err)
+	}
+	d.Keys, err = parseKeys(body, func(int, string) error { return nil })
+	if err != nil {
+		return d, fmt.Errorf("reading its keys: %w", err)
+	}
+	if len(d.Keys) == 0 {
+		return d, errors.New("it publishes no key that can sign tokens")
+	}
+	return d, nil
+}
+
+// document fetches one document and notes the certificate that came with it.
+func (s *Service) document(ctx context.Context, d *discovered, address string, thumbprints []string) ([]byte, error) {
+	doc, err := s.fetch.Get(ctx, address, thumbprints)
+	if err != nil {
+		return nil, err
+	}
+	if doc.Thumbprint != "" && !slices.Contains(d.Thumbprints, doc.Thumbprint) {
+		d.Thumbprints = append(d.Thumbprints, doc.Thumbprint)
+	}
+	return doc.Body, nil
+}
+
+// fetchKeys is what the key cache calls.
+func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
+	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
+	if err == nil && d.Issuer != issuer.Issuer {
+		err = errors.New("its OpenID configuration names another issuer than when it was registered")
+	}
+	if err != nil {
+		s.log.WithError(err).WithField("issuer", issuer.Issuer).Warn("could not get the keys of an OIDC issuer")
+		return nil, err
+	}
+	return d.Keys, nil
+}

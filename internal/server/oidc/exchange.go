@@ -1,0 +1,264 @@
+package oidc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Texts of the token exchange.
+const (
+	GrantType        = "urn:ietf:params:oauth:grant-type:token-exchange"
+	IDTokenType      = "urn:ietf:params:oauth:token-type:id_token"
+	tokenTypePrefix  = "urn:pulumi:token-type:access_token:"
+	audiencePrefix   = "urn:pulumi:org:"
+	maxParameter     = 1024
+	descriptionLimit = 200
+)
+
+// Request is a token exchange as in RFC 8693.
+type Request struct {
+	GrantType, Audience, SubjectTokenType, SubjectToken, RequestedTokenType, Scope string
+	// Expiration is a number of seconds as text; "" for [DefaultLifetime].
+	Expiration string
+}
+
+// Granted is the token that was given.
+type Granted struct {
+	AccessToken string
+	TokenType   string // the URN that was asked for
+	Lifetime    time.Duration
+	Scope       string
+}
+
+// Refusal is an answer of a token endpoint that is no token, as in RFC 6749. It
+// never holds the subject token.
+type Refusal struct {
+	Code        string // such as invalid_grant
+	Description string
+	RetryAfter  time.Duration // above 0: the same request may succeed then
+	// reason is for the server's log where clients are not told all: whoever
+	// has a token of a public issuer comes this far.
+	reason string
+}
+
+// Error returns what the client sees.
+func (r *Refusal) Error() string { return r.Code + ": " + r.Description }
+
+func refuse(code, format string, args ...any) error {
+	return &Refusal{Code: code, Description: fmt.Sprintf(format, args...)}
+}
+
+func notNow(format string, args ...any) error {
+	return &Refusal{Code: "temporarily_unavailable", Description: fmt.Sprintf(format, args...), RetryAfter: askAgain}
+}
+
+// Exchange gives a token of ours for an identity token. A request that is not
+// granted is a [*Refusal].
+func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
+	tokenType, lifetime, err := r.check()
+	if err != nil {
+		return Granted{}, err
+	}
+	org, err := s.organization(ctx, r.Audience)
+	if err != nil {
+		return Granted{}, err
+	}
+	sub, err := s.verify(ctx, org, r.SubjectToken)
+	if err != nil {
+		return Granted{}, err
+	}
+	granted, err := s.grant(ctx, org, sub, r, tokenType, lifetime)
+	entry := s.log.WithFields(logrus.Fields{
+		"issuer": sub.issuer.Issuer, "subject": text(sub.claims["sub"]), "org": org.Name, "type": string(tokenType), "scope": short(r.Scope),
+	})
+	switch refusal := (*Refusal)(nil); {
+	case errors.As(err, &refusal):
+		entry.WithField("reason", cmp.Or(refusal.reason, refusal.Description)).Warn("refused a token exchange")
+	case err == nil:
+		entry.WithField("lifetime", granted.Lifetime.String()).Info("exchanged a token")
+	}
+	return granted, err
+}
+
+// check checks what can be checked of a request by itself.
+func (r Request) check() (TokenType, time.Duration, error) {
+	switch {
+	case r.GrantType == "":
+		return "", 0, refuse("invalid_request", "grant_type is missing")
+	case r.GrantType != GrantType:
+		return "", 0, refuse("unsupported_grant_type", "only %s is possible", GrantType)
+	case r.SubjectToken == "":
+		return "", 0, refuse("invalid_request", "subject_token is missing")
+	case r.SubjectTokenType != IDTokenType:
+		return "", 0, refuse("invalid_request", "subject_token_type must be %s", IDTokenType)
+	case len(r.Audience) > maxParameter, len(r.Scope) > maxParameter:
+		return "", 0, refuse("invalid_request", "audience and scope have at most %d bytes", maxParameter)
+	}
+	name, ok := strings.CutPrefix(r.RequestedTokenType, tokenTypePrefix)
+	tokenType := TokenType(name)
+	switch tokenType {
+	case OrganizationToken, PersonalToken, RunnerToken:
+	case TeamToken:
+		return "", 0, refuse("invalid_request", "requested_token_type: there are no teams on this server, and no tokens for them")
+	default:
+		ok = false
+	}
+	if !ok {
+		return "", 0, refuse("invalid_request", "requested_token_type must be %s followed by organization, personal or runner", tokenTypePrefix)
+	}
+	if r.Expiration == "" {
+		return tokenType, DefaultLifetime, nil
+	}
+	seconds, err := strconv.ParseInt(r.Expiration, 10, 64)
+	if err != nil || seconds <= 0 {
+		return "", 0, refuse("invalid_request", "expiration must be a number of seconds above zero")
+	}
+	// Longer ones are cut, and must not overflow.
+	return tokenType, time.Duration(min(seconds, int64(MaxLifetime.Seconds()))) * time.Second, nil
+}
+
+// organization returns the organization that an audience names. Whether it
+// exists is no secret: its name stands in every audience.
+func (s *Service) organization(ctx context.Context, audience string) (store.Organization, error) {
+	var org store.Organization
+	name, ok := strings.CutPrefix(audience, audiencePrefix)
+	if !ok || name == "" {
+		return org, refuse("invalid_request", "audience must be %sORGANIZATION", audiencePrefix)
+	}
+	err := s.read(ctx, "looking up an organization", func(tx *store.Tx) (err error) {
+		org, err = tx.OrganizationByName(name)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return org, refuse("invalid_target", "there is no organization %q", short(name))
+	}
+	return org, err
+}
+
+// grant asks the policies and makes the token, in one transaction: an issuer,
+// pool or policy that goes at the same moment takes the token along.
+func (s *Service) grant(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType, wanted time.Duration) (Granted, error) {
+	plain, hash := identity.NewToken()
+	now := time.Now().UTC()
+	var granted Granted
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		issuer, err := tx.OIDCIssuer(org.ID, sub.issuer.ID)
+		if err != nil {
+			return err
+		}
+		w, token, reason, err := target(tx, org, tokenType, r.Scope)
+		if err != nil {
+			return err
+		}
+		w.audience = r.Audience
+		row, err := tx.OIDCPolicyOf(issuer.ID)
+		if err != nil {
+			return err
+		}
+		set, err := policySet(row)
+		if err != nil {
+			return err
+		}
+		if reason == "" {
+			if v := decide(set.Policies, w, sub.claims); v != allowed {
+				reason = string(v)
+			}
+		}
+		if reason != "" {
+			return &Refusal{Code: "unauthorized_client", reason: reason, Description: fmt.Sprintf(
+				"the policies of the issuer %q do not give the owner of this token one of type %s with scope %q; the server's log says why", issuer.Name, tokenType, r.Scope,
+			)}
+		}
+		life := wanted
+		if limit := issuer.MaxExpiration; limit > 0 {
+			life = min(life, limit)
+		}
+		token.ID, token.Hash, token.OrgID, token.IssuerID = identity.NewID(), hash, org.ID, issuer.ID
+		token.Name, token.Description = "oidc:"+issuer.Name, text(sub.claims["sub"])
+		token.CreatedAt, token.ExpiresAt = now, now.Add(life)
+		if err := tx.InsertToken(token); err != nil {
+			return err
+		}
+		granted = Granted{AccessToken: plain, TokenType: r.RequestedTokenType, Lifetime: life, Scope: r.Scope}
+		return tx.TouchOIDCIssuer(issuer.ID, now)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return Granted{}, refuse("invalid_grant", "the issuer was deleted a moment ago")
+	}
+	return granted, err
+}
+
+// target returns what a type and a scope ask for, and the token to make except
+// for what all tokens have; reason says why there is no such thing. The rules
+// are in docs/protocol.md.
+func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope string) (w wish, token store.Token, reason string, err error) {
+	w = wish{tokenType: tokenType}
+	kind, name, _ := strings.Cut(strings.TrimSpace(scope), ":")
+	switch tokenType {
+	case OrganizationToken:
+		if kind != "" && kind != adminPermission || name != "" {
+			return w, token, "", refuse("invalid_scope", `for an organization token the scope must be empty or "admin"`)
+		}
+		w.admin = kind == adminPermission
+		return w, store.Token{Kind: store.OrgToken, Admin: w.admin}, "", nil
+	case PersonalToken:
+		if kind != "user" || name == "" {
+			return w, token, "", refuse("invalid_scope", "for a personal token the scope must be user:LOGIN")
+		}
+		user, err := memberByLogin(tx, org.ID, name)
+		if errors.Is(err, store.ErrNotFound) {
+			return w, token, "the organization has no such member", nil
+		}
+		w.subject = user.Login
+		return w, store.Token{Kind: store.PersonalToken, UserID: user.ID, CreatedBy: user.ID}, "", err
+	default:
+		if kind != "runner" || name == "" {
+			return w, token, "", refuse("invalid_scope", "for a runner token the scope must be runner:POOL, with the id or the name of an agent pool")
+		}
+		pool, reason, err := poolByScope(tx, org.ID, name)
+		w.subject = pool.ID
+		return w, store.Token{Kind: store.PoolToken, PoolID: pool.ID}, reason, err
+	}
+}
+
+// poolByScope finds the pool that a scope names: by its id, or else by its
+// name, if only one is called so; reason says why there is none.
+func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason string, err error) {
+	pool, err = tx.Pool(orgID, name)
+	if !errors.Is(err, store.ErrNotFound) {
+		return pool, "", err
+	}
+	pools, err := tx.Pools(orgID)
+	if err != nil {
+		return pool, "", err
+	}
+	pools = slices.DeleteFunc(pools, func(p store.AgentPool) bool { return p.Name != name })
+	switch len(pools) {
+	case 0:
+		return pool, "the organization has no such agent pool", nil
+	case 1:
+		return pools[0], "", nil
+	default:
+		return pool, "several agent pools are called so: use the id", nil
+	}
+}
+
+// text is a claim as people see it.
+func text(claim any) string {
+	s, _ := claim.(string)
+	if r := []rune(s); len(r) > descriptionLimit {
+		return string(r[:descriptionLimit]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,218 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/store"
+)
+
+// Bounds of what is kept of an issuer.
+const (
+	maxName        = 128
+	maxURL         = 1024
+	maxThumbprints = 20
+	maxJWKS        = 256 << 10
+)
+
+// Registration describes an issuer to trust.
+type Registration struct {
+	Name, URL   string
+	Thumbprints []string
+	// MaxExpiration bounds the life of tokens; 0 is [MaxLifetime].
+	MaxExpiration time.Duration
+	// JWKS are static keys as JSON; empty: the issuer is asked for them.
+	JWKS []byte
+}
+
+// Change is what to change about an issuer; nil leaves a member as it is.
+type Change struct {
+	Name          *string
+	Thumbprints   []string // empty but not nil: none
+	MaxExpiration *time.Duration
+	JWKS          []byte // empty: as it is
+}
+
+// Register makes an organization trust an issuer, without policies: none of its
+// tokens can be exchanged yet. Unless keys are given the issuer must answer.
+func (s *Service) Register(ctx context.Context, p identity.Principal, org store.Organization, r Registration) (store.OIDCIssuer, error) {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	issuer := store.OIDCIssuer{
+		ID: identity.NewID(), OrgID: org.ID, Name: strings.TrimSpace(r.Name), URL: r.URL, Issuer: r.URL,
+		Thumbprints: r.Thumbprints, MaxExpiration: r.MaxExpiration, JWKS: string(r.JWKS), CreatedAt: now, ModifiedAt: now,
+	}
+	if len(r.URL) > maxURL {
+		return issuer, fault.Invalid("Bad Request: url: it has more than %d bytes", maxURL)
+	}
+	if err := outbound.CheckBase(r.URL); err != nil {
+		return issuer, fault.Invalid("Bad Request: url: %v", err)
+	}
+	if err := check(issuer); err != nil {
+		return issuer, err
+	}
+	if issuer.JWKS == "" {
+		d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
+		if err != nil {
+			return issuer, fault.Invalid("Bad Request: url: the issuer cannot be used: %v", err)
+		}
+		issuer.Issuer = d.Issuer
+	}
+	policy := store.OIDCPolicy{ID: identity.NewID(), IssuerID: issuer.ID, Version: 1, Document: "[]", CreatedAt: now, ModifiedAt: now}
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.InsertOIDCIssuer(issuer); err != nil {
+			return err
+		}
+		return tx.InsertOIDCPolicy(policy)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return issuer, fault.Conflict("Conflict: url: this organization trusts the issuer %s already", issuer.Issuer)
+	}
+	if err != nil {
+		return issuer, fmt.Errorf("registering an OIDC issuer: %w", err)
+	}
+	s.log.WithFields(logrus.Fields{"issuer": issuer.Issuer, "id": issuer.ID, "org": org.Name, "by": p.Name()}).Info("registered an OIDC issuer")
+	return issuer, nil
+}
+
+// check checks what an administrator can choose about an issuer.
+func check(i store.OIDCIssuer) error {
+	switch {
+	case i.Name == "":
+		return fault.Invalid("Bad Request: name: the issuer name is required")
+	case len(i.Name) > maxName, strings.ContainsFunc(i.Name, unicode.IsControl):
+		return fault.Invalid("Bad Request: name: it must be one line of at most %d bytes", maxName)
+	case i.MaxExpiration < 0, i.MaxExpiration > MaxLifetime:
+		return fault.Invalid("Bad Request: maxExpiration: it must be between 1 and %d seconds", int64(MaxLifetime.Seconds()))
+	case len(i.Thumbprints) > maxThumbprints:
+		return fault.Invalid("Bad Request: thumbprints: at most %d are possible", maxThumbprints)
+	case len(i.JWKS) > maxJWKS:
+		return fault.Invalid("Bad Request: jwks: it has more than %d bytes", maxJWKS)
+	}
+	for n, t := range i.Thumbprints {
+		if _, ok := outbound.NormalThumbprint(t); !ok {
+			return fault.Invalid("Bad Request: thumbprints[%d]: the SHA-256 of a TLS certificate in 64 hexadecimal digits is expected, as openssl x509 -fingerprint -sha256 shows it", n)
+		}
+	}
+	if i.JWKS == "" {
+		return nil
+	}
+	keys, err := parseKeys([]byte(i.JWKS), func(n int, reason string) error {
+		return fault.Invalid("Bad Request: jwks.keys[%d]: %s; public RSA, EC or Ed25519 keys are expected", n, reason)
+	})
+	if fault.KindOf(err) != "" {
+		return err
+	}
+	if err != nil {
+		return fault.Invalid("Bad Request: jwks: %v", err)
+	}
+	if len(keys) == 0 {
+		return fault.Invalid("Bad Request: jwks.keys: at least one key is needed")
+	}
+	return nil
+}
+
+// Issuers returns the issuers that an organization trusts, oldest first.
+func (s *Service) Issuers(ctx context.Context, orgID string) ([]store.OIDCIssuer, error) {
+	var list []store.OIDCIssuer
+	err := s.read(ctx, "listing OIDC issuers", func(tx *store.Tx) (err error) {
+		list, err = tx.OIDCIssuers(orgID)
+		return err
+	})
+	return list, err
+}
+
+// Issuer returns one issuer.
+func (s *Service) Issuer(ctx context.Context, orgID, id string) (store.OIDCIssuer, error) {
+	var issuer store.OIDCIssuer
+	err := s.read(ctx, "reading an OIDC issuer", func(tx *store.Tx) (err error) {
+		issuer, err = tx.OIDCIssuer(orgID, id)
+		return err
+	})
+	return issuer, issuerNotFound(err, id)
+}
+
+// Update changes an issuer. Tokens that were given already keep their lives.
+func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id string, c Change) (store.OIDCIssuer, error) {
+	var issuer store.OIDCIssuer
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		var err error
+		if issuer, err = tx.OIDCIssuer(orgID, id); err != nil {
+			return err
+		}
+		if c.Name != nil {
+			issuer.Name = strings.TrimSpace(*c.Name)
+		}
+		if c.Thumbprints != nil {
+			issuer.Thumbprints = c.Thumbprints
+		}
+		if c.MaxExpiration != nil {
+			issuer.MaxExpiration = *c.MaxExpiration
+		}
+		if len(c.JWKS) > 0 {
+			if issuer.JWKS == "" {
+				return fault.Invalid("Bad Request: jwks: the keys of this issuer are fetched from it; delete it and register it anew to give them")
+			}
+			issuer.JWKS = string(c.JWKS)
+		}
+		if err := check(issuer); err != nil {
+			return err
+		}
+		issuer.ModifiedAt = time.Now().UTC().Truncate(time.Microsecond)
+		return tx.UpdateOIDCIssuer(issuer)
+	})
+	if err != nil {
+		return issuer, issuerNotFound(err, id)
+	}
+	s.log.WithFields(logrus.Fields{"issuer": issuer.Issuer, "id": id, "by": p.Name()}).Info("changed an OIDC issuer")
+	return issuer, nil
+}
+
+// Delete ends the trust in an issuer: its policies go, and all tokens that were
+// given for its own end at once.
+func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id string) error {
+	var revoked int64
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.DeleteOIDCIssuer(orgID, id); err != nil {
+			return err
+		}
+		var err error
+		revoked, err = tx.DeleteTokensOfIssuer(id)
+		return err
+	})
+	if err != nil {
+		return issuerNotFound(err, id)
+	}
+	s.keys.forget(id)
+	s.log.WithFields(logrus.Fields{"id": id, "revoked": revoked, "by": p.Name()}).Info("deleted an OIDC issuer")
+	return nil
+}
+
+// RegenerateThumbprints replaces the thumbprints of an issuer by those of the
+// certificates it shows now. These must be trusted already, by an authority or
+// by the old thumbprints: a server that is new to all is never believed.
+func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principal, orgID, id string) (store.OIDCIssuer, error) {
+	issuer, err := s.Issuer(ctx, orgID, id)
+	if err != nil {
+		return issuer, err
+	}
+	if issuer.JWKS != "" {
+		return issuer, fault.Invalid("Bad Request: issuer jwks are statically configured, can't regenerate thumbprints")
+	}
+	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
+	if err != nil {
+		return issuer, fault.Invalid("Bad Request: the issuer cannot be used: %v", err)
+	}
+	if len(d.Thumbprints) == 0 {
+		return issuer, fault.Invalid("Bad Request: the issuer is reached without TLS and has no thumbprints")
+	}
+	return s.Update(ctx, p, orgID, id, Change{Thumbprints: d.Thumbprints})
+}

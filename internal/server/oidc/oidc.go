@@ -1,0 +1,62 @@
+// Package oidc takes identity tokens of foreign OpenID Connect issuers in
+// exchange for short-lived tokens of ours: which issuers an organization
+// trusts, what their tokens may be exchanged for, and the exchange itself.
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/store"
+)
+
+const (
+	// DefaultLifetime is how long a token lives whose exchange asked for nothing.
+	DefaultLifetime = 2 * time.Hour
+	// MaxLifetime bounds the life of all exchanged tokens.
+	MaxLifetime = 25 * time.Hour
+	// skew is by how much clocks may differ.
+	skew = 30 * time.Second
+)
+
+// Fetcher fetches documents of issuers; see [outbound.Client.Get].
+type Fetcher interface {
+	Get(ctx context.Context, address string, thumbprints []string) (outbound.Document, error)
+}
+
+// Service manages issuers and exchanges their tokens.
+type Service struct {
+	db    *store.DB
+	log   *logrus.Entry
+	fetch Fetcher
+	keys  *keyCache
+}
+
+// New returns a service on a database.
+func New(db *store.DB, fetch Fetcher, log *logrus.Entry) *Service {
+	s := &Service{db: db, log: log, fetch: fetch}
+	s.keys = newKeyCache(s.fetchKeys)
+	return s
+}
+
+func issuerNotFound(err error, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.NotFound("Not Found: oidc issuer '%s' not found", id)
+	}
+	return err
+}
+
+// read runs fn in a reading transaction and says what it was for if it failed.
+func (s *Service) read(ctx context.Context, what string, fn func(*store.Tx) error) error {
+	err := s.db.Read(ctx, fn)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return err
+}

@@ -1,0 +1,329 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// What a policy decides.
+const (
+	Allow = "allow"
+	Deny  = "deny"
+)
+
+// TokenType is a kind of token that can be had by exchange.
+type TokenType string
+
+// The types of token.
+const (
+	OrganizationToken TokenType = "organization"
+	TeamToken         TokenType = "team"
+	PersonalToken     TokenType = "personal"
+	RunnerToken       TokenType = "runner" // an agent's, for one pool
+)
+
+// Permissions of organization tokens.
+const (
+	standardPermission = "standard"
+	adminPermission    = "admin"
+)
+
+// Bounds of a policy.
+const (
+	maxPolicies    = 50
+	maxRules       = 20
+	maxPattern     = 256
+	maxPermissions = 10
+)
+
+// Policy is one rule of who gets what. The form is that of the public API and
+// of the database.
+type Policy struct {
+	Decision  string    `json:"decision"`
+	TokenType TokenType `json:"tokenType"`
+	TeamName  string    `json:"teamName,omitempty"`
+	UserLogin string    `json:"userLogin,omitempty"`
+	RunnerID  string    `json:"runnerID,omitempty"` // id of an agent pool
+	RoleID    string    `json:"roleID,omitempty"`
+	// AuthorizedPermissions is for organization tokens.
+	AuthorizedPermissions []string `json:"authorizedPermissions"`
+	// Rules are patterns by the paths of claims. All must match.
+	Rules map[string]string `json:"rules"`
+}
+
+// PolicySet is all policies of one issuer.
+type PolicySet struct {
+	ID         string
+	Version    int64
+	CreatedAt  time.Time
+	ModifiedAt time.Time
+	Policies   []Policy
+}
+
+func policySet(row store.OIDCPolicy) (PolicySet, error) {
+	set := PolicySet{ID: row.ID, Version: row.Version, CreatedAt: row.CreatedAt, ModifiedAt: row.ModifiedAt}
+	if err := json.Unmarshal([]byte(row.Document), &set.Policies); err != nil {
+		return set, fmt.Errorf("reading policy %s: %w", row.ID, err)
+	}
+	return set, nil
+}
+
+// Policies returns the policies of an issuer.
+func (s *Service) Policies(ctx context.Context, orgID, issuerID string) (PolicySet, error) {
+	var set PolicySet
+	err := s.read(ctx, "reading the policies of an issuer", func(tx *store.Tx) error {
+		if _, err := tx.OIDCIssuer(orgID, issuerID); err != nil {
+			return err
+		}
+		row, err := tx.OIDCPolicyOf(issuerID)
+		if err != nil {
+			return err
+		}
+		set, err = policySet(row)
+		return err
+	})
+	return set, issuerNotFound(err, issuerID)
+}
+
+// SetPolicies replaces the policies of an issuer, which are named by their own
+// id.
+func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, policyID string, policies []Policy) (PolicySet, error) {
+	if err := checkPolicies(policies); err != nil {
+		return PolicySet{}, err
+	}
+	document, err := json.Marshal(policies)
+	if err != nil {
+		return PolicySet{}, fmt.Errorf("writing policies: %w", err)
+	}
+	var set PolicySet
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := tx.OIDCPolicy(orgID, policyID)
+		if err != nil {
+			return err
+		}
+		if err := checkSubjects(tx, orgID, policies); err != nil {
+			return err
+		}
+		row.Version++
+		row.Document, row.ModifiedAt = string(document), time.Now().UTC()
+		if err := tx.UpdateOIDCPolicy(row); err != nil {
+			return err
+		}
+		set, err = policySet(row)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return PolicySet{}, fault.NotFound("Not Found: auth policy '%s' not found", policyID)
+	}
+	if err != nil {
+		return PolicySet{}, err
+	}
+	s.log.WithFields(logrus.Fields{"policy": set.ID, "version": set.Version, "by": p.Name()}).Info("changed the policies of an OIDC issuer")
+	return set, nil
+}
+
+// checkPolicies checks what can be checked without the database. It makes
+// absent lists and maps empty.
+func checkPolicies(policies []Policy) error {
+	if len(policies) == 0 {
+		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
+	}
+	if len(policies) > maxPolicies {
+		return fault.Invalid("Bad Request: member \"policies\" holds %d policies, and at most %d are possible", len(policies), maxPolicies)
+	}
+	for i := range policies {
+		if policies[i].AuthorizedPermissions == nil {
+			policies[i].AuthorizedPermissions = []string{}
+		}
+		if policies[i].Rules == nil {
+			policies[i].Rules = map[string]string{}
+		}
+		if member, problem := policies[i].check(); problem != "" {
+			return fault.Invalid("Bad Request: policies[%d].%s: %s", i, member, problem)
+		}
+	}
+	return nil
+}
+
+// check returns what is wrong with a policy, and with which member.
+func (p Policy) check() (member, problem string) {
+	if p.Decision != Allow && p.Decision != Deny {
+		return "decision", `it must be "allow" or "deny"`
+	}
+	switch subject := "is required for this type of token"; p.TokenType {
+	case OrganizationToken:
+		if p.Decision == Allow && len(p.AuthorizedPermissions) == 0 && p.RoleID == "" {
+			return "authorizedPermissions", `an organization token needs "standard" or "admin"`
+		}
+	case TeamToken:
+		if p.TeamName == "" {
+			return "teamName", subject
+		}
+	case PersonalToken:
+		if p.UserLogin == "" {
+			return "userLogin", subject
+		}
+	case RunnerToken:
+		if p.RunnerID == "" {
+			return "runnerID", subject + ": the id of an agent pool"
+		}
+	default:
+		return "tokenType", `it must be "organization", "team", "personal" or "runner"`
+	}
+	if p.RoleID != "" {
+		return "roleID", "there are no roles on this server"
+	}
+	if len(p.AuthorizedPermissions) > maxPermissions {
+		return "authorizedPermissions", "these are too many"
+	}
+	for _, perm := range p.AuthorizedPermissions {
+		if perm != standardPermission && perm != adminPermission {
+			return "authorizedPermissions", `only "standard" and "admin" are known`
+		}
+	}
+	return p.checkRules()
+}
+
+func (p Policy) checkRules() (member, problem string) {
+	if len(p.Rules) == 0 && p.Decision == Allow {
+		return "rules", "at least one claim must be checked, or whoever has a token of the issuer would get in"
+	}
+	if len(p.Rules) > maxRules {
+		return "rules", fmt.Sprintf("at most %d claims can be checked", maxRules)
+	}
+	for name, pattern := range p.Rules {
+		if len(name) > maxPattern || len(pattern) > maxPattern {
+			return "rules", fmt.Sprintf("claim paths and patterns have at most %d bytes", maxPattern)
+		}
+		if _, err := parsePath(name); err != nil {
+			return fmt.Sprintf("rules[%q]", name), `it is no path of a claim (` + err.Error() + `): write sub, or "kubernetes.io".namespace`
+		}
+		if pattern == "" {
+			return fmt.Sprintf("rules[%q]", name), "the pattern is empty"
+		}
+	}
+	return "", ""
+}
+
+// checkSubjects refuses users and pools that are not there: a policy with a
+// typing error would grant nothing, or deny nothing, in silence.
+func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
+	for i, p := range policies {
+		var err error
+		var problem string
+		switch p.TokenType {
+		case RunnerToken:
+			_, err = tx.Pool(orgID, p.RunnerID)
+			problem = fmt.Sprintf("runnerID: %q is not the id of an agent pool of this organization", p.RunnerID)
+		case PersonalToken:
+			_, err = memberByLogin(tx, orgID, p.UserLogin)
+			problem = fmt.Sprintf("userLogin: %q is not a member of this organization", p.UserLogin)
+		}
+		if errors.Is(err, store.ErrNotFound) {
+			return fault.Invalid("Bad Request: policies[%d].%s", i, problem)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memberByLogin returns a user who is a member of an organization.
+func memberByLogin(tx *store.Tx, orgID, login string) (store.User, error) {
+	user, err := tx.UserByLogin(login)
+	if err != nil {
+		return user, err
+	}
+	_, err = tx.Member(orgID, user.ID)
+	return user, err
+}
+
+// wish is what an exchange asks for.
+type wish struct {
+	tokenType TokenType
+	subject   string // pool id or user login; "" for the organization
+	admin     bool
+	audience  string // of the exchange
+}
+
+// verdict is what policies say to a wish.
+type verdict string
+
+const (
+	allowed   verdict = "allowed"
+	denied    verdict = "a policy denies it"
+	unmatched verdict = "no policy allows it"
+)
+
+// decide tells what policies say to a wish of who has certain claims: one
+// denial outweighs everything, and what nobody allows is not granted.
+func decide(policies []Policy, w wish, claims map[string]any) verdict {
+	found := unmatched
+	for _, p := range policies {
+		if p.TokenType != w.tokenType || p.subject() != w.subject {
+			continue
+		}
+		switch p.Decision {
+		case Deny:
+			if ok, _ := p.matches(claims); ok {
+				return denied
+			}
+		case Allow:
+			ok, checksAudience := p.matches(claims)
+			// A policy that does not say for whom the token must have been
+			// made takes only those that were made for this very exchange.
+			ok = ok && (checksAudience || slices.Contains(claimPath{"aud"}.values(claims), w.audience))
+			if w.admin {
+				ok = ok && slices.Contains(p.AuthorizedPermissions, adminPermission)
+			}
+			if ok {
+				found = allowed
+			}
+		}
+	}
+	return found
+}
+
+// subject is whom a policy is about, as in [wish].
+func (p Policy) subject() string {
+	switch p.TokenType {
+	case RunnerToken:
+		return p.RunnerID
+	case PersonalToken:
+		return p.UserLogin
+	case TeamToken:
+		return p.TeamName
+	default:
+		return ""
+	}
+}
+
+// matches tells whether all rules of a policy match, and whether one of them is
+// about the audience. Of a list of values one must match. In a denial a dot
+// stands for any character, as Pulumi Cloud has it; in an allowance it is only
+// itself, or example.com would let exampleXcom in. So either errs on the side
+// of refusing.
+func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
+	for name, pattern := range p.Rules {
+		path, err := parsePath(name)
+		if err != nil {
+			return false, false // not stored by SetPolicies
+		}
+		checksAudience = checksAudience || slices.Equal(path, claimPath{"aud"})
+		if !slices.ContainsFunc(path.values(claims), func(v string) bool { return match(pattern, v, p.Decision == Deny) }) {
+			return false, checksAudience
+		}
+	}
+	return true, checksAudience
+}

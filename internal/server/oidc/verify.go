@@ -1,0 +1,168 @@
+package oidc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"workflowagent/internal/server/store"
+)
+
+// maxToken bounds an identity token, in bytes.
+const maxToken = 16 << 10
+
+// algorithms are the signatures that are taken: asymmetric ones only, so that
+// nobody can pass a public key off as a shared secret, or sign with nothing.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// subject is what is known of the owner of a valid identity token.
+type subject struct {
+	issuer store.OIDCIssuer
+	claims map[string]any
+}
+
+// verify checks an identity token for an organization.
+func (s *Service) verify(ctx context.Context, org store.Organization, token string) (subject, error) {
+	var sub subject
+	if len(token) > maxToken {
+		return sub, refuse("invalid_grant", "the subject token has more than %d bytes", maxToken)
+	}
+	signed, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		return sub, refuse("invalid_grant", "the subject token is no JSON web token with an asymmetric signature")
+	}
+	// Not to be believed before the signature is checked: only the issuer is
+	// looked up by it.
+	if sub.claims, err = parseClaims(signed.UnsafePayloadWithoutVerification()); err != nil {
+		return sub, refuse("invalid_grant", "the subject token's claims are not a JSON object")
+	}
+	name, _ := sub.claims["iss"].(string)
+	err = s.read(ctx, "looking up an OIDC issuer", func(tx *store.Tx) (err error) {
+		sub.issuer, err = tx.OIDCIssuerOf(org.ID, name)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return sub, refuse("invalid_grant", "the organization %q does not trust the issuer %q", org.Name, short(name))
+	}
+	if err != nil {
+		return sub, err
+	}
+	if err := s.checkSignature(ctx, sub.issuer, signed); err != nil {
+		return sub, err
+	}
+	return sub, checkTimes(sub.claims, time.Now())
+}
+
+// checkSignature looks for the key of an issuer that signed a token.
+func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, signed *jose.JSONWebSignature) error {
+	header := signed.Signatures[0].Protected
+	known := false // a key with the token's id was seen
+	use := func(keys []key) bool {
+		return slices.ContainsFunc(keys, func(k key) bool {
+			if header.KeyID != "" && k.KeyID != header.KeyID {
+				return false
+			}
+			known = true
+			if k.Algorithm != "" && k.Algorithm != header.Algorithm {
+				return false
+			}
+			_, err := signed.Verify(k)
+			return err == nil
+		})
+	}
+	var found, settled bool
+	if issuer.JWKS != "" {
+		keys, err := parseKeys([]byte(issuer.JWKS), func(int, string) error { return nil })
+		if err != nil {
+			return fmt.Errorf("reading the static keys of issuer %s: %w", issuer.ID, err)
+		}
+		found, settled = use(keys), true
+	} else {
+		var err error
+		if found, settled, err = s.keys.find(ctx, issuer, use); errors.Is(err, errNotNow) {
+			return notNow("the keys of the issuer %s cannot be had at the moment; try again", issuer.Issuer)
+		} else if err != nil {
+			return err
+		}
+	}
+	switch {
+	case found:
+		return nil
+	case known:
+		return refuse("invalid_grant", "the signature of the subject token is wrong")
+	case !settled:
+		return notNow("the key %q that signed the subject token is not known, and the issuer %s was asked for its keys a moment ago; try again", short(header.KeyID), issuer.Issuer)
+	default:
+		return refuse("invalid_grant", "the subject token was signed by the key %q, which the issuer %s does not publish", short(header.KeyID), issuer.Issuer)
+	}
+}
+
+// parseClaims reads the payload of a token. Numbers keep their text.
+func parseClaims(payload []byte) (map[string]any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	decoder.UseNumber()
+	var claims map[string]any
+	if err := decoder.Decode(&claims); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) || claims == nil {
+		return nil, errors.New("it is not one JSON object")
+	}
+	return claims, nil
+}
+
+// checkTimes checks when a token is valid. Every token must end.
+func checkTimes(claims map[string]any, now time.Time) error {
+	at := func(name string) (when time.Time, there bool, err error) {
+		value, there := claims[name]
+		if !there {
+			return when, false, nil
+		}
+		number, ok := value.(json.Number)
+		if !ok {
+			return when, true, refuse("invalid_grant", "the claim %s of the subject token is not a number", name)
+		}
+		seconds, err := number.Float64()
+		if err != nil || seconds < 0 || seconds > 1<<40 {
+			return when, true, refuse("invalid_grant", "the claim %s of the subject token is no time", name)
+		}
+		return time.Unix(int64(seconds), 0), true, nil
+	}
+	exp, there, err := at("exp")
+	if err != nil {
+		return err
+	}
+	if !there {
+		return refuse("invalid_grant", "the subject token has no end: the claim exp is missing")
+	}
+	if !now.Before(exp.Add(skew)) {
+		return refuse("invalid_grant", "the subject token expired at %s", exp.UTC().Format(time.RFC3339))
+	}
+	for _, name := range []string{"nbf", "iat"} {
+		from, there, err := at(name)
+		if err != nil {
+			return err
+		}
+		if there && now.Before(from.Add(-skew)) {
+			return refuse("invalid_grant", "the subject token is valid only from %s (claim %s); compare the clocks", from.UTC().Format(time.RFC3339), name)
+		}
+	}
+	return nil
+}
+
+// short cuts what strangers wrote for a message.
+func short(s string) string {
+	if r := []rune(s); len(r) > 200 {
+		return string(r[:200]) + "…"
+	}
+	return s
+}

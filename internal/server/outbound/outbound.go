@@ -1,0 +1,181 @@
+// Package outbound fetches small documents from addresses that users name. It
+// is careful, because whoever may name an address could otherwise make the
+// server call what only the server can reach: it speaks TLS with verified
+// certificates (plain HTTP only to the same machine), never follows a redirect,
+// never calls the addresses where clouds keep the credentials of their
+// machines, and bounds time and size.
+package outbound
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// Bounds of one fetch.
+const (
+	maxTime    = 10 * time.Second
+	maxBytes   = 1 << 20
+	maxHeaders = 64 << 10
+)
+
+// Client fetches documents. The zero value trusts the system's certificate
+// authorities.
+type Client struct {
+	// Roots are the authorities to trust; nil are the system's.
+	Roots *x509.CertPool
+}
+
+// Document is an answer.
+type Document struct {
+	Body []byte
+	// Thumbprint is the SHA-256 of the certificate that the peer showed, in
+	// hexadecimal; "" if it was reached without TLS.
+	Thumbprint string
+}
+
+// Get fetches a document. A certificate is accepted if the trusted authorities
+// vouch for it, or else if its chain leads to a certificate with one of the
+// thumbprints (see [Thumbprint]); name and dates are checked in both cases.
+// Errors say what went wrong and never what was answered.
+func (c *Client) Get(ctx context.Context, address string, thumbprints []string) (Document, error) {
+	u, err := parse(address)
+	if err != nil {
+		return Document{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return Document{}, fmt.Errorf("asking %s: %w", u.Host, err)
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "workflow-server")
+	transport := c.transport(u.Hostname(), thumbprints)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	res, err := client.Do(req)
+	if err != nil {
+		return Document{}, explain(u, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return Document{}, fmt.Errorf("%s answered %d, and 200 is expected", u.Host, res.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
+	if err != nil {
+		return Document{}, explain(u, err)
+	}
+	if len(body) > maxBytes {
+		return Document{}, fmt.Errorf("%s answered with more than %d bytes", u.Host, maxBytes)
+	}
+	doc := Document{Body: body}
+	if res.TLS != nil && len(res.TLS.PeerCertificates) > 0 {
+		doc.Thumbprint = Thumbprint(res.TLS.PeerCertificates[0])
+	}
+	return doc, nil
+}
+
+// CheckBase tells whether an address is one below which documents may be
+// fetched: one for [Client.Get], without a query.
+func CheckBase(address string) error {
+	u, err := parse(address)
+	if err == nil && (u.RawQuery != "" || u.ForceQuery) {
+		err = errors.New("it must not have a query")
+	}
+	return err
+}
+
+// parse reads an address that may be fetched: https, or http on the same
+// machine; a host; no user, no fragment.
+func parse(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "":
+		return nil, errors.New("it must be an absolute URL such as https://issuer.example.com")
+	case u.User != nil:
+		return nil, errors.New("it must not hold a user or password")
+	case u.Fragment != "":
+		return nil, errors.New("it must not have a fragment")
+	case u.Scheme == "https":
+		return u, nil
+	case u.Scheme == "http" && onThisMachine(u.Hostname()):
+		return u, nil
+	default:
+		return nil, errors.New("it must begin with https:// (http:// is taken for this machine only)")
+	}
+}
+
+func onThisMachine(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+func (c *Client) transport(host string, thumbprints []string) *http.Transport {
+	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return checkAddress(address) }}
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        c.tls(host, thumbprints),
+		ForceAttemptHTTP2:      true,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeaders,
+	}
+}
+
+// errForbiddenAddress says that a name led where the server must not go.
+var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified, where no issuer is")
+
+// awsMetadata is where AWS keeps the credentials of machines with IPv6; all
+// other clouds use link-local addresses.
+var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
+
+// checkAddress refuses addresses that no public or in-house service has. It
+// sees what a name was resolved to, so a name cannot hide one.
+func checkAddress(address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return errForbiddenAddress
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return errForbiddenAddress
+	}
+	return nil
+}
+
+// explain turns an error of the HTTP client into a sentence.
+func explain(u *url.URL, err error) error {
+	var timeout net.Error
+	var dns *net.DNSError
+	var unverified *tls.CertificateVerificationError
+	var refused *net.OpError
+	switch {
+	case errors.Is(err, errForbiddenAddress):
+		return fmt.Errorf("%s is not called: %w", u.Host, errForbiddenAddress)
+	case errors.As(err, &unverified):
+		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
+	case errors.As(err, &dns):
+		return fmt.Errorf("the name of %s was not found", u.Host)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%s did not answer within %s", u.Host, maxTime)
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s was not reached: %w", u.Host, refused.Err)
+	default:
+		return fmt.Errorf("%s could not be asked", u.Host)
+	}
+}

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// OIDCIssuer is a foreign issuer of identity tokens that an organization
+// trusts.
+type OIDCIssuer struct {
+	ID, OrgID, Name string
+	URL             string        // as it was registered
+	Issuer          string        // as it stands in the tokens
+	Thumbprints     []string      // of TLS certificates
+	MaxExpiration   time.Duration // 0: none was chosen
+	JWKS            string        // static keys as JSON; "": they are fetched
+	CreatedAt       time.Time
+	ModifiedAt      time.Time
+	LastUsedAt      time.Time // zero = never
+}
+
+// OIDCPolicy says what the tokens of an issuer may be exchanged for. The
+// document is the domain's.
+type OIDCPolicy struct {
+	ID, IssuerID string
+	Version      int64
+	Document     string
+	CreatedAt    time.Time
+	ModifiedAt   time.Time
+}
+
+const issuerColumns = `id, org_id, name, url, issuer, thumbprints, max_expiration, jwks, created_at, modified_at, last_used_at`
+
+func readIssuer(scan scanFunc) (OIDCIssuer, error) {
+	var i OIDCIssuer
+	var thumbprints string
+	var expiration, created, modified, used int64
+	err := scan(&i.ID, &i.OrgID, &i.Name, &i.URL, &i.Issuer, &thumbprints, &expiration, &i.JWKS, &created, &modified, &used)
+	if err != nil {
+		return i, err
+	}
+	if err := json.Unmarshal([]byte(thumbprints), &i.Thumbprints); err != nil {
+		return i, fmt.Errorf("reading the thumbprints of issuer %s: %w", i.ID, err)
+	}
+	i.MaxExpiration = time.Duration(expiration) * time.Microsecond
+	i.CreatedAt, i.ModifiedAt, i.LastUsedAt = fromMicros(created), fromMicros(modified), fromMicros(used)
+	return i, nil
+}
+
+// InsertOIDCIssuer adds an issuer; [ErrConflict] if the organization trusts it
+// already.
+func (tx *Tx) InsertOIDCIssuer(i OIDCIssuer) error {
+	thumbprints, err := json.Marshal(i.Thumbprints)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec("INSERT INTO oidc_issuers ("+issuerColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+		i.ID, i.OrgID, i.Name, i.URL, i.Issuer, string(thumbprints), i.MaxExpiration.Microseconds(), i.JWKS,
+		micros(i.CreatedAt), micros(i.ModifiedAt), micros(i.LastUsedAt))
+	return err
+}
+
+// OIDCIssuer returns an issuer of an organization by its id.
+func (tx *Tx) OIDCIssuer(orgID, id string) (OIDCIssuer, error) {
+	return one(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE id = $1 AND org_id = $2", id, orgID)
+}
+
+// OIDCIssuerOf returns the issuer of an organization that stands in a token.
+func (tx *Tx) OIDCIssuerOf(orgID, issuer string) (OIDCIssuer, error) {
+	return one(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE org_id = $1 AND issuer = $2", orgID, issuer)
+}
+
+// OIDCIssuers returns the issuers of an organization, oldest first.
+func (tx *Tx) OIDCIssuers(orgID string) ([]OIDCIssuer, error) {
+	return collect(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE org_id = $1 ORDER BY created_at, id", orgID)
+}
+
+// UpdateOIDCIssuer changes what can change about an issuer: its name, its
+// thumbprints, its expiration and its static keys.
+func (tx *Tx) UpdateOIDCIssuer(i OIDCIssuer) error {
+	thumbprints, err := json.Marshal(i.Thumbprints)
+	if err != nil {
+		return err
+	}
+	return tx.execOne(`UPDATE oidc_issuers SET name = $3, thumbprints = $4, max_expiration = $5, jwks = $6, modified_at = $7
+		WHERE id = $1 AND org_id = $2`,
+		i.ID, i.OrgID, i.Name, string(thumbprints), i.MaxExpiration.Microseconds(), i.JWKS, micros(i.ModifiedAt))
+}
+
+// TouchOIDCIssuer notes when a token of an issuer was last exchanged.
+// [ErrNotFound] if the issuer is gone.
+func (tx *Tx) TouchOIDCIssuer(id string, at time.Time) error {
+	return tx.execOne("UPDATE oidc_issuers SET last_used_at = $2 WHERE id = $1", id, micros(at))
+}
+
+// DeleteOIDCIssuer removes an issuer and its policy; the tokens it gave are the
+// caller's.
+func (tx *Tx) DeleteOIDCIssuer(orgID, id string) error {
+	return tx.execOne("DELETE FROM oidc_issuers WHERE id = $1 AND org_id = $2", id, orgID)
+}
+
+// DeleteTokensOfIssuer removes the tokens that an issuer's were exchanged for
+// and returns how many those were.
+func (tx *Tx) DeleteTokensOfIssuer(id string) (int64, error) {
+	return tx.exec("DELETE FROM tokens WHERE issuer_id = $1 AND issuer_id <> ''", id)
+}
+
+const policyColumns = "p.id, p.issuer_id, p.version, p.document, p.created_at, p.modified_at"
+
+func readPolicy(scan scanFunc) (OIDCPolicy, error) {
+	var p OIDCPolicy
+	var created, modified int64
+	err := scan(&p.ID, &p.IssuerID, &p.Version, &p.Document, &created, &modified)
+	p.CreatedAt, p.ModifiedAt = fromMicros(created), fromMicros(modified)
+	return p, err
+}
+
+// InsertOIDCPolicy adds the policy of an issuer.
+func (tx *Tx) InsertOIDCPolicy(p OIDCPolicy) error {
+	_, err := tx.exec("INSERT INTO oidc_policies (id, issuer_id, version, document, created_at, modified_at) VALUES ($1, $2, $3, $4, $5, $6)",
+		p.ID, p.IssuerID, p.Version, p.Document, micros(p.CreatedAt), micros(p.ModifiedAt))
+	return err
+}
+
+// OIDCPolicyOf returns the policy of an issuer.
+func (tx *Tx) OIDCPolicyOf(issuerID string) (OIDCPolicy, error) {
+	return one(tx, readPolicy, "SELECT "+policyColumns+" FROM oidc_policies p WHERE p.issuer_id = $1", issuerID)
+}
+
+// OIDCPolicy returns a policy of an organization by its own id.
+func (tx *Tx) OIDCPolicy(orgID, id string) (OIDCPolicy, error) {
+	return one(tx, readPolicy, "SELECT "+policyColumns+` FROM oidc_policies p
+		JOIN oidc_issuers i ON i.id = p.issuer_id WHERE p.id = $1 AND i.org_id = $2`, id, orgID)
+}
+
+// UpdateOIDCPolicy changes version and document of a policy.
+func (tx *Tx) UpdateOIDCPolicy(p OIDCPolicy) error {
+	return tx.execOne("UPDATE oidc_policies SET version = $2, document = $3, modified_at = $4 WHERE id = $1",
+		p.ID, p.Version, p.Document, micros(p.ModifiedAt))
+}
