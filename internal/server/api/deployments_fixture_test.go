@@ -11,6 +11,8 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -48,6 +50,7 @@ func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
 		return []api.Domain{
 			api.PoolRoutes(o.Pools), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
 			api.AgentRoutes(l.service, noRunner{}), api.JobRoutes(l.service),
+			api.OIDCRoutes(oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log())),
 		}
 	}})
 	ctx, cancel := context.WithCancel(context.Background())

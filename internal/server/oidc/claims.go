@@ -16,11 +16,9 @@ func parsePath(text string) (claimPath, error) {
 	for rest := text; ; {
 		var name string
 		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
-			end := strings.IndexByte(quoted, '"')
-			if end < 0 {
+			if name, rest, ok = strings.Cut(quoted, `"`); !ok {
 				return nil, errors.New("a quote is not closed")
 			}
-			name, rest = quoted[:end], quoted[end+1:]
 			if rest != "" && rest[0] != '.' {
 				return nil, errors.New("a dot is missing after a quote")
 			}
@@ -85,13 +83,13 @@ func (p claimPath) values(claims map[string]any) []string {
 // It takes time in proportion to the product of both lengths, whatever the
 // pattern.
 func match(pattern, text string, anyDot bool) bool {
-	p, t := []rune(pattern), []rune(text)
+	p := []rune(pattern)
 	// reach[i] says that the first i characters of the pattern can describe
 	// what was read of the text.
 	reach, next := make([]bool, len(p)+1), make([]bool, len(p)+1)
 	reach[0] = true
 	skipOptional(p, reach)
-	for _, c := range t {
+	for _, c := range text {
 		next[0] = false
 		for i, r := range p {
 			switch {

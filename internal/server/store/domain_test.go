@@ -227,3 +227,105 @@ func TestEventsKnowTheirGaps(t *testing.T) {
 		}
 	})
 }
+
+func TestOIDC(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		want := store.OIDCIssuer{
+			ID: "i1", OrgID: "id-acme", Name: "n", URL: "https://i/", Issuer: "https://i", Thumbprints: []string{"aa", "bb"},
+			MaxExpiration: 90 * time.Second, JWKS: `{"keys":[]}`, CreatedAt: instant(0), ModifiedAt: instant(1),
+		}
+		policy := store.OIDCPolicy{ID: "p1", IssuerID: "i1", Version: 1, Document: "[]", CreatedAt: instant(0), ModifiedAt: instant(1)}
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(tx.InsertOrganization(org("acme")), tx.InsertOrganization(org("other")), tx.InsertOIDCIssuer(want), tx.InsertOIDCPolicy(policy))
+		})
+		twin := want
+		twin.ID = "i2"
+		if err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOIDCIssuer(twin) }); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("trusting an issuer twice = %v, want ErrConflict", err)
+		}
+		twin.OrgID = "id-other"
+		write(t, db, func(tx *store.Tx) error { return tx.InsertOIDCIssuer(twin) })
+
+		want.Name, want.Thumbprints, want.MaxExpiration, want.JWKS, want.ModifiedAt = "m", nil, time.Hour, "", instant(5)
+		policy.Version, policy.Document, policy.ModifiedAt = 2, `[{"decision":"allow"}]`, instant(6)
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(tx.UpdateOIDCIssuer(want), tx.TouchOIDCIssuer("i1", instant(7)), tx.UpdateOIDCPolicy(policy))
+		})
+		want.LastUsedAt = instant(7)
+		err := db.Read(t.Context(), func(tx *store.Tx) error {
+			byID, err := tx.OIDCIssuer("id-acme", "i1")
+			if diff := cmp.Diff(want, byID); diff != "" || err != nil {
+				t.Errorf("issuer (-want +got): %v\n%s", err, diff)
+			}
+			byName, err := tx.OIDCIssuerOf("id-acme", "https://i")
+			if diff := cmp.Diff(want, byName); diff != "" || err != nil {
+				t.Errorf("issuer by name (-want +got): %v\n%s", err, diff)
+			}
+			if list, err := tx.OIDCIssuers("id-acme"); err != nil || len(list) != 1 || list[0].ID != "i1" {
+				t.Errorf("issuers %v, %v", list, err)
+			}
+			for _, get := range []func() (store.OIDCPolicy, error){
+				func() (store.OIDCPolicy, error) { return tx.OIDCPolicyOf("i1") },
+				func() (store.OIDCPolicy, error) { return tx.OIDCPolicy("id-acme", "p1") },
+			} {
+				got, err := get()
+				if diff := cmp.Diff(policy, got); diff != "" || err != nil {
+					t.Errorf("policy (-want +got): %v\n%s", err, diff)
+				}
+			}
+			if _, err := tx.OIDCIssuer("id-other", "i1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("another organization's issuer: %v", err)
+			}
+			if _, err := tx.OIDCPolicy("id-other", "p1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("another organization's policy: %v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		token := func(id, issuer string, kind store.TokenKind) store.Token {
+			return store.Token{ID: id, Hash: []byte(id), Kind: kind, OrgID: "id-acme", UserID: "u", IssuerID: issuer, CreatedAt: instant(0), ExpiresAt: instant(99)}
+		}
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.InsertToken(token("t1", "i1", store.OrgToken)), tx.InsertToken(token("t2", "i1", store.PersonalToken)),
+				tx.InsertToken(token("t3", "i2", store.PoolToken)), tx.InsertToken(token("t4", "", store.OrgToken)), tx.InsertToken(token("t5", "", store.PersonalToken)),
+			)
+		})
+		write(t, db, func(tx *store.Tx) error {
+			// Lists show what people made, not what was exchanged.
+			byOrg, err := tx.TokensOfOrg("id-acme", store.OrgToken)
+			if err != nil || len(byOrg) != 1 || byOrg[0].ID != "t4" {
+				t.Errorf("tokens of the organization %v, %v", byOrg, err)
+			}
+			byUser, err := tx.TokensOfUser("u")
+			if err != nil || len(byUser) != 1 || byUser[0].ID != "t5" {
+				t.Errorf("tokens of the user %v, %v", byUser, err)
+			}
+			if n, err := tx.DeleteTokensOfIssuer(""); err != nil || n != 0 {
+				t.Errorf("deleted %d tokens of no issuer, %v", n, err)
+			}
+			if n, err := tx.DeleteTokensOfIssuer("i1"); err != nil || n != 2 {
+				t.Errorf("deleted %d tokens, %v, want 2", n, err)
+			}
+			if got, err := tx.TokenByHash([]byte("t3")); err != nil || got.IssuerID != "i2" {
+				t.Errorf("token of another issuer %+v, %v", got, err)
+			}
+			if err := tx.DeleteOIDCIssuer("id-other", "i1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("deleting another organization's issuer: %v", err)
+			}
+			if err := tx.DeleteOIDCIssuer("id-acme", "i1"); err != nil {
+				return err
+			}
+			if _, err := tx.OIDCPolicyOf("i1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("the policy of a deleted issuer: %v", err)
+			}
+			if err := tx.TouchOIDCIssuer("i1", instant(8)); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("using a deleted issuer: %v", err)
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,229 @@
+package outbound
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authority makes certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	a := authority{}
+	a.cert, a.key = sign(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func (a authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// leaf makes a certificate for a host, with the chain to show.
+func (a authority) leaf(t *testing.T, ip net.IP, ends time.Time) tls.Certificate {
+	t.Helper()
+	cert, key := sign(t, &a, &x509.Certificate{IPAddresses: []net.IP{ip}, NotAfter: ends})
+	return tls.Certificate{Certificate: [][]byte{cert.Raw, a.cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+func sign(t *testing.T, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.Subject = pkix.Name{CommonName: rand.Text()}
+	template.NotBefore = time.Now().Add(-24 * time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// serve serves over TLS with a certificate, or without TLS.
+func serve(t *testing.T, cert *tls.Certificate, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if cert == nil {
+		s.Start()
+	} else {
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{*cert}}
+		s.StartTLS()
+	}
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
+
+var loopback = net.IPv4(127, 0, 0, 1)
+
+func TestTrust(t *testing.T) {
+	known, private := newAuthority(t), newAuthority(t)
+	soon := time.Now().Add(time.Hour)
+	trusted, inHouse := known.leaf(t, loopback, soon), private.leaf(t, loopback, soon)
+	misnamed, expired := private.leaf(t, net.IPv4(10, 0, 0, 1), soon), private.leaf(t, loopback, time.Now().Add(-time.Hour))
+	client := &Client{Roots: known.pool()}
+	colons := func(s string) string {
+		var parts []string
+		for i := 0; i < len(s); i += 2 {
+			parts = append(parts, strings.ToUpper(s[i:i+2]))
+		}
+		return strings.Join(parts, ":")
+	}
+	for _, tt := range []struct {
+		name        string
+		cert        tls.Certificate
+		thumbprints []string
+		ok          bool
+	}{
+		{"a known authority", trusted, nil, true},
+		{"a known authority after a rotation", trusted, []string{Thumbprint(inHouse.Leaf)}, true},
+		{"an unknown authority", inHouse, nil, false},
+		{"an unknown authority, another certificate named", inHouse, []string{Thumbprint(trusted.Leaf)}, false},
+		{"the certificate named", inHouse, []string{Thumbprint(inHouse.Leaf)}, true},
+		{"as openssl writes it", inHouse, []string{colons(Thumbprint(inHouse.Leaf))}, true},
+		{"its authority named", inHouse, []string{"junk", Thumbprint(private.cert)}, true},
+		{"named, but for another host", misnamed, []string{Thumbprint(misnamed.Leaf)}, false},
+		{"named, but expired", expired, []string{Thumbprint(expired.Leaf)}, false},
+		{"authority named, but expired", expired, []string{Thumbprint(private.cert)}, false},
+		{
+			"a named certificate that is only shown along",
+			tls.Certificate{Certificate: append(inHouse.Certificate, trusted.Leaf.Raw), PrivateKey: inHouse.PrivateKey, Leaf: inHouse.Leaf},
+			[]string{Thumbprint(trusted.Leaf)},
+			false,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			doc, err := client.Get(t.Context(), serve(t, &tt.cert, hello), tt.thumbprints)
+			if (err == nil) != tt.ok {
+				t.Fatalf("%q, %v", doc.Body, err)
+			}
+			if tt.ok && (string(doc.Body) != "hello" || doc.Thumbprint != Thumbprint(tt.cert.Leaf)) {
+				t.Errorf("%q with thumbprint %s", doc.Body, doc.Thumbprint)
+			}
+			if !tt.ok && !strings.Contains(err.Error(), "not trusted") {
+				t.Errorf("the error does not say what is wrong: %v", err)
+			}
+		})
+	}
+}
+
+func TestAnswersThatAreRefused(t *testing.T) {
+	elsewhere := serve(t, nil, func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") })
+	for want, h := range map[string]http.HandlerFunc{
+		"answered 302": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) },
+		"answered 404": http.NotFound,
+		"more than 1048576 bytes": func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, strings.Repeat("x", maxBytes+1))
+		},
+		"answered 500": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			io.WriteString(w, "hush")
+		},
+		"could not be asked": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		_, err := new(Client).Get(t.Context(), serve(t, nil, h), nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+	doc, err := new(Client).Get(t.Context(), serve(t, nil, hello)+"/keys?p=1", nil)
+	if err != nil || string(doc.Body) != "hello" || doc.Thumbprint != "" {
+		t.Errorf("plain HTTP on this machine: %+v, %v", doc, err)
+	}
+}
+
+func TestCheckBase(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"https://issuer.example.com":      true,
+		"https://issuer.example.com/a/b/": true,
+		"https://10.0.0.7:8443":           true,
+		"http://127.0.0.1:99":             true,
+		"http://localhost":                true,
+		"http://[::1]:99/x":               true,
+		"http://issuer.example.com":       false,
+		"http://localhost.example.com":    false,
+		"http://10.0.0.7":                 false,
+		"ftp://issuer.example.com":        false,
+		"file:///etc/passwd":              false,
+		"https://":                        false,
+		"https://:443":                    false,
+		"https://u:p@issuer.example.com":  false,
+		"https://issuer.example.com?x":    false,
+		"https://issuer.example.com/?":    false,
+		"https://issuer.example.com#x":    false,
+		"issuer.example.com":              false,
+		"":                                false,
+		"https://a b":                     false,
+	} {
+		if err := CheckBase(address); (err == nil) != ok {
+			t.Errorf("CheckBase(%q) = %v", address, err)
+		}
+	}
+}
+
+func TestForbiddenAddresses(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"1.2.3.4:443": true, "10.0.0.1:443": true, "127.0.0.1:80": true, "[::1]:80": true, "[fd00::1]:443": true,
+		"169.254.169.254:80": false, "[::ffff:169.254.169.254]:80": false, "[fe80::1%eth0]:443": false,
+		"[fd00:ec2::254]:80": false, "0.0.0.0:80": false, "[::]:80": false, "224.0.0.1:80": false,
+		"255.255.255.255:80": false, "[ff02::1]:80": false, "name:80": false,
+	} {
+		if err := checkAddress(address); (err == nil) != ok {
+			t.Errorf("checkAddress(%q) = %v", address, err)
+		}
+	}
+	// No proxy of the environment may answer in its place.
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		t.Setenv(name, "")
+	}
+	_, err := new(Client).Get(t.Context(), "https://169.254.169.254/latest", nil)
+	if err == nil || !strings.Contains(err.Error(), "is not called") {
+		t.Errorf("the address of a cloud's metadata: %v", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "was not reached") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
