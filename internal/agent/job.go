@@ -307,11 +307,11 @@ func (j *job) finishStatuses() {
 	j.dropStatuses()
 }
 
-// gone reports whether the server says that this job is no longer ours.
+// gone reports whether the server itself says that this job is no longer ours.
 func gone(err error) bool {
 	switch protocol.StatusCode(err) {
 	case http.StatusGone, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return true
+		return protocol.Permanent(err)
 	}
 	return false
 }

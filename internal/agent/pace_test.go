@@ -183,7 +183,66 @@ func TestRefusedTokenIsNotHammered(t *testing.T) {
 	at, _ := pace(t, time.Hour, nil, func(int, *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody}, nil
 	})
-	if len(at) < 12 || len(at) > 25 {
+	if len(at) < 12 || len(at) > 40 {
 		t.Errorf("%d polls in an hour", len(at))
+	}
+}
+
+// TestRefusedPolls gives each refusal for half an hour: it is told once, with what
+// to do, asked for seldom, and over when it is over.
+func TestRefusedPolls(t *testing.T) {
+	const page = "<html><body>default backend - 404</body></html>"
+	for _, tt := range []struct {
+		name, body string
+		code       int
+		header     []string
+		advice     string
+		most       int // polls in the half hour
+	}{
+		{"revoked token", `{"code":401,"message":"Unauthorized"}`, 401, nil, "it was revoked", 12},
+		{"deleted pool", `{"code":403,"message":"no pool"}`, 403, nil, "the pool was deleted", 12},
+		{"wrong service_url", `{"code":404,"message":"Not Found"}`, 404, nil, "check service_url", 12},
+		{"a console or load balancer", page, 404, nil, "check service_url", 30},
+		{"rate limit", `{"code":429,"message":"slow down"}`, 429, []string{"Retry-After", "86400"}, "Asking for work failed", 40},
+		{"server error", `oops`, 500, nil, "Asking for work failed", 40},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const outage = 30 * time.Minute
+			log := &buffer{}
+			var start, over time.Time
+			polls := 0
+			pace(t, outage+10*time.Minute, func(o *agent.Options) {
+				o.Log.Logger.SetOutput(log)
+			}, func(_ int, r *http.Request) (*http.Response, error) {
+				if start.IsZero() {
+					start = time.Now()
+				}
+				poll := strings.HasSuffix(r.URL.Path, "/poll")
+				if time.Since(start) < outage {
+					if poll {
+						polls++
+					}
+					resp := empty(tt.header...)
+					resp.StatusCode, resp.Body = tt.code, io.NopCloser(strings.NewReader(tt.body))
+					return resp, nil
+				}
+				if poll && over.IsZero() {
+					over = time.Now()
+				}
+				return empty(), nil
+			})
+			if polls < 4 || polls > tt.most {
+				t.Errorf("%d polls in the outage, want 4 to %d", polls, tt.most)
+			}
+			if late := over.Sub(start) - outage; over.IsZero() || late > 6*time.Minute {
+				t.Errorf("the first poll after the outage came %s late", late)
+			}
+			if n := strings.Count(log.String(), tt.advice); n != 1 {
+				t.Errorf("told %d times, want once:\n%s", n, log)
+			}
+			if strings.Contains(log.String(), poolToken) || strings.Contains(log.String(), "<html>") {
+				t.Errorf("the log has the token or a page in it:\n%s", log)
+			}
+		})
 	}
 }

@@ -235,9 +235,11 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 		p.renew()
 		pause = protocol.Backoff(conflictPause, conflictMaxPause, p.errors-1, err)
 		advice = "Another agent with this identity is connected, or was a moment ago; trying again"
-	case protocol.Permanent(err):
+	case refused(code):
 		p.renew()
-		pause = protocol.Backoff(min(a.opts.PollInterval, refusedMaxPause), refusedMaxPause, p.errors-1, err)
+		if protocol.Permanent(err) { // else it may be a load balancer whose server is away
+			pause = protocol.Backoff(min(a.opts.PollInterval, refusedMaxPause), refusedMaxPause, p.errors-1, err)
+		}
 		advice = refusal(code)
 	}
 	if problem := err.Error(); problem != p.problem {
@@ -245,6 +247,16 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 		a.log.WithError(err).WithField("pause", pause.Round(time.Millisecond).String()).Warn(advice)
 	}
 	return pause
+}
+
+// refused reports whether somebody has to change something before a poll can be
+// answered, whoever the answer comes from.
+func refused(code int) bool {
+	switch code {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+		return true
+	}
+	return false
 }
 
 // refusal says what a person can do about a poll that is refused for good.

@@ -185,3 +185,67 @@ func TestBackoffGrowsAndStaysBelowTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsNeverOpenTheBreaker fails every call of a running job many times; a poll
+// goes through all the same, and is the first to count.
+func TestJobsNeverOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		polls := 0
+		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/poll") {
+				polls++
+			}
+			return reply(http.StatusBadGateway, "away"), nil
+		})
+		job := c.Job("job", "token")
+		for range 20 {
+			_, heartbeat := job.Heartbeat(t.Context(), protocol.PhaseRunning)
+			_, log := job.PutLog(t.Context(), 1, 0, []byte("x"), false)
+			lines := job.PostLogLines(t.Context(), 1, protocol.LogLines{})
+			state := job.StepStatus(t.Context(), 1, protocol.StepStatusRequest{Status: workflow.StepRunning})
+			result := job.Result(t.Context(), protocol.ResultRequest{})
+			for _, err := range []error{heartbeat, log, lines, state, result} {
+				if protocol.StatusCode(err) != http.StatusBadGateway {
+					t.Fatalf("got %v", err)
+				}
+			}
+		}
+		for range 2 {
+			if _, err := c.Poll(t.Context(), "token", protocol.PollRequest{}); protocol.StatusCode(err) != http.StatusBadGateway {
+				t.Errorf("poll: %v", err)
+			}
+		}
+		if _, err := c.Poll(t.Context(), "token", protocol.PollRequest{}); !errors.Is(err, protocol.ErrCircuitOpen) || polls != 2 {
+			t.Errorf("after two failed polls: %v, %d sent", err, polls)
+		}
+	})
+}
+
+func TestRefusalsAreFinalInTheServersOwnWordsOnly(t *testing.T) {
+	const page = "<html><body>503 backend</body></html>"
+	for _, tt := range []struct {
+		code int
+		body string
+		want bool
+	}{
+		{401, `{"code":401,"message":"Unauthorized"}`, true},
+		{403, `{"code":403,"message":"Forbidden"}`, true},
+		{404, `{"code":404,"message":"Not Found"}`, true},
+		{401, `{"error":"invalid_client"}`, true},
+		{400, page, true},
+		{410, ``, true},
+		{401, page, false},
+		{403, ``, false},
+		{404, `404 page not found`, false},
+		{404, `{"message":"no route"}`, false},
+		{429, `{"code":429,"message":"slow down"}`, false},
+		{500, `{"code":500,"message":"oops"}`, false},
+		{503, page, false},
+	} {
+		c := fakeClient(t, func(*http.Request) (*http.Response, error) { return reply(tt.code, tt.body), nil })
+		_, err := c.Job("job", "token").Heartbeat(t.Context(), protocol.PhaseRunning)
+		if got := protocol.Permanent(err); got != tt.want || protocol.StatusCode(err) != tt.code {
+			t.Errorf("%d %s: permanent %t, want %t; %v", tt.code, tt.body, got, tt.want, err)
+		}
+	}
+}

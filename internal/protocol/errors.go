@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,10 @@ type APIError struct {
 	Code    int    // HTTP status
 	Message string // the server's own words, made safe to print; may be empty
 	Wait    time.Duration
+
+	// foreign says that the answer does not have the form of the API's errors: a
+	// proxy or load balancer may have given it in the server's place.
+	foreign bool
 }
 
 // Error returns one line that names the call, the status and the server's words.
@@ -48,11 +53,15 @@ var hints = map[int]string{
 // StatusCode returns the HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
-// Permanent reports whether the same call will get the same answer again.
+// Permanent reports whether the same call will get the same answer again. A load
+// balancer whose server is away may answer 401, 403 or 404 by itself: those are
+// final only in the server's own words.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+	case http.StatusBadRequest, http.StatusGone:
 		return true
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return !e.foreign
 	}
 	return false
 }
@@ -129,15 +138,17 @@ func transportError(method, path, host string, err error) error {
 // words, whatever the server thought of them.
 func apiError(method, path string, secrets []string, status int, header http.Header, body []byte) *APIError {
 	var parsed struct {
+		Code        int    `json:"code"`
 		Message     string `json:"message"`
 		Error       any    `json:"error"` // a string, with its description, in errors of OAuth (RFC 6749)
 		Description string `json:"error_description"`
 	}
-	message := ""
+	message, foreign := "", true
 	if err := json.Unmarshal(body, &parsed); err == nil {
 		kind, _ := parsed.Error.(string)
 		message = cmp.Or(parsed.Message, parsed.Description, kind)
-	} else if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
+		foreign = parsed.Code != status && kind == ""
+	} else if !strings.HasPrefix(header.Get("Content-Type"), "text/html") && !bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
 		message = string(body) // a proxy's page of HTML tells nobody anything
 	}
 	for _, secret := range secrets {
@@ -151,6 +162,7 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		Code:    status,
 		Message: oneLine(message, maxMessage),
 		Wait:    parseRetryAfter(header.Get("Retry-After"), time.Now()),
+		foreign: foreign,
 	}
 }
 

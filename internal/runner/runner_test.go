@@ -3,6 +3,7 @@ package runner_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -236,6 +237,55 @@ func TestRunWithoutServer(t *testing.T) {
 	h.server.oneResult()
 	if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRunBehindALoadBalancer has something in the server's place answer for it
+// while it is away: no refusal that is not the server's own ends anything.
+func TestRunBehindALoadBalancer(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			h := newHarness(t, shellSteps("echo working", "echo done"))
+			var refused atomic.Int32
+			h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				if refused.Add(1) > 25 {
+					return false
+				}
+				w.Header().Set("Content-Type", "text/html")
+				w.WriteHeader(code)
+				fmt.Fprint(w, "<html><body>no healthy upstream</body></html>")
+				return true
+			}
+			if code, left := h.run(); code != 0 || !left.Reported {
+				t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
+			}
+			h.wantLog(1, "working\n")
+			h.wantLog(2, "done\n")
+			h.server.oneResult()
+			if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+				t.Error(diff)
+			}
+			if strings.Contains(h.log.String(), "<html>") {
+				t.Errorf("the log shows the page:\n%s", h.log.String())
+			}
+		})
+	}
+}
+
+// TestRunRefused has the server itself refuse the job: it ends its work, and does
+// not go on asking.
+func TestRunRefused(t *testing.T) {
+	h := newHarness(t, shellSteps("echo working; touch proof"))
+	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		answer(w, http.StatusUnauthorized, map[string]any{"code": 401, "message": "no such token"})
+		return true
+	}
+	code, left := h.run()
+	if code != 0 || left.Reported || left.Status != workflow.StatusSucceeded {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "work", "proof")); err != nil {
+		t.Error(err)
 	}
 }
 
