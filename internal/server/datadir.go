@@ -61,8 +61,8 @@ func urlOf(addr net.Addr) (string, error) {
 }
 
 // bootstrap sets up an empty installation and hands the first access token to
-// the person who started the server: on the terminal, and in a file that only
-// they can read.
+// the person who started the server, in a file that only they can read. It is not
+// printed: what a service prints is kept in a log that others read.
 func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
 	path := filepath.Join(c.cfg.DataDir, "admin-token")
 	var token string
@@ -83,13 +83,11 @@ func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
 	c.log.WithField("organization", c.cfg.Organization).Info("created the first organization and its administrator")
 	_, err = fmt.Fprintf(notices, `
 Created organization %q and its administrator %q.
-Access token, shown only once and kept in %s:
-
-    %s
+The access token is in %s, which only you can read.
 
 Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 
-`, c.cfg.Organization, identity.AdminLogin, path, token, path, c.cfg.ExternalURL)
+`, c.cfg.Organization, identity.AdminLogin, path, path, c.cfg.ExternalURL)
 	return err
 }
 

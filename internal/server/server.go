@@ -48,7 +48,7 @@ type components struct {
 }
 
 // New opens the database, sets up an empty installation, and listens. Notices
-// for the person at the terminal, such as the first access token, go to notices.
+// for the person at the terminal, such as where the first access token is, go to notices.
 func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
 	s := &Server{cfg: cfg, log: log}
 	defer func() {

@@ -160,6 +160,10 @@ func shellJoin(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// maxPromptFile is how many bytes of a file's name ssh repeats when it asks for
+// the passphrase of a key.
+const maxPromptFile = 100
+
 // Answer returns the answer to a question that git or ssh asks its askpass
 // program. It answers only for the repository's own origin, so that a redirect to
 // another host gets no credentials.
@@ -174,7 +178,7 @@ func Answer(file, prompt string) (string, error) {
 	}
 	prompt = strings.TrimSpace(prompt)
 	if strings.HasPrefix(prompt, "Enter passphrase for") {
-		if a.Passphrase == "" || !strings.Contains(prompt, a.KeyFile) {
+		if a.Passphrase == "" || !strings.Contains(prompt, a.KeyFile[:min(len(a.KeyFile), maxPromptFile)]) {
 			return "", errors.New("there is no passphrase for this key")
 		}
 		return a.Passphrase, nil

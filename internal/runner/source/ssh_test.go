@@ -1,10 +1,13 @@
 package source_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"workflowagent/internal/lab"
+	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
 )
 
@@ -54,5 +57,21 @@ func TestFetchBySSH(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPassphraseOfAKeyWithALongName answers as ssh asks: it cuts the name short.
+func TestPassphraseOfAKeyWithALongName(t *testing.T) {
+	dir := t.TempDir()
+	key := "/" + strings.Repeat("directory/", 12) + "key"
+	file := filepath.Join(dir, "answers.json")
+	if err := os.WriteFile(file, []byte(`{"passphrase":"open sesame","keyFile":"`+key+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := source.Answer(file, "Enter passphrase for key '"+key[:100]+"': "); err != nil || got != "open sesame" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := source.Answer(file, "Enter passphrase for key '/home/user/.ssh/id_ed25519': "); err == nil {
+		t.Errorf("another key got %q", got)
 	}
 }
