@@ -71,9 +71,10 @@ type world struct {
 	pool   struct{ id, token string }
 	agents []*lab.Agent
 
-	agentURL string            // what agents use instead of the server's URL, "" if the same
-	last     lab.AgentOptions  // of the newest agent
-	options  lab.ServerOptions // of the server
+	agentArgs []string          // more arguments of agents
+	agentURL  string            // what agents use instead of the server's URL, "" if the same
+	last      lab.AgentOptions  // of the newest agent
+	options   lab.ServerOptions // of the server
 }
 
 // newWorld starts a server and a git server. Everything ends with the test, and
@@ -157,7 +158,7 @@ func (w *world) launchAgent(ctx context.Context, target string, settings map[str
 	}
 	w.last = lab.AgentOptions{
 		Binary: filepath.Join(w.bin, "customer-managed-workflow-agent"), Dir: dir,
-		ServiceURL: cmp.Or(w.agentURL, w.server.URL), Token: w.pool.token, Target: target, Settings: settings,
+		ServiceURL: cmp.Or(w.agentURL, w.server.URL), Token: w.pool.token, Target: target, Settings: settings, Args: w.agentArgs,
 		Env: append([]string{
 			"PATH=" + w.tools.Dir + string(os.PathListSeparator) + os.Getenv("PATH"),
 			"HOME=" + dir,

@@ -182,6 +182,7 @@ type AgentOptions struct {
 	Target     string            // docker or process
 	Settings   map[string]string // more PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
 	Env        []string          // whole environment of the agent; the settings are added
+	Args       []string          // more arguments of its run command
 }
 
 // Agent is a running agent.
@@ -211,7 +212,7 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 		env = append(env, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
 	}
 	a := &Agent{LogFile: filepath.Join(o.Dir, "agent.log")}
-	p, err := StartProcess(ctx, o.Binary, []string{"run"}, env, a.LogFile)
+	p, err := StartProcess(ctx, o.Binary, append([]string{"run"}, o.Args...), env, a.LogFile)
 	if err != nil {
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
