@@ -31,21 +31,27 @@ func (e usageError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e usageError) Unwrap() error { return e.err }
 
-// codeError is an error with an exit code of its own.
+// codeError is an error with an exit code of its own. Without err, what is wrong has
+// been said already.
 type codeError struct {
 	err  error
 	code int
 }
 
 // Error returns what is wrong.
-func (e codeError) Error() string { return e.err.Error() }
+func (e codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
 
 // Unwrap returns the cause.
 func (e codeError) Unwrap() error { return e.err }
 
 func main() {
 	err := newRootCommand(version).ExecuteContext(context.Background())
-	if err != nil {
+	if said := (codeError{}); err != nil && (!errors.As(err, &said) || said.err != nil) {
 		fmt.Fprintln(os.Stderr, "customer-managed-workflow-agent:", err)
 	}
 	os.Exit(exitCode(err))

@@ -33,7 +33,7 @@ func newRootCommand(version string) *cobra.Command {
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newVersionCommand(version),
+		newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newDebugCommand(load), newVersionCommand(version),
 	)
 	return root
 }

@@ -46,7 +46,7 @@ func newRootCommand(code *int) *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newRunCommand(code), newProbeCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(code), newDebugCommand(code), newProbeCommand(), newVersionCommand())
 	root.AddCommand(newStepCommands()...)
 	return root
 }

@@ -38,12 +38,7 @@ func newRunCommand(code *int) *cobra.Command {
 func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err error) {
 	// Before anything secret is in memory.
 	protectErr := runner.Protect()
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// Nobody may be left to read our output, and terminals may go: neither is a
-	// reason to end. Notify, because ignored signals would be inherited by the steps.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
-
+	signals := takeSignals()
 	launch, err := readLaunch(ctx, stdin, signals)
 	if err != nil {
 		return runner.ExitNoLaunch, err
@@ -51,6 +46,12 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	if launch.Probe != nil {
 		return runProbe(ctx, launch, signals)
 	}
+	return runLaunch(ctx, launch, jobDir, signals, protectErr)
+}
+
+// runLaunch runs the job of a launch. protectErr says why the runner's memory could
+// not be protected, if so.
+func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
 	log := logger.WithField("job_id", launch.JobID)
@@ -79,16 +80,20 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	if userAgent == "" {
 		userAgent = "workflow-runner/" + versionText()
 	}
-	client, err := protocol.NewClient(protocol.Options{
-		BaseURL:   launch.ServiceURL,
-		UserAgent: userAgent,
-		CACertPEM: []byte(launch.CACertPEM),
-		Log:       log,
-	})
-	if err != nil {
-		return runner.ExitNoLaunch, fmt.Errorf("preparing the connection to the server: %w", err)
+	var server runner.Server = runner.Offline{}
+	if !launch.Offline {
+		client, err := protocol.NewClient(protocol.Options{
+			BaseURL:   launch.ServiceURL,
+			UserAgent: userAgent,
+			CACertPEM: []byte(launch.CACertPEM),
+			Log:       log,
+		})
+		if err != nil {
+			return runner.ExitNoLaunch, fmt.Errorf("preparing the connection to the server: %w", err)
+		}
+		server = client.Job(launch.JobID, launch.JobToken)
 	}
-	return runner.Run(ctx, launch, client.Job(launch.JobID, launch.JobToken), runner.Options{
+	return runner.Run(ctx, launch, server, runner.Options{
 		JobDir:  jobDir,
 		Self:    self,
 		Environ: os.Environ(),
@@ -96,6 +101,16 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 		Signals: signals,
 		Log:     log,
 	})
+}
+
+// takeSignals returns the signals that ask the job to end.
+func takeSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	// Nobody may be left to read our output, and terminals may go: neither is a
+	// reason to end. Notify, because ignored signals would be inherited by the steps.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
+	return signals
 }
 
 // readLaunch reads the job within the time for it. A signal before the job came in

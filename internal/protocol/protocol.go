@@ -171,6 +171,9 @@ type Launch struct {
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
+	// Offline says that there is no server: the job is run for its echo only. ServiceURL and
+	// JobToken are empty then.
+	Offline bool `json:"offline,omitempty"`
 	// Probe, if it is there, is all there is to do: nothing of a job is run.
 	Probe *Probe `json:"probe,omitempty"`
 }

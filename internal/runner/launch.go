@@ -61,6 +61,9 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 // validateLaunch checks what the runner cannot do without. Whether the definition
 // can be run is found out later, where the deployment's log can tell it.
 func validateLaunch(l *protocol.Launch) error {
+	if l.Offline && l.Definition != nil {
+		return nil
+	}
 	base, err := url.Parse(l.ServiceURL)
 	switch {
 	case err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":

@@ -122,7 +122,12 @@ func (e *Executor) exec(d dir) (_ identity, _ *os.File, err error) {
 // other programs, its language and certificate authorities, and directories of
 // its own. Nothing else of the agent's, whose environment may hold its token.
 func environment(agent []string, d dir) []string {
-	env := []string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}
+	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
+}
+
+// PassedOn returns what jobs get of the agent's environment.
+func PassedOn(agent []string) []string {
+	var env []string
 	path := false
 	for _, entry := range agent {
 		name, _, _ := strings.Cut(entry, "=")

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner"
+	"workflowagent/internal/workflow"
+)
+
+// maxDefinition bounds a job definition, in bytes.
+const maxDefinition = 16 << 20
+
+// newDebugCommand returns the command that runs a job without a server.
+func newDebugCommand(code *int) *cobra.Command {
+	var jobFile string
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "debug --job FILE",
+		Short: "Run a job definition from a file, here, without a server",
+		Long: `Run the steps of a job definition, the JSON that GET /api/workflow/jobs/{id} answers
+with, here and without a server: the masked log goes to standard output, what the runner
+itself has to say to standard error, and the exit code is the job's. It is for people who
+want to know what a job does in an image:
+
+  docker run --rm -i -v "$PWD/workflow-runner-embeddable:/workflow-runner:ro" \
+    IMAGE /workflow-runner debug --job - <job.json
+
+The environment is the caller's. Step 0 is the agent's and is not run.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			*code, err = debugJob(cmd.Context(), cmd.InOrStdin(), jobFile, keep)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&jobFile, "job", "", "file with the job definition, - for standard input")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the job's directory, and say where it is")
+	_ = cmd.MarkFlagRequired("job") // fails only for a flag that does not exist
+	return cmd
+}
+
+// debugJob runs the job in a directory of its own.
+func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
+	protectErr := runner.Protect()
+	signals := takeSignals()
+	definition, err := readDefinition(stdin, jobFile)
+	if err != nil {
+		return runner.ExitNoLaunch, err
+	}
+	dir, err := os.MkdirTemp("", "workflow-debug-")
+	if err != nil {
+		return runner.ExitNoLaunch, fmt.Errorf("making the job's directory: %w", err)
+	}
+	defer func() {
+		if keep {
+			fmt.Fprintln(os.Stderr, "The job's directory is left in", dir)
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	launch := &protocol.Launch{Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true}
+	return runLaunch(ctx, launch, dir, signals, protectErr)
+}
+
+// readDefinition reads and checks the definition.
+func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, error) {
+	if jobFile != "-" {
+		f, err := os.Open(jobFile)
+		if err != nil {
+			return nil, fmt.Errorf("opening the job definition: %w", err)
+		}
+		defer f.Close()
+		stdin = f
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxDefinition+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the job definition: %w", err)
+	}
+	if len(data) > maxDefinition {
+		return nil, fmt.Errorf("the job definition is longer than %d bytes", maxDefinition)
+	}
+	return workflow.ParseJobDefinition(data)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/runner"
+)
+
+// debugging runs workflow-runner debug with a directory for temporary files of its own.
+func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp string, code int) {
+	t.Helper()
+	cmd := program(t, append([]string{"debug"}, args...)...)
+	temp = t.TempDir()
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	_ = cmd.Run()
+	return out.String(), err.String(), temp, cmd.ProcessState.ExitCode()
+}
+
+// The example of the documentation shows masking, the order of steps and the exit code.
+func TestDebugRunsTheExample(t *testing.T) {
+	out, stderr, temp, code := debugging(t, "", "--job", "../../examples/debug-job.json")
+	if code != 7 || !strings.HasPrefix(out, "hello with [secret] from "+temp) || !strings.Contains(out, "error: Fail ended with exit code 7\n") {
+		t.Errorf("%d: %s%s", code, out, stderr)
+	}
+	if strings.Contains(out+stderr, "s3cret-value") {
+		t.Errorf("the secret shows: %s%s", out, stderr)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestDebugKeepsTheDirectory(t *testing.T) {
+	definition := `{"steps":[{"name":"Setup"},{"name":"Write","run":"echo here >file"}]}`
+	out, stderr, temp, code := debugging(t, definition, "--job", "-", "--keep")
+	left, err := filepath.Glob(filepath.Join(temp, "workflow-debug-*"))
+	if code != 0 || err != nil || len(left) != 1 || !strings.Contains(stderr, left[0]) {
+		t.Fatalf("%d, %v, %v: %s%s", code, left, err, out, stderr)
+	}
+	if data, err := os.ReadFile(filepath.Join(left[0], executor.DirWork, "file")); err != nil || string(data) != "here\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+func TestDebugRefusesNonsense(t *testing.T) {
+	for name, tt := range map[string]struct{ definition, want string }{
+		"no JSON":  {"steps:", "reading the job definition"},
+		"no steps": {`{"steps":[]}`, "0 steps"},
+		"empty":    {"", "reading the job definition"},
+	} {
+		out, stderr, temp, code := debugging(t, tt.definition, "--job", "-")
+		if code != runner.ExitNoLaunch || !strings.Contains(stderr, tt.want) || out != "" {
+			t.Errorf("%s: %d: %s%s", name, code, out, stderr)
+		}
+		if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+			t.Errorf("%s left: %v, %v", name, left, err)
+		}
+	}
+	if _, stderr, _, code := debugging(t, "", "--job", "/does/not/exist.json"); code != runner.ExitNoLaunch || !strings.Contains(stderr, "/does/not/exist.json") {
+		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+// An interrupt reaches the step once, and the job says that it was cancelled.
+func TestDebugPassesAnInterruptOn(t *testing.T) {
+	began := filepath.Join(t.TempDir(), "began")
+	definition := `{"steps":[{"name":"Setup"},{"name":"Wait","run":"trap 'echo interrupted; exit 5' INT; touch ` + began + `; while :; do sleep 0.05; done"}]}`
+	cmd := program(t, "debug", "--job", "-")
+	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())
+	cmd.Stdin = strings.NewReader(definition)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if _, err := os.Stat(began); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the step did not begin")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	for range 2 { // a terminal and a parent may both pass it on
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 5 || strings.Count(out.String(), "\ninterrupted\n") != 1 || !strings.Contains(out.String(), "reason=cancelled") {
+		t.Errorf("%d: %s", code, &out)
+	}
+}
