@@ -65,6 +65,11 @@ fmt: $(LINT)/golangci-lint ## Format the code.
 generate: ## Write the generated files anew (sample configuration, its reference).
 	go generate ./...
 
+.PHONY: man
+man: ## Write the agent's manual pages to dist/man (SOURCE_DATE_EPOCH dates them; default: the last commit).
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+		go run -ldflags '$(LDFLAGS)' ./cmd/customer-managed-workflow-agent man --dir dist/man
+
 .PHONY: bench
 bench: ## Measure the product beside its yardsticks (about 13 min).
 	@go run ./internal/bench

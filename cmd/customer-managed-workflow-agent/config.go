@@ -10,7 +10,7 @@ import (
 
 // newConfigCommand returns the commands about the configuration.
 func newConfigCommand(load loader) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newConfigShowCommand(load))
 	return cmd
 }
@@ -20,7 +20,9 @@ func newConfigShowCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the effective values and where each comes from, secrets redacted",
-		Args:  noArgs,
+		Example: `  customer-managed-workflow-agent config show
+  customer-managed-workflow-agent config show --json --config /etc/pulumi-workflow-agent.yaml`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load()
 			if err != nil {

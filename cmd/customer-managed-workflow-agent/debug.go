@@ -27,10 +27,11 @@ const maxDefinition = 16 << 20
 // newDebugCommand returns the commands for those who look for a defect.
 func newDebugCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "debug",
-		Short: "Look for what is wrong with a job",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "debug",
+		Short:   "Look for what is wrong with a job",
+		Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDebugRunnerCommand(load))
 	return cmd

@@ -12,8 +12,13 @@ import (
 func newRootCommand(version string) *cobra.Command {
 	var configPath string
 	root := &cobra.Command{
-		Use:           "customer-managed-workflow-agent",
-		Short:         "Run Pulumi deployments inside your own network",
+		Use:   "customer-managed-workflow-agent",
+		Short: "Run Pulumi deployments inside your own network",
+		Long: `Ask a control plane for the work of one agent pool and do it in containers or processes of
+this host, inside your own network: nothing has to reach it from outside.`,
+		Example: `  customer-managed-workflow-agent run
+  customer-managed-workflow-agent status
+  customer-managed-workflow-agent drain --wait`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
@@ -34,7 +39,9 @@ func newRootCommand(version string) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
 		newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newDebugCommand(load), newVersionCommand(version),
+		newManCommand(version),
 	)
+	completeValues(root)
 	return root
 }
 

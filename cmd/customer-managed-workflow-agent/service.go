@@ -53,6 +53,7 @@ restarting, upgrading and uninstalling the service leave running deployments alo
 func serviceAction(verb, short, done string, open func() (osservice.Service, error), do func(osservice.Service) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb, Short: short, Args: noArgs,
+		Example: "  sudo customer-managed-workflow-agent service " + verb,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := open()
 			if err != nil {
@@ -225,9 +226,10 @@ const (
 func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Say what the service manager knows (exit code 0 runs, 3 does not, 4 not installed)",
-		Args:  noArgs,
+		Use:     "status",
+		Short:   "Say what the service manager knows (exit code 0 runs, 3 does not, 4 not installed)",
+		Example: "  customer-managed-workflow-agent service status --json",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := open()
 			if err != nil {
@@ -286,9 +288,10 @@ func newServiceLogsCommand(open func() (osservice.Service, error)) *cobra.Comman
 		follow bool
 	)
 	cmd := &cobra.Command{
-		Use:   "logs",
-		Short: "Show the service's log",
-		Args:  noArgs,
+		Use:     "logs",
+		Short:   "Show the service's log",
+		Example: "  customer-managed-workflow-agent service logs --follow",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lines < 0 {
 				return usageError{errors.New("--lines must not be negative")}

@@ -15,7 +15,9 @@ func newVersionCommand(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Long: `Print the version. With --json also the commit and its time, whether the source had changes
+that were not committed, the Go version and the platform.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !asJSON {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
@@ -25,6 +27,7 @@ func newVersionCommand(version string) *cobra.Command {
 				Version  string `json:"version"`
 				Commit   string `json:"commit,omitempty"`
 				Time     string `json:"time,omitempty"`
+				Modified bool   `json:"modified,omitempty"`
 				Go       string `json:"go"`
 				Platform string `json:"platform"`
 			}{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
@@ -35,6 +38,8 @@ func newVersionCommand(version string) *cobra.Command {
 						about.Commit = s.Value
 					case "vcs.time":
 						about.Time = s.Value
+					case "vcs.modified":
+						about.Modified = s.Value == "true"
 					}
 				}
 			}

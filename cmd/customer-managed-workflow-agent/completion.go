@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"workflowagent/internal/config"
+)
+
+// completeValues lets shells complete what flags and arguments take: the values of settings,
+// files, and nothing where anything would be a guess. Flags that complete themselves are left
+// alone.
+func completeValues(cmd *cobra.Command) {
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	offer := func(flag *pflag.Flag) {
+		values, directive := flagValues(flag.Name)
+		if values == nil && directive == cobra.ShellCompDirectiveNoFileComp {
+			return // as is the default
+		}
+		if _, taken := cmd.GetFlagCompletionFunc(flag.Name); taken {
+			return
+		}
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(values, directive)) // fails only for a flag that does not exist
+	}
+	cmd.LocalFlags().VisitAll(offer)
+	cmd.PersistentFlags().VisitAll(offer)
+	for _, child := range cmd.Commands() {
+		completeValues(child)
+	}
+}
+
+// flagValues returns what a flag can be followed by. A flag that stands for a setting has its
+// name, with hyphens.
+func flagValues(name string) ([]string, cobra.ShellCompDirective) {
+	if choices := config.Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
+		return choices, cobra.ShellCompDirectiveNoFileComp
+	}
+	switch {
+	case name == "config":
+		return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+	case name == "job":
+		return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
+	case strings.HasSuffix(name, "-file"):
+		return nil, cobra.ShellCompDirectiveDefault
+	case name == "dir" || strings.HasSuffix(name, "-directory"):
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// wholeTree is the command line with what cobra adds when it is executed.
+func wholeTree() *cobra.Command {
+	root := newRootCommand("v1")
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// everyCommand calls f for all commands that people see.
+func everyCommand(cmd *cobra.Command, f func(*cobra.Command)) {
+	f(cmd)
+	for _, child := range documented(cmd) {
+		everyCommand(child, f)
+	}
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	everyCommand(wholeTree(), func(cmd *cobra.Command) {
+		switch {
+		case cmd.Short == "" || strings.HasSuffix(cmd.Short, "."):
+			t.Errorf("%s: Short is %q, want one line without a full stop", cmd.CommandPath(), cmd.Short)
+		case cmd.Long == "" && cmd.Example == "":
+			t.Errorf("%s has neither a long text nor an example", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if !strings.HasPrefix(line, "  ") {
+				t.Errorf("%s: the example %q is not indented", cmd.CommandPath(), line)
+			}
+		}
+	})
+}
+
+// manual writes all pages and returns them by name.
+func manualPages(t *testing.T) (dir string, pages map[string]string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "man")
+	if _, code, err := execute(t, "man", "--dir", dir); code != exitOK {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = map[string]string{}
+	for _, entry := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[strings.TrimSuffix(entry.Name(), ".1")] = string(data)
+	}
+	return dir, pages
+}
+
+func TestManualHasAPageForEveryCommand(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	_, pages := manualPages(t)
+	count := 0
+	everyCommand(wholeTree(), func(cmd *cobra.Command) {
+		count++
+		page := pages[pageName(cmd)]
+		if !strings.Contains(page, roff(lowerFirst(cmd.Short))) || !strings.Contains(page, ` 2023-11-14 `) {
+			t.Errorf("the page of %s is %q", cmd.CommandPath(), page)
+		}
+	})
+	if count != len(pages) {
+		t.Errorf("%d pages for %d commands", len(pages), count)
+	}
+	for name, want := range map[string]string{
+		"customer-managed-workflow-agent-run":   `polling_interval`,
+		"customer-managed-workflow-agent-drain": `\fB\-\-timeout\fR \fIduration\fR`,
+		"customer-managed-workflow-agent":       `\fBcustomer\-managed\-workflow\-agent\-status\fR(1)`,
+	} {
+		if !strings.Contains(pages[name], want) {
+			t.Errorf("the page %s lacks %q", name, want)
+		}
+	}
+	if _, again := manualPages(t); !equal(pages, again) {
+		t.Error("the pages of two runs differ")
+	}
+	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
+	if _, code, err := execute(t, "man", "--dir", t.TempDir()); code != exitUsage {
+		t.Errorf("a wrong epoch: %d, %v", code, err)
+	}
+	if _, code, err := execute(t, "man"); code != exitUsage {
+		t.Errorf("no directory: %d, %v", code, err)
+	}
+}
+
+func equal(a, b map[string]string) bool {
+	for name, page := range a {
+		if b[name] != page {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// The formatters of the system, as far as it has them, find nothing wrong.
+func TestManualIsWellFormed(t *testing.T) {
+	dir, pages := manualPages(t)
+	var checks [][]string
+	if path, err := exec.LookPath("mandoc"); err == nil {
+		checks = append(checks, []string{path, "-T", "lint", "-W", "warning"})
+	}
+	if path, err := exec.LookPath("groff"); err == nil {
+		checks = append(checks, []string{path, "-man", "-Tutf8", "-ww", "-z"})
+	}
+	if len(checks) == 0 {
+		t.Skip("neither mandoc nor groff is installed")
+	}
+	for _, check := range checks {
+		for name := range pages {
+			cmd := exec.CommandContext(t.Context(), check[0], append(check[1:], filepath.Join(dir, name+".1"))...)
+			out, err := cmd.CombinedOutput()
+			if err != nil || len(bytes.TrimSpace(out)) > 0 {
+				t.Errorf("%s about %s: %v\n%s", check[0], name, err, out)
+			}
+		}
+	}
+}
+
+func TestRoffHasNoMeaning(t *testing.T) {
+	for text, want := range map[string]string{
+		".TH x": `\&.TH x`, "'quote": `\&'quote`, `a\nb`: `a\enb`, "--flag": `\-\-flag`, "é …": `\[u00E9] \[u2026]`,
+	} {
+		if got := roff(text); got != want {
+			t.Errorf("roff(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := quoted(`say "hi"`); got != `"say \(dqhi\(dq"` {
+		t.Errorf("quoted: %s", got)
+	}
+}
+
+// complete asks as a shell does.
+func complete(t *testing.T, args ...string) string {
+	t.Helper()
+	out, code, err := execute(t, append([]string{cobra.ShellCompRequestCmd}, args...)...)
+	if code != exitOK {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestCompletion(t *testing.T) {
+	agents(t, "0", "2")
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{""}, []string{"status\tShow the agents", "drain\tLet an agent finish", "completion\t"}},
+		{[]string{"drain", "--"}, []string{"--wait\twait until", "--timeout\t"}},
+		{[]string{"drain", "--instance", ""}, []string{"0\tready, process 42", "2\tready, process 42", ":4\n"}},
+		{[]string{"run", "--config", ""}, []string{"yaml\n", "yml\n", ":8\n"}},
+		{[]string{"debug", "workflow-runner", "--job", ""}, []string{"json\n", ":8\n"}},
+		{[]string{"status", ""}, []string{":4\n"}},
+	} {
+		out := complete(t, tt.args...)
+		for _, want := range tt.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is completed to %q, want %q", tt.args, out, want)
+			}
+		}
+	}
+	if out := complete(t, ""); strings.Contains(out, "man\t") {
+		t.Error("a hidden command is offered")
+	}
+}
+
+// A flag that stands for a setting offers its values, in whatever command it is.
+func TestCompletionOfSettings(t *testing.T) {
+	root := &cobra.Command{Use: "root"}
+	child := &cobra.Command{Use: "configure", Run: func(*cobra.Command, []string) {}}
+	child.Flags().String("deploy-target", "", "")
+	child.Flags().String("log-format", "", "")
+	child.Flags().String("token-file", "", "")
+	child.Flags().String("state-directory", "", "")
+	root.AddCommand(child)
+	completeValues(root)
+	for flag, want := range map[string]string{
+		"deploy-target": "docker\nkubernetes\nprocess\n:4\n", "log-format": "text\njson\n:4\n", "token-file": ":0\n", "state-directory": ":16\n",
+	} {
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&bytes.Buffer{})
+		root.SetArgs([]string{cobra.ShellCompRequestCmd, "configure", "--" + flag, ""})
+		if err := root.Execute(); err != nil || out.String() != want {
+			t.Errorf("--%s is completed to %q, want %q, %v", flag, out.String(), want, err)
+		}
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		out, code, err := execute(t, "completion", shell)
+		if code != exitOK || !strings.Contains(out, "customer-managed-workflow-agent") {
+			t.Errorf("%s: %d, %v", shell, code, err)
+		}
+		path, lookErr := exec.LookPath(shell)
+		if lookErr != nil {
+			continue
+		}
+		check := exec.CommandContext(t.Context(), path, "-n")
+		check.Stdin = strings.NewReader(out)
+		if said, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s cannot read its script: %v\n%s", shell, err, said)
+		}
+	}
+}
