@@ -191,7 +191,7 @@ func (j *job) relaySignals(ctx context.Context) {
 			switch {
 			case sig == syscall.SIGTERM:
 				reason = workflow.ReasonAgentStopped
-			case j.launch.Epoch != 0:
+			case j.launch.Epoch != 0 && !j.launch.Offline:
 				// That server tells of a cancellation itself. This is somebody else, such
 				// as an engine that shuts down.
 				reason = workflow.ReasonEvicted
