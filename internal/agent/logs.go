@@ -49,7 +49,10 @@ func openLogs(j *job, dir string) (*jobLogs, error) {
 	}
 	l := &jobLogs{job: j, spool: spool}
 	j.agent.board.change(j.name, func(s *shownJob) { s.logs = append(s.logs, l) })
-	l.shipper = logspool.NewShipper(spool, newSender(j, spool), logspool.ShipperOptions{Compress: true, Log: j.log})
+	l.shipper = logspool.NewShipper(spool, newSender(j, spool), logspool.ShipperOptions{
+		Compress: !protocol.OnLoopback(j.entry.ServiceURL),
+		Log:      j.log,
+	})
 	// Shipping has the life of this object, not of a context that somebody ends:
 	// what is in the spool is worth sending until the last moment.
 	ctx, stop := context.WithCancel(context.Background())

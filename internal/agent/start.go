@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -152,13 +151,13 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 		},
 		Image:      definition.Image,
 		OS:         definition.OS,
-		LoopbackOK: onLoopback(j.agent.opts.ServiceURL),
+		LoopbackOK: protocol.OnLoopback(j.agent.opts.ServiceURL),
 	}
 	s.Loopback = s.LoopbackOK
 	maps.DeleteFunc(s.Labels, func(_, value string) bool { return value == "" })
 	if d := definition.Deployment; d != nil {
 		s.RootPath = d.RootPath
-		s.Loopback = s.Loopback || onLoopback(d.BackendURL)
+		s.Loopback = s.Loopback || protocol.OnLoopback(d.BackendURL)
 	}
 	return s
 }
@@ -273,16 +272,6 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		return nil, errors.New("the job's launch document cannot be encoded") // the cause could quote a secret
 	}
 	return document, nil
-}
-
-// onLoopback reports whether the host of a URL is this machine's own.
-func onLoopback(rawURL string) bool {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	host := u.Hostname()
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // withoutUserInfo removes what may be a password from a URL that is shown.

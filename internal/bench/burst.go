@@ -15,46 +15,69 @@ const (
 	burstSecrets = 20
 )
 
-// burst has a job print as fast as it can.
+// burst has a job print as fast as it can: first with secrets to mask and over an
+// address that does not look like this machine's own, so that the log is compressed,
+// then with neither.
 func (b *bench) burst(ctx context.Context) error {
-	p, err := b.startProduct(ctx)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	for i := range burstSecrets {
-		p.variables[fmt.Sprintf("SECRET_%d", i)] = map[string]string{"secret": strings.Repeat(fmt.Sprintf("%02d-hidden-", i), 3)}
-	}
-	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
-		return err
-	}
+	lines := pick(b, 1_000_000, 500_000)
 	y, err := b.startYardstick(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer y.close()
+	for _, load := range []struct {
+		name       string
+		secrets    int
+		compressed bool
+		speed, cpu goal
+	}{
+		{"masked and compressed", burstSecrets, true, goal{ratioAtLeast, 0.25, false}, goal{ratioAtMost, 5, true}},
+		{"plain", 0, false, goal{ratioAtLeast, 0.6, false}, goal{ratioAtMost, 2, !b.quick}},
+	} {
+		product, floor, err := b.burstBoth(ctx, y, lines, load.secrets, load.compressed)
+		if err != nil {
+			return err
+		}
+		b.add(fmt.Sprintf("%d lines of %d bytes, %s", lines, burstBytes, load.name), "MB/s", product.speed, floor.speed, load.speed)
+		b.add("CPU of agent, runner and children", "s/GB", product.cpu, floor.cpu, load.cpu)
+		b.add("peak RSS of agent, runner and children", "MB", product.peak, floor.peak, goal{atMost, 128, true})
+		b.add("CPU of the server", "s/GB", product.serverCPU, floor.serverCPU, goal{})
+		b.add("last line printed to finished", "ms", product.late, floor.late, goal{})
+		b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
+	}
+	return nil
+}
 
-	lines := pick(b, 1_000_000, 500_000)
-	var product, floor burstFigures
+// burstBoth runs bursts on both sides in turn.
+func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int, compressed bool) (product, floor burstFigures, err error) {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return product, floor, err
+	}
+	defer p.close()
+	for i := range secrets {
+		p.variables[fmt.Sprintf("SECRET_%d", i)] = map[string]string{"secret": strings.Repeat(fmt.Sprintf("%02d-hidden-", i), 3)}
+	}
+	url := p.server.URL
+	if compressed {
+		url = strings.Replace(url, "127.0.0.1", "0.0.0.0", 1)
+	}
+	if err := p.startAgent(ctx, url, "process", nil); err != nil {
+		return product, floor, err
+	}
 	for round := range b.rounds {
 		for _, side := range []struct {
 			site    site
 			figures *burstFigures
 		}{{p, &product}, {y, &floor}} {
 			if err := b.measureBurst(ctx, side.site, lines, side.figures); err != nil {
-				return err
+				return product, floor, err
 			}
 		}
-		b.say("  round %d: %.0f and %.0f MB/s, %.1f and %.1f CPU s/GB, %.0f and %.0f MB peak (last)", round+1,
+		b.say("  round %d: %.0f and %.0f MB/s, %.1f and %.1f CPU s/GB, %.0f and %.0f MB peak", round+1,
 			last(product.speed), last(floor.speed), last(product.cpu), last(floor.cpu), last(product.peak), last(floor.peak))
 	}
-	b.add(fmt.Sprintf("%d lines of %d bytes", lines, burstBytes), "MB/s", product.speed, floor.speed, goal{ratioAtLeast, 0.25, false})
-	b.add("CPU of agent, runner and children", "s/GB", product.cpu, floor.cpu, goal{ratioAtMost, 5, true})
-	b.add("peak RSS of agent, runner and children", "MB", product.peak, floor.peak, goal{atMost, 128, true})
-	b.add("CPU of the server", "s/GB", product.serverCPU, floor.serverCPU, goal{})
-	b.add("last line printed to finished", "ms", product.late, floor.late, goal{})
-	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
-	return nil
+	return product, floor, nil
 }
 
 // burstFigures are the samples of one side.

@@ -366,3 +366,41 @@ func TestNewClientRefusesBadURLs(t *testing.T) {
 		}
 	}
 }
+
+func TestPutLogWithoutCompression(t *testing.T) {
+	long := []byte(strings.Repeat("the same line\n", 1000))
+	var encodings []string
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		encoding := r.Header.Get("Content-Encoding")
+		encodings = append(encodings, encoding)
+		if encoding != "" {
+			w.WriteHeader(http.StatusUnsupportedMediaType)
+			return
+		}
+		if data, err := io.ReadAll(r.Body); err != nil || string(data) != string(long) {
+			t.Errorf("got %d bytes, %v; want %d", len(data), err, len(long))
+		}
+		io.WriteString(w, `{"received":14000,"durable":0}`)
+	})
+	job := c.Job("j", secret)
+	for range 2 {
+		if ack, err := job.PutLog(t.Context(), 1, 0, long, true); err != nil || ack.Received != 14000 {
+			t.Errorf("got %+v, %v", ack, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"zstd", "", ""}, encodings); diff != "" {
+		t.Errorf("the refusal is not remembered (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnLoopback(t *testing.T) {
+	for url, want := range map[string]bool{
+		"http://localhost:8080": true, "https://127.3.2.1/x": true, "http://[::1]:80": true,
+		"https://api.example.com": false, "http://10.0.0.1": false, "https://localhost.example.com": false,
+		"http://0.0.0.0": false, "": false, "http://%": false,
+	} {
+		if got := protocol.OnLoopback(url); got != want {
+			t.Errorf("%q: got %v", url, got)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 
 	"workflowagent/internal/workflow"
 )
@@ -19,6 +20,7 @@ type JobClient struct {
 	client *Client
 	path   string
 	token  string
+	plain  atomic.Bool // the server has refused compressed log
 }
 
 // Job returns the client of one job.
@@ -101,7 +103,8 @@ func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequ
 
 // PutLog sends the framed bytes of a step's stream that begin at offset. A 409
 // returns a [*LogGapError] with the offset to go on from. compress sends them as
-// zstd if that is shorter; offsets always count the uncompressed bytes.
+// zstd if that is shorter; offsets always count the uncompressed bytes. A server that
+// does not know zstd (415) gets them and all that follow as they are.
 func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (LogAck, error) {
 	r := call{
 		method: http.MethodPut,
@@ -113,9 +116,10 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 		limit:  maxSmallBody,
 		stream: true,
 	}
-	if compress {
-		if packed := j.client.zstd.EncodeAll(framed, make([]byte, 0, len(framed)/4)); len(packed) < len(framed) {
-			r.body = packed
+	packed := false
+	if compress && !j.plain.Load() {
+		if short := j.client.zstd.EncodeAll(framed, make([]byte, 0, len(framed)/4)); len(short) < len(framed) {
+			r.body, packed = short, true
 			r.header.Set("Content-Encoding", "zstd")
 		}
 	}
@@ -124,6 +128,10 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 	}
 	var ack LogAck
 	a, err := j.client.send(ctx, r)
+	if packed && StatusCode(err) == http.StatusUnsupportedMediaType {
+		j.plain.Store(true)
+		return j.PutLog(ctx, step, offset, framed, false)
+	}
 	var refused *APIError
 	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
 		if a.decode(r, &ack) == nil {

@@ -152,7 +152,10 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 
 	j.reporter = newReporter(j.server, j.opts.Timing.Retry, j.log)
 	pulse := newPulse(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
-	shipper := logspool.NewShipper(spool, j.sender(), logspool.ShipperOptions{Log: j.log})
+	shipper := logspool.NewShipper(spool, j.sender(), logspool.ShipperOptions{
+		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // there is no network to spare
+		Log:      j.log,
+	})
 	owned.Go(func() { j.reporter.run(background) })
 	owned.Go(func() { pulse.run(background) })
 	owned.Go(func() { j.relaySignals(background) })
