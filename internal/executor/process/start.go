@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"workflowagent/internal/executor"
@@ -68,54 +66,12 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err := started.Close(); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	id, stdin, err := e.exec(d)
+	id, stdin, err := e.claim(d)
 	if err != nil {
 		never := exitRecord{Code: -1, Detail: "the runner could not be started", FinishedAt: time.Now()}
 		return identity{}, nil, errors.Join(err, writeJSON(d.path(fileExit), never))
 	}
 	return id, stdin, nil
-}
-
-func (e *Executor) exec(d dir) (_ identity, _ *os.File, err error) {
-	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return identity{}, nil, err
-	}
-	defer output.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return identity{}, nil, err
-	}
-	defer r.Close()
-	defer func() {
-		if err != nil {
-			w.Close()
-		}
-	}()
-	p, err := os.StartProcess(e.runner, []string{filepath.Base(e.runner), "run", "--job-dir", d.path(dirJob)}, &os.ProcAttr{
-		Dir:   d.path(dirJob),
-		Env:   append(environment(os.Environ(), d), d.marker()),
-		Files: []*os.File{r, output, output},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return identity{}, nil, err
-	}
-	// From here on it is known by its identity, as to any other agent process.
-	// It is a child, so its number is not given away before its status is taken.
-	id, err := identify(p.Pid)
-	if err == nil {
-		err = writeJSON(d.path(fileProcess), id)
-	}
-	if err != nil {
-		_ = p.Kill() // it has read nothing, so there is nothing to lose
-		_, _ = p.Wait()
-		return identity{}, nil, err
-	}
-	if err := p.Release(); err != nil {
-		return identity{}, nil, err
-	}
-	return id, w, nil
 }
 
 // environment is the environment of a job's runner: what a program needs to find

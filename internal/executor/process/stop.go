@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -106,9 +107,16 @@ func tree(leader identity, marker string) ([]identity, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What was started before the leader does not carry the job's marker, and looking
+	// into the environment of every process of a big host is dear. On Linux the start
+	// is counted from the boot of the host; elsewhere the clock may have been set.
+	var since uint64
+	if leader.BootID == boot && runtime.GOOS == "linux" {
+		since = leader.StartTime
+	}
 	var out []identity
 	for _, p := range all {
-		if p.pid == os.Getpid() || p.zombie || (!ours[p.pid] && !p.carries(marker)) {
+		if p.pid == os.Getpid() || p.zombie || (!ours[p.pid] && (p.start < since || !p.carries(marker))) {
 			continue
 		}
 		out = append(out, identity{PID: p.pid, StartTime: p.start, BootID: boot})
