@@ -99,6 +99,7 @@ type Service struct {
 	logs       *logStore
 	dispatcher *dispatcher
 	claims     recent
+	active     atMost
 	unwatch    func()
 	nudge      chan struct{} // asks the sweeper to look now; capacity 1
 	stopping   chan struct{} // closed when held polls are to end
@@ -112,7 +113,7 @@ func New(db *store.DB, o Options) *Service {
 	s := &Service{
 		db: db, opts: o, log: o.Log,
 		logs:  newLogStore(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
-		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}},
+		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}},
 	}
 	s.dispatcher = newDispatcher(s.claim, s.handBack)
 	s.unwatch = db.Subscribe(pools.QueueTopic, s.dispatcher.note)

@@ -78,11 +78,11 @@ func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 
 // take claims the next job of the queue.
 func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
-	active, err := tx.CountActiveJobs(c.OrgID)
+	full, err := s.full(tx, c.OrgID)
 	if err != nil {
 		return store.Job{}, err
 	}
-	if active >= s.opts.Cap {
+	if full {
 		return store.Job{}, errNothing
 	}
 	job, err := tx.NextJob(c.Agent.PoolID)
@@ -104,7 +104,52 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 			return store.Job{}, err
 		}
 	}
-	return job, tx.SaveClaim(job)
+	if err := tx.SaveClaim(job); err != nil {
+		return store.Job{}, err
+	}
+	s.active.claimed(c.OrgID)
+	return job, nil
+}
+
+// full tells whether an organization has as many claimed and running jobs as it
+// may. Nothing but a claim makes them more, so between two counts the claims alone
+// say how many there are at most; other servers' claims would not be known here.
+func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
+	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
+		return false, nil
+	}
+	n, err := tx.CountActiveJobs(orgID)
+	if err != nil {
+		return false, err
+	}
+	s.active.counted(orgID, n)
+	return n >= s.opts.Cap, nil
+}
+
+// atMost remembers how many jobs of an organization are claimed or running at most.
+type atMost struct {
+	mu sync.Mutex
+	n  map[string]int64
+}
+
+// below tells whether there are fewer than limit for certain.
+func (a *atMost) below(orgID string, limit int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n, known := a.n[orgID]
+	return known && n < limit
+}
+
+func (a *atMost) counted(orgID string, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n[orgID] = n
+}
+
+func (a *atMost) claimed(orgID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n[orgID]++
 }
 
 // recent remembers when something was last done for a key.
