@@ -98,7 +98,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	if err != nil {
 		// New, or torn by a crash of the machine: the id of an agent without a past.
 		id = uuid.New()
-		if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
+		if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600, renameio.WithTempDir(dir)); err != nil {
 			return nil, fmt.Errorf("storing the agent's id: %w", err)
 		}
 	}
