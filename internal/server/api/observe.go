@@ -107,6 +107,8 @@ func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 				entry = entry.WithError(logged{rec.err})
 			}
 			switch {
+			case status == http.StatusServiceUnavailable:
+				entry.Warn("request put off")
 			case status >= 500:
 				entry.Error("request failed")
 			case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
