@@ -44,6 +44,7 @@ var issuerRoots = sync.OnceValue(func() *x509.CertPool {
 type testIssuer struct {
 	t       *testing.T
 	URL     string
+	keysURL string // as the issuer tells it
 	server  *httptest.Server
 	fetches atomic.Int64
 
@@ -63,7 +64,7 @@ func newTestIssuer(t *testing.T) *testIssuer {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		i.fetches.Add(1)
-		i.answer(w, map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+		i.answer(w, map[string]string{"issuer": i.URL, "jwks_uri": i.keysURL})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		i.mu.Lock()
@@ -74,7 +75,7 @@ func newTestIssuer(t *testing.T) *testIssuer {
 	i.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	i.server.StartTLS()
 	t.Cleanup(i.server.Close)
-	i.URL = i.server.URL
+	i.URL, i.keysURL = i.server.URL, i.server.URL+"/keys"
 	return i
 }
 

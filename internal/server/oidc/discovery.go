@@ -39,6 +39,10 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 	if strings.TrimSuffix(doc.Issuer, "/") != strings.TrimSuffix(url, "/") {
 		return d, errors.New("its OpenID configuration names another issuer")
 	}
+	// Trust in a far issuer is no reason to ask what listens on this machine.
+	if strings.HasPrefix(url, "https:") && !strings.HasPrefix(doc.JWKSURI, "https:") {
+		return d, errors.New("the address of its keys is not an https one")
+	}
 	d.Issuer = doc.Issuer
 	if body, err = s.document(ctx, &d, doc.JWKSURI, thumbprints); err != nil {
 		return d, fmt.Errorf("fetching its keys: %w", err)

@@ -84,15 +84,20 @@ type keyCache struct {
 	of    map[string]*issuerKeys // by the issuer's id
 }
 
-// issuerKeys is what is known of one issuer's keys. Who holds the turn may read
-// and change it.
+// issuerKeys is what is known of one issuer's keys.
 type issuerKeys struct {
-	turn     chan struct{}
-	keys     []key
-	fetched  time.Time // when the keys came
-	asked    time.Time // when they were last asked for
-	modified time.Time // of the issuer they were fetched for
-	err      error     // of the last fetch
+	modified time.Time     // of the issuer: keys of an older state are not used
+	turn     chan struct{} // held by the one who asks the issuer
+	mu       sync.Mutex
+	known    keySet
+}
+
+// keySet is keys and when they came.
+type keySet struct {
+	keys    []key
+	fetched time.Time
+	asked   time.Time // when they were last asked for, and err came of it
+	err     error
 }
 
 func newKeyCache(fetch func(context.Context, store.OIDCIssuer) ([]key, error)) *keyCache {
@@ -106,45 +111,63 @@ func (c *keyCache) forget(id string) {
 	delete(c.of, id)
 }
 
+// entry returns what is known of an issuer as it is now.
+func (c *keyCache) entry(issuer store.OIDCIssuer) *issuerKeys {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.of[issuer.ID]
+	if !ok || !e.modified.Equal(issuer.ModifiedAt) {
+		e = &issuerKeys{modified: issuer.ModifiedAt, turn: make(chan struct{}, 1)}
+		c.of[issuer.ID] = e
+	}
+	return e
+}
+
+func (e *issuerKeys) get() keySet {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known
+}
+
+func (e *issuerKeys) set(known keySet) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known = known
+}
+
+func (k keySet) fresh() bool  { return time.Since(k.fetched) < keysFresh }
+func (k keySet) usable() bool { return time.Since(k.fetched) < keysUsable }
+
 // errNotNow says that keys could not be had, and that trying again makes sense.
 var errNotNow = errors.New("the issuer's keys cannot be had at the moment")
 
 // find calls use with the keys of an issuer until it is content: first with
 // those that are known, then, if it is time to ask the issuer again, with fresh
-// ones. The error is [errNotNow], or the context's. A result of false with
-// settled says that the keys were fresh enough for this to be final.
+// ones. Whoever is content with what is known never waits for the issuer. The
+// error is [errNotNow], or the context's. A result of false with settled says
+// that the keys were fresh enough for this to be final.
 func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([]key) bool) (found, settled bool, err error) {
-	c.mu.Lock()
-	known, ok := c.of[issuer.ID]
-	if !ok {
-		known = &issuerKeys{turn: make(chan struct{}, 1)}
-		c.of[issuer.ID] = known
+	entry := c.entry(issuer)
+	if known := entry.get(); known.fresh() && use(known.keys) {
+		return true, true, nil
 	}
-	c.mu.Unlock()
 	select {
-	case known.turn <- struct{}{}:
-		defer func() { <-known.turn }()
+	case entry.turn <- struct{}{}:
+		defer func() { <-entry.turn }()
 	case <-ctx.Done():
 		return false, false, ctx.Err()
 	}
-	if !known.modified.Equal(issuer.ModifiedAt) {
-		*known = issuerKeys{turn: known.turn, modified: issuer.ModifiedAt}
-	}
-	fresh := time.Since(known.fetched) < keysFresh
-	if fresh && use(known.keys) {
-		return true, true, nil
-	}
+	known := entry.get() // someone else may have asked in the meantime
 	if time.Since(known.asked) >= askAgain {
-		c.refresh(ctx, issuer, known)
+		known = c.refresh(ctx, issuer, known)
+		entry.set(known)
 		settled = known.err == nil
 	}
 	switch {
-	case settled:
-		return use(known.keys), true, nil
-	case fresh:
-		return false, false, nil
-	case time.Since(known.fetched) < keysUsable && use(known.keys):
+	case known.usable() && use(known.keys):
 		return true, true, nil
+	case settled, known.fresh():
+		return false, settled, nil
 	default:
 		return false, false, errors.Join(errNotNow, known.err)
 	}
@@ -152,7 +175,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 
 // refresh asks the issuer. It does so to the end even if the caller goes away:
 // otherwise callers who hang up could keep fresh keys from everyone.
-func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known *issuerKeys) {
+func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known keySet) keySet {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
 	defer cancel()
 	keys, err := c.fetch(ctx, issuer)
@@ -160,4 +183,5 @@ func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known *
 	if err == nil {
 		known.keys, known.fetched = keys, known.asked
 	}
+	return known
 }

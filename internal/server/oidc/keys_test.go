@@ -129,6 +129,32 @@ func TestKeyCacheAsksOnceAtATime(t *testing.T) {
 	})
 }
 
+// TestSlowIssuerDelaysOnlyThoseWhoNeedIt lets strangers with unknown keys make
+// the server ask an issuer that takes its time.
+func TestSlowIssuerDelaysOnlyThoseWhoNeedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := time.Duration(0)
+		c := newKeyCache(func(context.Context, store.OIDCIssuer) ([]key, error) {
+			time.Sleep(slow)
+			return []key{{KeyID: "one"}}, nil
+		})
+		issuer := store.OIDCIssuer{ID: "i", ModifiedAt: time.Now()}
+		if found, _, err := c.find(t.Context(), issuer, named("one")); !found || err != nil {
+			t.Fatalf("found %v, %v", found, err)
+		}
+		time.Sleep(askAgain)
+		slow = fetchTime
+		var wg sync.WaitGroup
+		wg.Go(func() { c.find(t.Context(), issuer, named("junk")) })
+		synctest.Wait()
+		began := time.Now()
+		if found, _, err := c.find(t.Context(), issuer, named("one")); !found || err != nil || time.Since(began) > 0 {
+			t.Errorf("found %v, %v after %s", found, err, time.Since(began))
+		}
+		wg.Wait()
+	})
+}
+
 func TestParseKeys(t *testing.T) {
 	const (
 		ec      = `{"kty":"EC","crv":"P-256","kid":"e","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -247,83 +246,4 @@ func memberByLogin(tx *store.Tx, orgID, login string) (store.User, error) {
 	}
 	_, err = tx.Member(orgID, user.ID)
 	return user, err
-}
-
-// wish is what an exchange asks for.
-type wish struct {
-	tokenType TokenType
-	subject   string // pool id or user login; "" for the organization
-	admin     bool
-	audience  string // of the exchange
-}
-
-// verdict is what policies say to a wish.
-type verdict string
-
-const (
-	allowed   verdict = "allowed"
-	denied    verdict = "a policy denies it"
-	unmatched verdict = "no policy allows it"
-)
-
-// decide tells what policies say to a wish of who has certain claims: one
-// denial outweighs everything, and what nobody allows is not granted.
-func decide(policies []Policy, w wish, claims map[string]any) verdict {
-	found := unmatched
-	for _, p := range policies {
-		if p.TokenType != w.tokenType || p.subject() != w.subject {
-			continue
-		}
-		switch p.Decision {
-		case Deny:
-			if ok, _ := p.matches(claims); ok {
-				return denied
-			}
-		case Allow:
-			ok, checksAudience := p.matches(claims)
-			// A policy that does not say for whom the token must have been
-			// made takes only those that were made for this very exchange.
-			ok = ok && (checksAudience || slices.Contains(claimPath{"aud"}.values(claims), w.audience))
-			if w.admin {
-				ok = ok && slices.Contains(p.AuthorizedPermissions, adminPermission)
-			}
-			if ok {
-				found = allowed
-			}
-		}
-	}
-	return found
-}
-
-// subject is whom a policy is about, as in [wish].
-func (p Policy) subject() string {
-	switch p.TokenType {
-	case RunnerToken:
-		return p.RunnerID
-	case PersonalToken:
-		return p.UserLogin
-	case TeamToken:
-		return p.TeamName
-	default:
-		return ""
-	}
-}
-
-// matches tells whether all rules of a policy match, and whether one of them is
-// about the audience. Of a list of values one must match. In a denial a dot
-// stands for any character, as Pulumi Cloud has it; in an allowance it is only
-// itself, or example.com would let exampleXcom in. So either errs on the side
-// of refusing.
-func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
-	for name, pattern := range p.Rules {
-		path, err := parsePath(name)
-		if err != nil {
-			return false, false // not stored by SetPolicies
-		}
-		checksAudience = checksAudience || slices.Equal(path, claimPath{"aud"})
-		if !slices.ContainsFunc(path.values(claims), func(v string) bool { return match(pattern, v, p.Decision == Deny) }) {
-			return false, checksAudience
-		}
-	}
-	return true, checksAudience
 }
