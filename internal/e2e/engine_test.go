@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,4 +161,79 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	if d := s.wait(ctx, t, d, 2*time.Minute, "succeeded", "failed"); d.Status != "succeeded" {
 		t.Errorf("after the engine came back: %+v\n%s", d, s.log(ctx, t, d))
 	}
+}
+
+// slowProgram takes its time between two resources.
+const slowProgram = `name: box
+runtime: yaml
+resources:
+  before:
+    type: lab:Random
+  slow:
+    type: lab:Sleep
+    properties: {seconds: 5}
+  after:
+    type: lab:Random
+    options: {dependsOn: ["${slow}"]}
+`
+
+// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a
+// container, and starts it again, during the update and after it.
+func TestEngineAgentKilledInAnUpdate(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	agent, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": slowProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, back := range []string{"during", "after"} {
+		t.Run(back, func(t *testing.T) {
+			s := w.newStack(ctx, t, "box", back, image, nil)
+			d := s.deploy(ctx, t, "update", repo.URL)
+			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			defer cancel()
+			if err := until(waiting, func() (bool, error) {
+				return strings.Contains(s.log(ctx, t, d), "lab:index:Sleep slow creating"), nil
+			}); err != nil {
+				t.Fatalf("the update did not begin: %v\n%s", err, s.log(ctx, t, d))
+			}
+			if err := agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if back == "after" {
+				d = s.finish(ctx, t, d)
+			}
+			if err := w.restartAgent(ctx); err != nil {
+				t.Fatal(err)
+			}
+			agent = w.agents[len(w.agents)-1]
+			d = s.finish(ctx, t, d)
+			log := s.log(ctx, t, d)
+			if d.Status != "succeeded" {
+				t.Errorf("it ended as %+v", d)
+			}
+			for _, line := range []string{"== Setup", "The job was started.", "== pulumi update", "lab:index:Random before created", "lab:index:Sleep slow created", "lab:index:Random after created", "+ 4 created"} {
+				if n := strings.Count(log, line); n != 1 {
+					t.Errorf("the log has %q %d times", line, n)
+				}
+			}
+			var history struct {
+				Updates []json.RawMessage `json:"updates"`
+			}
+			if err := w.server.Call(ctx, http.MethodGet, "/api/stacks/"+s.name+"/updates", nil, &history); err != nil {
+				t.Fatal(err)
+			}
+			if len(history.Updates) != 1 {
+				t.Errorf("the stack has %d updates, want one", len(history.Updates))
+			}
+			if t.Failed() {
+				t.Log(log)
+			}
+		})
+	}
+	leftovers(ctx, t, engine)
 }
