@@ -122,6 +122,13 @@ func sharedEngine(t *testing.T) place {
 // engineOfItsOwn starts an engine for one row.
 func engineOfItsOwn(t *testing.T, row faultRow) place {
 	t.Helper()
+	return engineWithRegistry(t, row, lab.RegistryOptions{})
+}
+
+// engineWithRegistry starts an engine for one row, and the registry that the row's
+// image is pulled from, if it is.
+func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place {
+	t.Helper()
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
@@ -142,7 +149,7 @@ func engineOfItsOwn(t *testing.T, row faultRow) place {
 	if !row.pulled {
 		return containers(t, engine, image, nil)
 	}
-	registry, err := lab.StartRegistry(ctx, lab.RegistryOptions{})
+	registry, err := lab.StartRegistry(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}

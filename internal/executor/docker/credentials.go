@@ -123,11 +123,7 @@ func readRegistryConfig(getenv func(string) string, home string) (registryConfig
 			paths = append(paths, filepath.Join(append([]string{base}, rel...)...))
 		}
 	}
-	if dir := getenv("DOCKER_CONFIG"); dir != "" {
-		add(dir, "config.json")
-	} else {
-		add(home, ".docker", "config.json")
-	}
+	add(configDir(getenv, home), "config.json")
 	add(getenv("REGISTRY_AUTH_FILE"))
 	add(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json")
 	add(home, ".config", "containers", "auth.json")

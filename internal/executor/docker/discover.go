@@ -39,14 +39,14 @@ func discover(o Options) (address, error) {
 	getenv, home := o.environment()
 	switch {
 	case o.Host != "":
-		return fromHost(o.Host, "the configuration", getenv)
+		return fromHost(o.Host, "the configuration", getenv, home)
 	case getenv("DOCKER_HOST") != "":
-		return fromHost(getenv("DOCKER_HOST"), "DOCKER_HOST", getenv)
+		return fromHost(getenv("DOCKER_HOST"), "DOCKER_HOST", getenv, home)
 	}
 	if a, ok, err := fromContext(getenv, home); ok || err != nil {
 		return a, err
 	}
-	return fromSockets(getenv, home)
+	return fromSockets(socketPaths(getenv, home))
 }
 
 // environment returns where settings of the docker command are looked for.
@@ -61,7 +61,7 @@ func (o Options) environment() (getenv func(name string) string, home string) {
 	return getenv, home
 }
 
-func fromHost(host, origin string, getenv func(string) string) (address, error) {
+func fromHost(host, origin string, getenv func(string) string, home string) (address, error) {
 	a := address{host: host, origin: origin}
 	scheme, _, ok := strings.Cut(host, "://")
 	switch {
@@ -70,21 +70,34 @@ func fromHost(host, origin string, getenv func(string) string) (address, error) 
 	case scheme == "ssh":
 		return a, fmt.Errorf("%s says the Docker Engine is at %s: SSH is not supported, forward the engine's socket (ssh -L) and name that", origin, host)
 	}
-	if dir := getenv("DOCKER_CERT_PATH"); dir != "" && scheme != "unix" {
-		if getenv("DOCKER_TLS_VERIFY") == "" {
-			return a, errors.New("DOCKER_CERT_PATH is set without DOCKER_TLS_VERIFY: the agent talks to an engine only if it can verify it, set DOCKER_TLS_VERIFY=1")
-		}
+	dir, verify := getenv("DOCKER_CERT_PATH"), getenv("DOCKER_TLS_VERIFY") != ""
+	if dir == "" && verify { // where the docker command looks
+		dir = configDir(getenv, home)
+	}
+	switch {
+	case scheme == "unix" || dir == "" && !verify:
+	case !verify:
+		return a, errors.New("DOCKER_CERT_PATH is set without DOCKER_TLS_VERIFY: the agent talks to an engine only if it can verify it, set DOCKER_TLS_VERIFY=1")
+	case dir == "":
+		return a, errors.New("DOCKER_TLS_VERIFY is set, and there is neither DOCKER_CERT_PATH nor a home directory to find the certificates in")
+	default:
 		a.ca, a.cert, a.key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	}
 	return a, nil
 }
 
-// fromContext reads the current context of the docker command.
-func fromContext(getenv func(string) string, home string) (address, bool, error) {
+// configDir is where the docker command keeps its configuration; "" without a home.
+func configDir(getenv func(string) string, home string) string {
 	dir := getenv("DOCKER_CONFIG")
 	if dir == "" && home != "" {
 		dir = filepath.Join(home, ".docker")
 	}
+	return dir
+}
+
+// fromContext reads the current context of the docker command.
+func fromContext(getenv func(string) string, home string) (address, bool, error) {
+	dir := configDir(getenv, home)
 	if dir == "" {
 		return address{}, false, nil
 	}
@@ -117,7 +130,7 @@ func fromContext(getenv func(string) string, home string) (address, bool, error)
 	if endpoint.SkipTLSVerify {
 		return address{}, false, fmt.Errorf("%s does not verify the engine's certificate, which the agent insists on", origin)
 	}
-	a, err := fromHost(endpoint.Host, origin, func(string) string { return "" })
+	a, err := fromHost(endpoint.Host, origin, func(string) string { return "" }, "")
 	if err != nil {
 		return a, false, err
 	}
@@ -130,9 +143,10 @@ func fromContext(getenv func(string) string, home string) (address, bool, error)
 	return a, true, nil
 }
 
-// fromSockets tries the places where engines put their sockets: the first that
-// takes a connection, else the first that is there, else the usual one.
-func fromSockets(getenv func(string) string, home string) (address, error) {
+// socketPaths are the places where engines put their sockets: Docker Engine and its
+// rootless form, then Docker Desktop, OrbStack, Colima, Rancher Desktop, and Docker
+// Desktop on Linux.
+func socketPaths(getenv func(string) string, home string) []string {
 	paths := []string{"/var/run/docker.sock"}
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
 		paths = append(paths, filepath.Join(dir, "docker.sock"))
@@ -142,6 +156,12 @@ func fromSockets(getenv func(string) string, home string) (address, error) {
 			paths = append(paths, filepath.Join(home, rel))
 		}
 	}
+	return paths
+}
+
+// fromSockets takes the first of the usual sockets that takes a connection, else
+// the first that is there, else the first.
+func fromSockets(paths []string) (address, error) {
 	best, found := paths[0], false
 	for _, path := range paths {
 		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "unix", path)

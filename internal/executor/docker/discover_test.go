@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,8 @@ func TestDiscover(t *testing.T) {
 	}
 	defer listener.Close()
 
+	t.Setenv("HOME", "") // a service may have none
+
 	for _, test := range []struct {
 		name string
 		opts Options
@@ -57,6 +60,8 @@ func TestDiscover(t *testing.T) {
 		{"DOCKER_HOST", Options{Home: contextHome}, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///e.sock", false},
 		{"TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
 		{"unverified TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c"}, "DOCKER_TLS_VERIFY=1", true},
+		{"TLS of the docker command", Options{Home: contextHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
+		{"TLS without certificates", Options{}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "neither DOCKER_CERT_PATH", true},
 		{"no scheme", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "h:2376"}, "use a form like", true},
 		{"SSH", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "ssh://u@h"}, "SSH is not supported", true},
 		{"current context", Options{Home: contextHome}, nil, "unix:///Users/u/.docker/run/docker.sock", false},
@@ -86,6 +91,53 @@ func TestDiscover(t *testing.T) {
 	got, err := discover(Options{Home: contextHome, Getenv: func(string) string { return "" }})
 	if err != nil || !strings.HasSuffix(got.ca, "ca.pem") || got.cert != "" {
 		t.Errorf("found %+v, %v; want the context's certificate authority", got, err)
+	}
+}
+
+func TestUsualSocketsInOrder(t *testing.T) {
+	dir, err := os.MkdirTemp("", "wfs") // short enough for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	env := map[string]string{"XDG_RUNTIME_DIR": filepath.Join(dir, "run")}
+	paths := socketPaths(func(name string) string { return env[name] }, dir)
+	want := []string{
+		"/var/run/docker.sock", dir + "/run/docker.sock", dir + "/.docker/run/docker.sock", dir + "/.orbstack/run/docker.sock",
+		dir + "/.colima/default/docker.sock", dir + "/.rd/docker.sock", dir + "/.docker/desktop/docker.sock",
+	}
+	if !slices.Equal(paths, want) {
+		t.Fatalf("the usual sockets are %q, want %q", paths, want)
+	}
+	paths = paths[1:] // the host may have its own there
+	// A file that nobody listens at, as a program that was killed leaves it, is
+	// second to one that answers and better than none.
+	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
+		t.Errorf("without any socket the place is %s", got.host)
+	}
+	for i := len(paths) - 1; i >= 0; i-- {
+		if err := os.MkdirAll(filepath.Dir(paths[i]), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		listener, err := net.Listen("unix", paths[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := fromSockets(paths); got.host != "unix://"+paths[i] {
+			t.Errorf("with a listener at %s the place is %s", paths[i], got.host)
+		}
+		if i%2 == 0 { // leave the dead file of every other one
+			listener.(*net.UnixListener).SetUnlinkOnClose(false)
+			_ = listener.Close()
+			continue
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+	}
+	if got, _ := fromSockets(paths); got.host != "unix://"+paths[1] {
+		t.Errorf("with a dead socket before a live one the place is %s", got.host)
+	}
+	if got, _ := fromSockets([]string{paths[1] + "x", paths[0]}); got.host != "unix://"+paths[0] {
+		t.Errorf("with only a dead socket the place is %s", got.host)
 	}
 }
 

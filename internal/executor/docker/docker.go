@@ -13,12 +13,8 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/url"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -173,33 +169,6 @@ func (e *Executor) forget(engine *client.Client) {
 		e.conn = nil
 	}
 }
-
-// explain turns the failure of a ping into a line that says what to do.
-func explain(host string, err error) error {
-	var timeout net.Error
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		name := "the agent's user"
-		if u, uErr := user.Current(); uErr == nil {
-			name = u.Username
-		}
-		return &engineError{cause: err, text: fmt.Sprintf("%s may not use the Docker Engine at %s: add the user to the group docker (which is root-equivalent), or run a rootless engine and set DOCKER_HOST to its socket", name, host)}
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &engineError{cause: err, text: fmt.Sprintf("the Docker Engine at %s did not answer within %s: is it overloaded or hanging?", host, pingPatience)}
-	case client.IsErrConnectionFailed(err), errors.Is(err, fs.ErrNotExist):
-		return &engineError{cause: err, text: fmt.Sprintf("no Docker Engine answers at %s: start it, or set DOCKER_HOST to where it is", host)}
-	}
-	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
-}
-
-// engineError is a line for people with its cause.
-type engineError struct {
-	text  string
-	cause error
-}
-
-func (e *engineError) Error() string { return e.text }
-func (e *engineError) Unwrap() error { return e.cause }
 
 // failure makes an error for the deployment's log of what the engine answered.
 func failure(reason workflow.Reason, what string, err error) error {

@@ -87,13 +87,13 @@ func startEngine() (reason string, err error) {
 	if _, err := executortest.BuildRunner(engine.runnerDir, executor.EmbeddableName); err != nil {
 		return "", err
 	}
-	if err := importImage(testImage); err != nil {
+	if err := importImage(engine.lab, testImage); err != nil {
 		return "", err
 	}
-	return "", importImage(testUserImage, "USER worker:staff")
+	return "", importImage(engine.lab, testUserImage, "USER worker:staff")
 }
 
-func importImage(ref string, changes ...string) error {
+func importImage(to *lab.Engine, ref string, changes ...string) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for name, content := range map[string]string{
@@ -110,7 +110,7 @@ func importImage(ref string, changes ...string) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	docker, err := engine.lab.Client()
+	docker, err := to.Client()
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // relay is a socket before the engine's that can be taken away, which looks like
 // an engine that restarts while its containers live on.
 type relay struct {
-	path, engine string
+	path, engine string // path is empty for a relay on TCP
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -50,7 +50,11 @@ func newRelay(t *testing.T, engineHost string) *relay {
 
 func (r *relay) up(t *testing.T) {
 	t.Helper()
-	listener, err := net.Listen("unix", r.path)
+	network, address := "unix", r.path
+	if r.path == "" {
+		network, address = "tcp", "127.0.0.1:0"
+	}
+	listener, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +100,7 @@ func (r *relay) serve(conn net.Conn) {
 		copies.Go(func() {
 			_, _ = io.Copy(pair[1], pair[0])
 			// The end of one direction passes on; a broken one breaks both.
-			if err := pair[1].(*net.UnixConn).CloseWrite(); err != nil {
+			if err := pair[1].(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 				_ = pair[0].Close()
 			}
 		})
