@@ -150,7 +150,7 @@ func (a *arena) checkLeft() {
 }
 
 // keptFiles are the files of an agent's state directory without jobs.
-var keptFiles = regexp.MustCompile(`^(instances|instances/\d+|instances/\d+/(lock|id|jobs)|processes)$`)
+var keptFiles = regexp.MustCompile(`^(instances|instances/\d+|instances/\d+/(lock|id|jobs|control\.sock)|processes)$`)
 
 // left lists files, processes and whatever else the place knows.
 func (a *arena) left() ([]string, error) {
