@@ -1,0 +1,168 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
+)
+
+// tenant is an organization with one of everything that a route can name.
+type tenant struct {
+	names map[string]string // values of path parameters
+	auth  map[string]string // credentials by what they are
+}
+
+// tenant fills an organization that exists. admin is the Authorization header of
+// its administrator.
+func (l *lab) tenant(org, admin string) tenant {
+	l.t.Helper()
+	send := func(method, path string, body any, status int, into any) {
+		l.t.Helper()
+		l.send(call{Method: method, Path: path, Body: body, Auth: admin}).want(status, into)
+	}
+	var pool struct{ ID, TokenValue string }
+	send("POST", "/api/orgs/"+org+"/agent-pools", map[string]any{"name": "of " + org}, 200, &pool)
+	send("POST", "/api/stacks/"+org+"/proj", map[string]any{"stackName": "dev"}, 200, nil)
+	stack := "/api/stacks/" + org + "/proj/dev"
+	send("PUT", stack+"/deployments/settings", map[string]any{
+		"agentPoolID":   pool.ID,
+		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://example.com/a/b.git", "branch": "main"}},
+	}, 200, nil)
+	var deployment struct{ ID string }
+	send("POST", stack+"/deployments", map[string]any{"operation": "update"}, 202, &deployment)
+	claimed, err := l.client.Poll(l.t.Context(), pool.TokenValue, protocol.PollRequest{
+		AgentID: "agent of " + org, SessionID: "s", PollID: "p " + org, FreeSlots: 1, Types: []workflow.Type{workflow.TypeDeployment},
+	})
+	if err != nil || claimed.Job == nil {
+		l.t.Fatalf("claiming: %+v, %v", claimed, err)
+	}
+	definition, err := l.client.Job(claimed.Job.JobID, claimed.Job.JobToken).Definition(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var issuer, policy struct{ ID string }
+	send("POST", "/api/orgs/"+org+"/oidc/issuers", map[string]any{
+		"name": "issuer", "url": "https://issuer.example", "jwks": map[string]any{"keys": []any{map[string]any{
+			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "k", // the example of RFC 7517
+			"x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4", "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+		}}},
+	}, 200, &issuer)
+	send("GET", "/api/orgs/"+org+"/auth/policies/oidcissuers/"+issuer.ID, nil, 200, &policy)
+	var update struct{ UpdateID string }
+	send("POST", stack+"/update", program(), 200, &update)
+	var started struct{ Token string }
+	send("POST", stack+"/update/"+update.UpdateID, map[string]any{}, 200, &started)
+	return tenant{
+		names: map[string]string{
+			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "poolID": pool.ID,
+			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
+			"tokenID": "none", "team": "team", "scheduleID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
+		},
+		auth: map[string]string{
+			"administrator":                  admin,
+			"agent":                          "token " + pool.TokenValue,
+			"runner":                         "token " + claimed.Job.JobToken,
+			"deployment":                     "token " + definition.Env["PULUMI_ACCESS_TOKEN"],
+			"update":                         "update-token " + started.Token,
+			"update as a token":              "token " + started.Token,
+			"administrator's, of the update": "update-" + admin,
+		},
+	}
+}
+
+// TestStrangersFindNothing calls every route there is, with the names of one
+// organization's things and every credential of another, and with none.
+func TestStrangersFindNothing(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	now := time.Now()
+	rival := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: now}
+	user := store.User{ID: identity.NewID(), Login: "rival-admin", CreatedAt: now}
+	err := l.db.Write(t.Context(), func(tx *store.Tx) error {
+		if err := tx.InsertOrganization(rival); err != nil {
+			return err
+		}
+		if err := tx.InsertUser(user); err != nil {
+			return err
+		}
+		return tx.InsertMember(store.Member{OrgID: rival.ID, UserID: user.ID, Role: identity.RoleAdmin, CreatedAt: now})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := l.tenant("rival", "token "+l.issue(store.Token{Kind: store.PersonalToken, UserID: user.ID}))
+	theirs.auth["organization"] = "token " + l.issue(store.Token{Kind: store.OrgToken, OrgID: rival.ID, Name: "o", Admin: true})
+	theirs.auth["nobody"] = "none"
+	theirs.auth["garbage"] = "token pul-0000000000000000000000000000000000000000000000000000000000000000"
+	ours := l.tenant("acme", "token "+l.admin)
+
+	routes, ok := l.server.Config.Handler.(chi.Routes)
+	if !ok {
+		t.Fatalf("the handler is a %T", l.server.Config.Handler)
+	}
+	tried := 0
+	err = chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		path := route
+		for name, value := range ours.names {
+			path = strings.ReplaceAll(path, "{"+name+"}", value)
+		}
+		if strings.ContainsAny(path, "{*") {
+			t.Errorf("%s %s: the test knows no value for a parameter", method, route)
+			return nil
+		}
+		for who, auth := range theirs.auth {
+			if path == route && auth != "none" {
+				continue // it names nothing of ours
+			}
+			target := path
+			if strings.HasSuffix(route, "/log") {
+				target += "?offset=0"
+			}
+			a := l.send(call{Method: method, Path: target, Body: map[string]any{"status": "failed", "finishedAt": now}, Auth: auth})
+			tried++
+			if !slices.Contains([]int{401, 403, 404}, a.Status) && !slices.Contains(open, route) {
+				t.Errorf("%s %s by the rival's %s answered %d %.200s", method, path, who, a.Status, a.Body)
+			}
+			for _, name := range []string{ours.names["deploymentID"], ours.names["poolID"], ours.names["updateID"]} {
+				if strings.Contains(string(a.Body), name) && !strings.Contains(path, name) {
+					t.Errorf("%s %s tells the rival's %s about %s", method, path, who, name)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || tried < 500 {
+		t.Errorf("%d calls, %v", tried, err)
+	}
+	// Nothing of ours was changed.
+	l.do("GET", "/api/stacks/acme/proj/dev", nil).want(200, nil)
+	l.do("GET", "/api/orgs/acme/agent-pools/"+ours.names["poolID"], nil).want(200, nil)
+	var d details
+	l.do("GET", "/api/stacks/acme/proj/dev/deployments/"+ours.names["deploymentID"], nil).want(200, &d)
+	if d.Status != "accepted" {
+		t.Errorf("our deployment is %+v", d)
+	}
+	// Lists of the rival's do not show ours.
+	for _, path := range []string{"/api/user", "/api/user/stacks", "/api/orgs/rival/deployments", "/api/orgs/rival/agent-pools"} {
+		a := l.send(call{Method: "GET", Path: path, Auth: theirs.auth["administrator"]}).want(200, nil)
+		if strings.Contains(string(a.Body), "acme") || strings.Contains(string(a.Body), ours.names["poolID"]) {
+			t.Errorf("%s shows ours: %s", path, a.Body)
+		}
+	}
+}
+
+// open are the routes that everybody may use: they tell what the server is, or
+// take another proof of who is asking.
+var open = []string{
+	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // is always "not installed"
+	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json"}
