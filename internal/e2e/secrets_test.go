@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/lab"
@@ -23,6 +28,7 @@ type leak struct {
 	name   string
 	docker bool
 	json   bool // the logs of agent and server are JSON
+	oidc   bool // the agent has an identity token instead of the pool's
 	// git plants credentials for the source and returns the URL and the settings.
 	git func(t *testing.T, w *world, s *secrets) (repoURL string, auth map[string]any)
 	// image changes the settings of the image.
@@ -39,7 +45,7 @@ type leak struct {
 func TestFaultSecretsStayHidden(t *testing.T) {
 	for _, tc := range []leak{
 		{name: "password", git: gitPassword("git/passw+rd 5151")},
-		{name: "ssh key", json: true, git: gitKey("passphrase of the key 5353")},
+		{name: "ssh key", json: true, oidc: true, git: gitKey("passphrase of the key 5353")},
 		{name: "wrong password", git: wrong(gitPassword("git/passw+rd 5252")), reason: "exit-code", says: "refused the credentials"},
 		{name: "wrong passphrase", json: true, git: wrong(gitKey("passphrase of the key 5454")), reason: "exit-code", says: "passphrase"},
 	} {
@@ -145,6 +151,65 @@ func wrong(source func(*testing.T, *world, *secrets) (string, map[string]any)) f
 	}
 }
 
+// identify makes the server trust an issuer, and returns the settings of an agent
+// that has a token of it in a file.
+func identify(t *testing.T, w *world, s *secrets) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Unix()
+	claims, err := json.Marshal(map[string]any{
+		"iss": "https://issuer.example", "sub": "agent-1", "aud": "urn:pulumi:org:" + w.server.Organization, "iat": now, "exp": now + 3600,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := signer.Sign(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.plant("identity token", token)
+	s.plant("identity token's signature", token[strings.LastIndexByte(token, '.')+1:])
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var issuer, policy struct{ ID string }
+	orgPath := "/api/orgs/" + w.server.Organization
+	for _, call := range []func() error{
+		func() error {
+			return w.server.Call(ctx, http.MethodPost, orgPath+"/oidc/issuers", map[string]any{
+				"name": "issuer", "url": "https://issuer.example",
+				"jwks": jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}},
+			}, &issuer)
+		},
+		func() error {
+			return w.server.Call(ctx, http.MethodGet, orgPath+"/auth/policies/oidcissuers/"+issuer.ID, nil, &policy)
+		},
+		func() error {
+			return w.server.Call(ctx, http.MethodPatch, orgPath+"/auth/policies/"+policy.ID, map[string]any{"policies": []any{
+				map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": w.pool.id, "rules": map[string]string{"sub": "agent-1"}},
+			}}, nil)
+		},
+	} {
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]string{"oidc_token_file": file, "organization_name": w.server.Organization, "runner_pool_id": w.pool.id}
+}
+
 const (
 	settingSecret   = `setting's/t0k+en "7373"`
 	forwardedSecret = "forw@rded/key+ 6262"
@@ -168,6 +233,12 @@ func (tc leak) run(t *testing.T, w *world, engineHost, image string) {
 		target = "docker"
 		settings["pull_image"] = strconv.FormatBool(tc.reason == "image")
 		env = append(env, "DOCKER_HOST="+engineHost)
+	}
+	if tc.oidc {
+		if err := w.makePool(ctx); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(settings, identify(t, w, s))
 	}
 	w.agentArgs = []string{"--debug"}
 	agent, err := w.launchAgent(ctx, target, settings, env...)

@@ -149,6 +149,8 @@ func (s *secrets) watch(jobID string, given watched) (stop func()) {
 				switch {
 				case pid == os.Getpid(), isJobs(env, jobID):
 				case bytes.Contains(env, []byte("GATEWAY_INTERFACE=")): // the git server's, which is told the password
+				case bytes.Contains(env, []byte("GIT_ALLOW_PROTOCOL=")): // the job's git, which can be told a proxy in no other way
+					s.look(fmt.Sprintf("the environment of %s", name), env, "proxy password")
 				default:
 					s.look(fmt.Sprintf("the environment of %s", name), env, given[string(args)]...)
 				}
