@@ -165,4 +165,5 @@ func TestStrangersFindNothing(t *testing.T) {
 // take another proof of who is asking.
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // is always "not installed"
-	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json"}
+	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",
+}
