@@ -29,13 +29,38 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	if !c.Syslog {
 		return log, nil
 	}
-	hook, err := logrussyslog.NewSyslogHook("", "", syslog.LOG_DAEMON|syslog.LOG_INFO, "customer-managed-workflow-agent")
+	return log, toSyslog(log, "", "")
+}
+
+// toSyslog sends a log to the syslog daemon at an address, or to the system's own, and
+// nowhere else. The message is the line in the log's format.
+func toSyslog(log *logrus.Logger, network, address string) error {
+	hook, err := logrussyslog.NewSyslogHook(network, address, syslog.LOG_DAEMON|syslog.LOG_INFO, "customer-managed-workflow-agent")
 	if err != nil {
-		return nil, fmt.Errorf("syslog is true, but no syslog daemon can be reached: %w; start one, or set syslog to false", err)
+		return fmt.Errorf("syslog is true, but no syslog daemon can be reached: %w; start one, or set syslog to false", err)
 	}
 	log.AddHook(hook)
 	log.SetOutput(io.Discard)
-	return log, nil
+	return nil
+}
+
+// jobFormatter adds to lines with a job_id what else is known of the job: packages below the
+// agent know its id and no more.
+type jobFormatter struct {
+	logrus.Formatter
+	fields func(jobID string) logrus.Fields
+}
+
+// Format formats an entry.
+func (f jobFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	if id, ok := e.Data["job_id"].(string); ok {
+		for name, value := range f.fields(id) {
+			if _, known := e.Data[name]; !known {
+				e.Data[name] = value // of this entry's own copy
+			}
+		}
+	}
+	return f.Formatter.Format(e)
 }
 
 // textFormatter is logrus's for people. Messages repeat words of servers, engines

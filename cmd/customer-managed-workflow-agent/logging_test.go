@@ -2,27 +2,124 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/config"
 )
 
-// TestLogOnATerminal logs what a server or a registry could have said.
-func TestLogOnATerminal(t *testing.T) {
-	for _, colours := range []bool{true, false} {
-		var out bytes.Buffer
-		log := logrus.New()
-		log.SetOutput(&out)
-		log.SetFormatter(&textFormatter{logrus.TextFormatter{ForceColors: colours, DisableColors: !colours}})
-		log.WithError(errors.New("told \x1b[1A\ntime=now")).Warn("refused: \x1b[2K\x1b]0;title\x07it\u009b2J\nis level=error")
-		got := out.String()
-		if strings.Contains(got, "\x1b[1A") || strings.Contains(got, "\x1b[2K") || strings.ContainsAny(got, "\x07\u009b") || strings.Count(got, "\n") != 1 {
-			t.Errorf("colours %v: %q", colours, got)
+// daemon listens where syslog(3) would, and returns how to read the next message.
+func daemon(t *testing.T) (address string, next func() string) {
+	t.Helper()
+	address = filepath.Join(t.TempDir(), "log")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return address, func() string {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
 		}
-		if !strings.Contains(got, "refused: it2Jis level=error") {
-			t.Errorf("the message is %q", got)
+		buf := make([]byte, 64<<10)
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+}
+
+func TestSyslogGetsEveryLine(t *testing.T) {
+	for _, format := range []config.LogFormat{config.LogText, config.LogJSON} {
+		t.Run(string(format), func(t *testing.T) {
+			log, err := newLog(&config.Config{LogFormat: format}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stderr bytes.Buffer
+			log.SetOutput(&stderr)
+			address, next := daemon(t)
+			if err := toSyslog(log, "unixgram", address); err != nil {
+				t.Fatal(err)
+			}
+			log.SetFormatter(jobFormatter{log.Formatter, func(string) logrus.Fields { return logrus.Fields{"stack": "a/b/c"} }})
+			for _, tt := range []struct {
+				write    func(args ...any)
+				priority string // facility daemon (3) * 8 + severity
+			}{
+				{log.WithField("job_id", "j-1").Info, "<30>"},
+				{log.WithField("job_id", "j-1").Warn, "<28>"},
+				{log.WithField("job_id", "j-1").Error, "<27>"},
+			} {
+				tt.write("a line about a job\nand more")
+				got := next()
+				if !strings.HasPrefix(got, tt.priority) || !strings.Contains(got, "customer-managed-workflow-agent[") || strings.Count(strings.TrimRight(got, "\n"), "\n") > 0 {
+					t.Errorf("got %q", got)
+				}
+				for _, want := range []string{"a line about a job", "j-1", "a/b/c"} {
+					if !strings.Contains(got, want) {
+						t.Errorf("%q lacks %s", got, want)
+					}
+				}
+			}
+			if stderr.Len() > 0 {
+				t.Errorf("standard error has it too: %s", &stderr)
+			}
+		})
+	}
+}
+
+func TestSyslogThatIsNotThere(t *testing.T) {
+	log, err := newLog(&config.Config{LogFormat: config.LogText}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := toSyslog(log, "unixgram", filepath.Join(t.TempDir(), "nothing")); err == nil || !strings.Contains(err.Error(), "set syslog to false") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLinesAboutJobsAreCompleted(t *testing.T) {
+	log := logrus.New()
+	var out bytes.Buffer
+	log.SetOutput(&out)
+	log.SetFormatter(jobFormatter{&logrus.JSONFormatter{}, func(id string) logrus.Fields {
+		if id != "j-1" {
+			return nil
+		}
+		return logrus.Fields{"job_id": id, "deployment_id": "d-1", "stack": "a/b/c", "pool": "p-1"}
+	}})
+	for _, tt := range []struct {
+		fields, want logrus.Fields
+	}{
+		{logrus.Fields{"job_id": "j-1"}, logrus.Fields{"job_id": "j-1", "deployment_id": "d-1", "stack": "a/b/c", "pool": "p-1"}},
+		{logrus.Fields{"job_id": "j-1", "stack": "its own"}, logrus.Fields{"job_id": "j-1", "deployment_id": "d-1", "stack": "its own", "pool": "p-1"}},
+		{logrus.Fields{"job_id": "j-2"}, logrus.Fields{"job_id": "j-2"}},
+		{logrus.Fields{}, logrus.Fields{}},
+	} {
+		out.Reset()
+		entry := log.WithFields(tt.fields)
+		before := len(entry.Data)
+		entry.Info("x")
+		var got logrus.Fields
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range tt.want {
+			if got[name] != value {
+				t.Errorf("%v: %s is %v, want %v", tt.fields, name, got[name], value)
+			}
+		}
+		if len(got) != len(tt.want)+3 || len(entry.Data) != before { // level, msg, time
+			t.Errorf("%v became %v, the entry %v", tt.fields, got, entry.Data)
 		}
 	}
 }

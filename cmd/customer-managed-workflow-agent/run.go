@@ -152,6 +152,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 	if err != nil {
 		return err
 	}
+	logger.SetFormatter(jobFormatter{logger.Formatter, a.JobFields})
 	log.WithFields(logrus.Fields{
 		"version": version, "agent_id": identity.ID, "service_url": c.ServiceURL,
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,

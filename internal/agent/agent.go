@@ -252,13 +252,17 @@ func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
 
 // jobLog returns the log with the fields of one job, as far as they are known.
 func (a *Agent) jobLog(e entry) *logrus.Entry {
-	fields := logrus.Fields{"job_id": e.Claim.JobID}
-	for name, value := range map[string]string{"deployment_id": e.Claim.DeploymentID, "stack": e.Stack, "pool": e.Claim.PoolID} {
+	return a.log.WithFields(jobFields(e.Claim.JobID, e.Claim.DeploymentID, e.Stack, e.Claim.PoolID))
+}
+
+func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
+	fields := logrus.Fields{"job_id": jobID}
+	for name, value := range map[string]string{"deployment_id": deploymentID, "stack": stack, "pool": pool} {
 		if value != "" {
 			fields[name] = value
 		}
 	}
-	return a.log.WithFields(fields)
+	return fields
 }
 
 // nobody is the monitor of an agent that is not watched.

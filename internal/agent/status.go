@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
@@ -92,6 +94,20 @@ func (b *board) remove(j *job, how status.Outcome) {
 	if len(b.ended) > shownOutcomes {
 		b.ended = b.ended[:shownOutcomes]
 	}
+}
+
+// JobFields returns the fields that lines about a job have, as far as they are known;
+// nil for a job that the agent does not have. It is for lines of packages that know
+// of a job nothing but its id.
+func (a *Agent) JobFields(jobID string) logrus.Fields {
+	a.board.mu.Lock()
+	defer a.board.mu.Unlock()
+	for _, shown := range a.board.jobs {
+		if shown.JobID == jobID {
+			return jobFields(shown.JobID, shown.DeploymentID, shown.Stack, shown.Pool)
+		}
+	}
+	return nil
 }
 
 // phase shows how far the job has come.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -266,5 +267,30 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	become("readiness again", func() bool { code, _ := ask(http.MethodGet, "/readyz", ""); return code == 200 })
 	if err := agent.Process.Stop(syscall.SIGTERM, 20*time.Second); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestClientsDebugARunner runs the example of the documentation with the real programs.
+func TestClientsDebugARunner(t *testing.T) {
+	ctx := t.Context()
+	bin, _ := programs(t)
+	dir := t.TempDir()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "customer-managed-workflow-agent"), "debug", "workflow-runner",
+		"--job", filepath.Join(root, "examples", "debug-job.json"))
+	cmd.Dir = dir
+	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "PULUMI_AGENT_TOKEN=pul-secret-token"}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output()
+	want := regexp.MustCompile(`^hello with \[secret\] from ` + regexp.QuoteMeta(dir) + `/workflow-debug-\d+/work\nerror: Fail ended with exit code 7\n$`)
+	if code := cmd.ProcessState.ExitCode(); code != 7 || !want.Match(out) || !strings.Contains(stderr.String(), `msg="Step begins" job_id=debug name="Say hello" step=1`) {
+		t.Errorf("%d:\n%s\n%s", code, out, &stderr)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -66,6 +66,18 @@ func FindEmbeddable(dir, arch string) (string, error) {
 		arch, dir, strings.Join(names, " and "), seen)
 }
 
+// FindAnyEmbeddable reports an error if dir has no runner for containers at all, of
+// whatever architecture.
+func FindAnyEmbeddable(dir string) error {
+	for _, arch := range []string{"amd64", "arm64"} {
+		if _, err := FindEmbeddable(dir, arch); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("no job can run in a container: neither %s nor %s-amd64 or -arm64 in %s is a static Linux runner; install the whole archive or package there, or set working_directory to where it is",
+		EmbeddableName, EmbeddableName, dir)
+}
+
 // embeddableMachine returns what the Linux executable at path is made for. One
 // that needs a dynamic linker is refused: the image may have another, or none.
 func embeddableMachine(path string) (elf.Machine, error) {

@@ -247,7 +247,7 @@ func onlyOurs() map[string]ban {
 		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
 		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
 		module + "internal/config":          {nil, "the configuration depends on nothing, so that everything may depend on it"},
-		module + "internal/status":          {nil, "a report is data, whoever fills it in"},
+		module + "internal/status":          {[]string{module + "internal/termtext"}, "a report is data, whoever fills it in"},
 		module + "internal/health":          {[]string{module + "internal/status"}, "health is told of activity and looks at nothing itself"},
 		module + "internal/control":         {[]string{module + "internal/status"}, "the control socket passes reports and orders on and knows nobody"},
 		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},

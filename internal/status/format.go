@@ -4,22 +4,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
+
+	"workflowagent/internal/termtext"
 )
 
-// clean takes out of a text what a terminal could take for a command, and what could make one
-// line look like two or run backwards. It is for text that others have written.
+// clean makes a text that others have written one line that does nothing to a terminal.
 func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
+	return string(termtext.Plain(nil, []byte(oneLine.Replace(text))))
 }
+
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
 // ago is a span for people: its two largest units.
 func ago(d time.Duration) string {

@@ -121,7 +121,7 @@ func (e *Executor) Close() error {
 	return err
 }
 
-// Check pings the engine.
+// Check pings the engine, and looks whether there is a runner for its containers.
 func (e *Executor) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
@@ -137,7 +137,7 @@ func (e *Executor) Check(ctx context.Context) error {
 	if ping.OSType != "" && ping.OSType != "linux" {
 		return fmt.Errorf("the Docker Engine at %s runs %s containers: switch it to Linux containers", engine.DaemonHost(), ping.OSType)
 	}
-	return nil
+	return executor.FindAnyEmbeddable(e.opts.RunnerDir)
 }
 
 // engine returns the connection to the engine, looking for one if there is none yet.

@@ -340,6 +340,9 @@ func TestRunnerForAnotherArchitecture(t *testing.T) {
 	host, _ := needEngine(t)
 	e := newExecutor(t, Options{Host: host, RunnerDir: t.TempDir()})
 	defer e.Close()
+	if err := e.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "no job can run in a container") {
+		t.Errorf("Check without a runner: %v", err)
+	}
 	_, err := prepare(t, e, spec(testImage))
 	if err == nil || !strings.Contains(err.Error(), "no runner for linux/"+runtime.GOARCH) {
 		t.Errorf("Prepare without a runner: %v", err)
