@@ -29,8 +29,9 @@ this host, inside your own network: nothing has to reach it from outside.`,
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc or beside the binary)")
+	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
 	load := func() (*config.Config, error) {
-		c, err := config.Load(config.ProcessOptions(configPath))
+		c, err := config.Load(options())
 		if err != nil {
 			return nil, usageError{err}
 		}
@@ -38,7 +39,7 @@ this host, inside your own network: nothing has to reach it from outside.`,
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newDebugCommand(load), newVersionCommand(version),
+		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newDebugCommand(load), newVersionCommand(version),
 		newManCommand(version),
 	)
 	completeValues(root)

@@ -235,6 +235,27 @@ Unknown keys, keys that are set twice and values that make no sense are errors, 
 the line and the key, but never a secret. A key without a value, or with an empty one, has its
 default. An empty list of what is allowed is an error, because it could mean nothing or everything.
 
+## Writing it
+
+` + "`customer-managed-workflow-agent configure`" + ` writes the file. On a terminal it asks for the URL of the
+control plane, the token, which is not shown, and where jobs run; Enter keeps what is there. Elsewhere
+it takes flags, and the token from a file or the standard input, never as an argument:
+
+` + "```sh" + `
+customer-managed-workflow-agent configure --service-url https://pulumi.example.com --token-file ./token
+customer-managed-workflow-agent configure --set max_concurrent_jobs=4 --set allowed_images=pulumi/*,example.com/**
+customer-managed-workflow-agent configure --set docker_memory=     # its default again
+` + "```" + `
+
+Before it writes, it checks the result like ` + "`run`" + ` would, asks the server whether it takes the token, and
+looks for the engine and the runner; ` + "`--no-check`" + ` leaves out the asking. It changes only the lines of the
+keys that are set: comments, order and form stay. The file is replaced whole or not at all, keeps its
+owner and group, and loses the permissions of other users, because it holds a token. Without a file
+it makes one: in ` + "`/etc`" + ` for root, beside the binary after the install script, else in the home directory;
+` + "`--config`" + ` names another place. [doctor.md](doctor.md) says how to look at everything else.
+
+## Values
+
 Durations are written as in Go: numbers with the units ` + "`ns`, `us`, `ms`, `s`, `m` and `h`" + `, such
 as ` + "`300ms`, `30s` or `1h30m`" + `.
 `

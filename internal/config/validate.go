@@ -49,13 +49,19 @@ func (c *Config) validateIdentity(fail func(key, what string)) {
 	switch {
 	case token == "":
 		fail("token", "is required: set it to the token of an agent pool, in the file or with "+envPrefix+"TOKEN")
-	case token == "pul-xxx" || strings.Trim(token, "<>") == "token":
+	case !c.HasToken():
 		fail("token", "is still the sample's placeholder: replace it with the token of an agent pool")
 	case strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
 		fail("token", "has white space or control characters in it: paste the token again, as one word")
 	case len(token) > 8192:
 		fail("token", "is longer than 8192 characters, which no token is: paste the token again")
 	}
+}
+
+// HasToken reports whether there is a token that is not the placeholder of a sample.
+func (c *Config) HasToken() bool {
+	token := c.Token.Reveal()
+	return token != "" && token != "pul-xxx" && strings.Trim(token, "<>") != "token"
 }
 
 // validatePlaces checks where the agent gets work from and where it runs it.

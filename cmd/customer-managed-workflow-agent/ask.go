@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/config"
+)
+
+// maxTries is how often a question is asked.
+const maxTries = 5
+
+// ask asks for what an agent needs. An empty answer keeps what is there.
+func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []byte) ([]config.Change, error) {
+	// What the file says, whatever the environment does.
+	fileOnly := c.options
+	fileOnly.Environ = nil
+	now, err := config.LoadText(fileOnly, path, text)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("correct the file first, or remove it:\n%w", err)}
+	}
+	fmt.Fprintln(c.out, "Enter keeps what is in [brackets]. Nothing is written before the last answer.")
+	var changes []config.Change
+	question := func(key, prompt, current string) error {
+		change, err := c.question(ctx, t, key, prompt, current)
+		if err == nil && change.Value != "" && change.Value != current {
+			changes = append(changes, change)
+		}
+		return err
+	}
+	if err := question("service_url", "URL of the control plane", now.ServiceURL); err != nil {
+		return nil, err
+	}
+	if now.UsesOIDC() {
+		fmt.Fprintln(c.out, "The token of the agent pool comes from the exchange of oidc_token_file.")
+	} else {
+		current := ""
+		if now.HasToken() {
+			current = "the one there is"
+		}
+		if err := question("token", "Token of the agent pool, not shown", current); err != nil {
+			return nil, err
+		}
+	}
+	if err := question("deploy_target", "Where jobs run: docker, or process for no isolation at all", string(now.DeployTarget)); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+// question asks until the answer makes sense. An empty one is current, if there is something.
+func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, current string) (config.Change, error) {
+	if current != "" {
+		prompt += " [" + current + "]"
+	}
+	for range maxTries {
+		read := t.line
+		if config.IsSecret(key) {
+			read = t.secret
+		}
+		answer, err := read(ctx, prompt+": ")
+		if err != nil {
+			return config.Change{}, err
+		}
+		answer = strings.TrimSpace(answer)
+		if answer == "" && current == "" {
+			fmt.Fprintln(c.out, "This is needed.")
+			continue
+		}
+		change, err := config.Change{Key: key, Value: answer}.Checked(c.options)
+		if err == nil {
+			return change, nil
+		}
+		fmt.Fprintln(c.out, err)
+	}
+	return config.Change{}, usageError{fmt.Errorf("%s: no answer made sense; nothing was written", key)}
+}
+
+// terminal is where a person is asked.
+type terminal struct {
+	in  *os.File
+	out io.Writer
+}
+
+// coloured reports whether the output may have colours.
+func (t *terminal) coloured() bool { return t != nil && os.Getenv("NO_COLOR") == "" }
+
+// secret asks a question and does not show the answer.
+func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
+	fd := int(t.in.Fd())
+	modes, err := unix.IoctlGetTermios(fd, getModes)
+	if err != nil {
+		return "", fmt.Errorf("look at the terminal: %w", err)
+	}
+	hidden := *modes
+	hidden.Lflag &^= unix.ECHO
+	// Before the prompt shows, because the answer may come at once.
+	if err := unix.IoctlSetTermios(fd, setModes, &hidden); err != nil {
+		return "", fmt.Errorf("hide the answer: %w", err)
+	}
+	answer, err := t.line(ctx, prompt)
+	fmt.Fprintln(t.out) // the one that was typed did not show
+	return answer, errors.Join(err, unix.IoctlSetTermios(fd, setModes, modes))
+}
+
+// line asks a question and returns the answer. Nothing but input ends the reading of a terminal:
+// when ctx ends, what is left of it ends with the process, which is about to.
+func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
+	fmt.Fprint(t.out, prompt)
+	type answer struct {
+		text string
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		text, err := t.readLine()
+		answered <- answer{text, err}
+	}()
+	select {
+	case a := <-answered:
+		if errors.Is(a.err, io.EOF) {
+			return "", errStopped
+		}
+		return a.text, a.err
+	case <-ctx.Done():
+		return "", errStopped
+	}
+}
+
+// readLine reads byte by byte, because what was typed ahead is the answer to the next question.
+func (t *terminal) readLine() (string, error) {
+	var line []byte
+	for one := make([]byte, 1); len(line) < maxToken; {
+		n, err := t.in.Read(one)
+		switch {
+		case n > 0 && one[0] == '\n':
+			return string(line), nil
+		case n > 0:
+			line = append(line, one[0])
+		case err != nil:
+			return "", err
+		}
+	}
+	return "", errors.New("the answer is too long")
+}

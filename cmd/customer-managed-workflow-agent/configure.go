@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/doctor"
+)
+
+// configuring is one run of the configure command.
+type configuring struct {
+	options config.LoadOptions
+	version string
+	in      io.Reader
+	out     io.Writer
+
+	serviceURL, tokenFile, deployTarget string
+	set                                 []string
+	noCheck                             bool
+}
+
+// newConfigureCommand returns the command that writes the configuration file.
+func newConfigureCommand(version string, options func() config.LoadOptions) *cobra.Command {
+	c := configuring{version: version}
+	cmd := &cobra.Command{
+		Use:   "configure",
+		Short: "Write the configuration file: asks on a terminal, takes flags elsewhere",
+		Long: `Write the configuration file. Without flags, on a terminal, it asks for what an agent
+needs; Enter keeps what is there. With flags it asks nothing.
+
+Before anything is written, the result is checked like run would check it, the server
+is asked whether it takes the token, and the engine is looked for. The file is changed
+in place: comments, order and form stay, and it is replaced whole or not at all. The
+file is the one that run would read; if there is none, /etc for root, else the home
+directory or, after install.sh, the directory of the binary. --config names another.
+
+The exit code is 0 if the file is written or was right already, 1 if a check failed,
+and 2 for a wrong flag or value. Then the file is as it was.`,
+		Example: `  customer-managed-workflow-agent configure
+  customer-managed-workflow-agent configure --service-url https://pulumi.example.com --token-file ./token
+  printf %s "$TOKEN" | customer-managed-workflow-agent configure --token-file - --set max_concurrent_jobs=4`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			c := c
+			c.options, c.in, c.out = options(), cmd.InOrStdin(), cmd.OutOrStdout()
+			return c.run(ctx)
+		},
+	}
+	cmd.Flags().StringVar(&c.serviceURL, "service-url", "", "set service_url")
+	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", "set token to what is in this file; - is the standard input")
+	cmd.Flags().StringVar(&c.deployTarget, "deploy-target", "", "set deploy_target")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "set any key, as KEY=VALUE in the form of its variable; KEY= gives it its default (may be repeated)")
+	cmd.Flags().BoolVar(&c.noCheck, "no-check", false, "do not ask the server and the engine")
+	return cmd
+}
+
+// run finds out what to change, checks it, and writes the file.
+func (c *configuring) run(ctx context.Context) error {
+	path, err := config.Target(c.options)
+	if err != nil {
+		return usageError{err}
+	}
+	text, err := config.ReadText(path, c.options)
+	if err != nil {
+		return usageError{err}
+	}
+	fmt.Fprintf(c.out, "Configuration file: %s\n", path)
+	terminal, asking := c.terminal()
+	var changes []config.Change
+	if asking {
+		changes, err = c.ask(ctx, terminal, path, text)
+	} else {
+		changes, err = c.fromFlags()
+	}
+	if err != nil {
+		return err
+	}
+	edited := text
+	if text == nil {
+		edited = []byte("# Written by customer-managed-workflow-agent configure. docs/configuration.md describes all keys.\n")
+	}
+	if edited, err = config.Edit(path, edited, changes); err != nil {
+		return usageError{err}
+	}
+	loaded, err := config.LoadText(c.options, path, edited)
+	if err == nil {
+		err = loaded.Validate()
+	}
+	if err != nil {
+		return usageError{fmt.Errorf("nothing was written, because no agent could run with this:\n%w", err)}
+	}
+	if err := c.check(ctx, loaded, terminal); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return errStopped
+	}
+	return c.write(path, text, edited, changes, loaded)
+}
+
+var errStopped = errors.New("stopped; nothing was written")
+
+// terminal returns the terminal to ask on. There is no asking if flags say what to do.
+func (c *configuring) terminal() (*terminal, bool) {
+	in, isFile := c.in.(*os.File)
+	if !isFile || !term.IsTerminal(int(in.Fd())) {
+		return nil, false
+	}
+	t := &terminal{in: in, out: c.out}
+	return t, c.serviceURL == "" && c.tokenFile == "" && c.deployTarget == "" && len(c.set) == 0
+}
+
+// fromFlags returns the changes that the flags ask for.
+func (c *configuring) fromFlags() ([]config.Change, error) {
+	var changes []config.Change
+	add := func(flag, key, value string) error {
+		change, err := config.Change{Key: key, Value: value}.Checked(c.options)
+		if err != nil {
+			return usageError{fmt.Errorf("%s: %w", flag, err)}
+		}
+		changes = append(changes, change)
+		return nil
+	}
+	for _, setting := range c.set {
+		key, value, found := strings.Cut(setting, "=")
+		key = strings.TrimSpace(key)
+		switch {
+		case config.IsSecret(key) && value != "":
+			return nil, usageError{fmt.Errorf("--set %s: other users can read the arguments of a program: put the value into a file and use --token-file", key)}
+		case !found:
+			return nil, usageError{errors.New("--set takes KEY=VALUE")} // it may be a token
+		}
+		if err := add("--set", key, value); err != nil {
+			return nil, err
+		}
+	}
+	for _, flag := range []struct{ name, key, value string }{
+		{"--service-url", "service_url", c.serviceURL}, {"--deploy-target", "deploy_target", c.deployTarget},
+	} {
+		if flag.value == "" {
+			continue
+		}
+		if err := add(flag.name, flag.key, flag.value); err != nil {
+			return nil, err
+		}
+	}
+	if c.tokenFile != "" {
+		token, err := c.readToken()
+		if err != nil {
+			return nil, usageError{err}
+		}
+		if err := add("--token-file", "token", token); err != nil {
+			return nil, err
+		}
+	}
+	if len(changes) == 0 {
+		return nil, usageError{errors.New("there is nothing to write: say what with --service-url, --token-file, --deploy-target or --set, or run configure on a terminal to be asked")}
+	}
+	return changes, nil
+}
+
+// maxToken bounds what is read for a token, in bytes.
+const maxToken = 64 << 10
+
+// readToken reads the file of --token-file.
+func (c *configuring) readToken() (string, error) {
+	from, name := c.in, "the standard input"
+	if c.tokenFile != "-" {
+		f, err := os.OpenFile(c.tokenFile, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		defer f.Close()
+		from, name = f, c.tokenFile
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxToken+1))
+	token := strings.TrimSpace(string(data))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("--token-file: read %s: %w", name, err)
+	case len(data) > maxToken:
+		return "", fmt.Errorf("--token-file: %s is larger than 64 KiB, which no token is", name)
+	case token == "":
+		return "", fmt.Errorf("--token-file: %s is empty", name)
+	}
+	return token, nil
+}
+
+// checks are what the doctor looks at before the file is written.
+var checks = []string{"tls", "clock", "token", "engine", "runner"}
+
+// check asks the server and looks for the engine. What is wrong keeps the file from being written,
+// unless somebody at the terminal wants it nevertheless.
+func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
+	if c.noCheck {
+		return nil
+	}
+	report, err := examine(ctx, doctor.Options{
+		Config: loaded, Version: c.version, UserAgent: userAgent(c.version), Only: checks,
+		Done: func(r doctor.Result) {
+			if r.Status != doctor.Skip {
+				doctor.Print(c.out, r, asker.coloured())
+			}
+		},
+	})
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return errStopped
+	case report.OK:
+		return nil
+	}
+	if _, asking := c.terminal(); asking {
+		answer, err := asker.line(ctx, "Not all is well. Write the file nevertheless? [y/N]: ")
+		if err != nil {
+			return err
+		}
+		if answer := strings.ToLower(answer); answer == "y" || answer == "yes" {
+			return nil
+		}
+	}
+	return errors.New("nothing was written, because a check failed; correct it, or use --no-check")
+}
+
+// write replaces the file and says what to do next.
+func (c *configuring) write(path string, was, text []byte, changes []config.Change, loaded *config.Config) error {
+	if was != nil && bytes.Equal(was, text) {
+		fmt.Fprintln(c.out, "Nothing to change: the file says so already.")
+		return nil
+	}
+	note, err := config.Write(path, text)
+	if err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	fmt.Fprintf(c.out, "Wrote %s.\n", path)
+	if note != "" {
+		fmt.Fprintf(c.out, "Note: %s.\n", note)
+	}
+	for _, change := range changes {
+		if source := loaded.Source(change.Key); source.Kind == config.FromEnv {
+			fmt.Fprintf(c.out, "Note: the variable %s is set here and wins over %s in the file.\n", source.Env, change.Key)
+		}
+	}
+	fmt.Fprintln(c.out, "An agent that runs already must be restarted to use it. doctor looks at everything else.")
+	return nil
+}

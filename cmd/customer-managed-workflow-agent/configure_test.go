@@ -1,0 +1,381 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/protocol"
+)
+
+const goodToken = "pul-0123456789good"
+
+// configureWorld is a place to configure an agent in, with a server that takes one token.
+type configureWorld struct {
+	dir, file string
+	url       string
+	polls     int
+}
+
+func newConfigureWorld(t *testing.T) *configureWorld {
+	t.Helper()
+	w := &configureWorld{dir: t.TempDir()}
+	w.file = filepath.Join(w.dir, "agent.yaml")
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != protocol.StatusProbe {
+			w.polls++
+		}
+		code := http.StatusUnauthorized
+		if r.Header.Get("Authorization") == "token "+goodToken {
+			code = http.StatusNotFound
+		}
+		rw.WriteHeader(code)
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	if err := os.WriteFile(filepath.Join(w.dir, "workflow-runner"), []byte("#!/bin/sh\necho v9.8.7\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PULUMI_AGENT_WORKING_DIRECTORY", w.dir)
+	t.Setenv("PULUMI_AGENT_STATE_DIRECTORY", filepath.Join(w.dir, "state"))
+	t.Setenv("PULUMI_AGENT_TOKEN", "")
+	t.Setenv("PULUMI_AGENT_SERVICE_URL", "")
+	t.Setenv("PULUMI_AGENT_DEPLOY_TARGET", "")
+	return w
+}
+
+// configure runs the command with an input that is no terminal.
+func (w *configureWorld) configure(t *testing.T, stdin string, args ...string) (string, int, error) {
+	t.Helper()
+	root := newRootCommand("v9.8.7")
+	var out bytes.Buffer
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(append([]string{"configure", "--config", w.file}, args...))
+	err := root.ExecuteContext(t.Context())
+	text := out.String()
+	if err != nil {
+		text += err.Error()
+	}
+	if strings.Contains(text, "0123456789") {
+		t.Errorf("the token shows: %s", text)
+	}
+	if w.polls > 0 {
+		t.Error("the server was polled")
+	}
+	return text, exitCode(err), err
+}
+
+func (w *configureWorld) content(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(w.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestConfigureWithFlags(t *testing.T) {
+	w := newConfigureWorld(t)
+	out, code, err := w.configure(t, goodToken+"\n", "--service-url", w.url, "--token-file", "-", "--deploy-target", "process", "--set", "max_concurrent_jobs=4")
+	if code != exitOK {
+		t.Fatalf("%d, %v: %s", code, err, out)
+	}
+	info, err := os.Stat(w.file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
+	}
+	c, err := config.Load(config.LoadOptions{Path: w.file, UID: os.Geteuid()})
+	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != w.url || c.MaxConcurrentJobs != 4 || c.DeployTarget != config.TargetProcess {
+		t.Errorf("%v: %+v\n%s", err, c, w.content(t))
+	}
+	for _, want := range []string{"Wrote " + w.file, "the server takes the token"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output has no %q: %s", want, out)
+		}
+	}
+	// The same again changes nothing; what comes next changes one line.
+	before := w.content(t)
+	if out, code, _ := w.configure(t, "", "--set", "max_concurrent_jobs=4"); code != exitOK || !strings.Contains(out, "Nothing to change") {
+		t.Errorf("%d: %s", code, out)
+	}
+	if out, code, _ := w.configure(t, "", "--set", "max_concurrent_jobs=5"); code != exitOK || w.content(t) != strings.Replace(before, "jobs: 4", "jobs: 5", 1) {
+		t.Errorf("%d: %s\n%s", code, out, w.content(t))
+	}
+	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
+	if out, _, _ := w.configure(t, "", "--set", "max_concurrent_jobs=6"); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and wins") {
+		t.Errorf("nothing about the environment: %s", out)
+	}
+}
+
+// TestConfigureKeepsTheSample: the file that comes with the product keeps every byte but those of
+// what is set.
+func TestConfigureKeepsTheSample(t *testing.T) {
+	w := newConfigureWorld(t)
+	sample := string(config.Sample())
+	if err := os.WriteFile(w.file, []byte(sample), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code, _ := w.configure(t, goodToken, "--token-file", "-", "--service-url", w.url, "--deploy-target", "process"); code != exitOK {
+		t.Fatalf("%d: %s", code, out)
+	}
+	want := strings.NewReplacer("token: pul-xxx", "token: "+goodToken, `#service_url: "https://api.pulumi.com"`, `service_url: "`+w.url+`"`, `#deploy_target: "docker"`, `deploy_target: "process"`).Replace(sample)
+	if got := w.content(t); got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stdin string
+		args  []string
+		code  int
+		want  string
+	}{
+		{"nothing to do", "", nil, exitUsage, "there is nothing to write"},
+		{"unknown flag", "", []string{"--token", "x"}, exitUsage, "unknown flag"},
+		{"argument", "", []string{"now"}, exitUsage, "not known"},
+		{"a token as an argument", "", []string{"--set", "token=" + goodToken}, exitUsage, "--token-file"},
+		{"a token as a setting", "", []string{"--set", goodToken}, exitUsage, "KEY=VALUE"},
+		{"unknown key", "", []string{"--set", "polling=1m"}, exitUsage, "polling is not a known key"},
+		{"a variable's key", "", []string{"--set", "docker_host=x"}, exitUsage, "DOCKER_HOST"},
+		{"bad value", "", []string{"--set", "polling_interval=soon"}, exitUsage, "polling_interval: is not a duration"},
+		{"bad URL", "", []string{"--service-url", "ftp://x"}, exitUsage, "--service-url: service_url: has a scheme"},
+		{"no token file", "", []string{"--token-file", "/does/not/exist"}, exitUsage, "/does/not/exist"},
+		{"empty token", " \n", []string{"--token-file", "-"}, exitUsage, "standard input is empty"},
+		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "token: has white space"},
+		{"not in this build", "", []string{"--deploy-target", "kubernetes"}, exitUsage, "deploy_target: is kubernetes"},
+		{"no token left", "", []string{"--set", "token="}, exitUsage, "token: is required"},
+		{"a wrong token", "pul-wrong", []string{"--token-file", "-"}, exitFailed, "a check failed"},
+		{"no server", "", []string{"--service-url", "http://127.0.0.1:1"}, exitFailed, "a check failed"},
+		{"no runner", "", []string{"--set", "single_run=true", "--set", "working_directory=/"}, exitFailed, "a check failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newConfigureWorld(t)
+			t.Setenv("PULUMI_AGENT_WORKING_DIRECTORY", "")
+			before := "# mine\ntoken: " + goodToken + "\nservice_url: " + w.url + "\ndeploy_target: process\nworking_directory: " + w.dir + "\n"
+			if err := os.WriteFile(w.file, []byte(before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, code, err := w.configure(t, tt.stdin, tt.args...)
+			if code != tt.code || !strings.Contains(out, tt.want) {
+				t.Errorf("%d, %v; want %d and %q: %s", code, err, tt.code, tt.want, out)
+			}
+			if w.content(t) != before {
+				t.Errorf("the file was changed:\n%s", w.content(t))
+			}
+			// Nothing else was left beside it.
+			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 2 {
+				t.Errorf("left %v, %v", entries, err)
+			}
+			if tt.code == exitFailed {
+				if out, code, _ := w.configure(t, tt.stdin, append(tt.args, "--no-check")...); code != exitOK {
+					t.Errorf("with --no-check: %d: %s", code, out)
+				}
+			}
+		})
+	}
+	t.Run("bad file", func(t *testing.T) {
+		w := newConfigureWorld(t)
+		if err := os.WriteFile(w.file, []byte("tokens: x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code, _ := w.configure(t, "", "--set", "single_run=true"); code != exitUsage || !strings.Contains(out, w.file+":1: tokens") {
+			t.Errorf("%d: %s", code, out)
+		}
+	})
+}
+
+// asMain makes the test binary the agent.
+const asMain = "TEST_AGENT_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// dialogue is a configure on a real terminal.
+type dialogue struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	pty  *os.File
+	seen strings.Builder
+	at   int // up to where it was expected
+	end  time.Time
+}
+
+func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, self, "configure", "--config", w.file)
+	cmd.Env = append(os.Environ(), asMain+"=1", "NO_COLOR=1")
+	f, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return &dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
+}
+
+// expect reads until the terminal shows text.
+func (d *dialogue) expect(text string) {
+	d.t.Helper()
+	for {
+		if _, found, ok := strings.Cut(d.seen.String()[d.at:], text); ok {
+			d.at = d.seen.Len() - len(found)
+			return
+		}
+		if !d.read() {
+			d.t.Fatalf("the terminal does not show %q, but: %s", text, d.seen.String())
+		}
+	}
+}
+
+func (d *dialogue) read() bool {
+	if err := d.pty.SetReadDeadline(d.end); err != nil {
+		d.t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := d.pty.Read(buf)
+	d.seen.Write(buf[:n])
+	return err == nil
+}
+
+func (d *dialogue) say(text string) {
+	d.t.Helper()
+	if _, err := io.WriteString(d.pty, text); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// ended waits for the end and returns the exit code and all that the terminal showed.
+func (d *dialogue) ended() (int, string) {
+	d.t.Helper()
+	for d.read() {
+	}
+	_ = d.cmd.Wait()
+	return d.cmd.ProcessState.ExitCode(), d.seen.String()
+}
+
+func TestConfigureOnATerminal(t *testing.T) {
+	w := newConfigureWorld(t)
+	d := w.onTerminal(t)
+	d.expect("URL of the control plane [https://api.pulumi.com]: ")
+	d.say("ftp://nonsense\n")
+	d.expect("has a scheme")
+	d.expect("URL of the control plane")
+	d.say(w.url + "\n")
+	d.expect("Token of the agent pool, not shown: ")
+	d.say("\n")
+	d.expect("This is needed.")
+	d.expect("not shown: ")
+	d.say(goodToken + "\n")
+	d.expect("Where jobs run: docker, or process for no isolation at all [docker]: ")
+	d.say("process\n")
+	code, shown := d.ended()
+	if strings.Contains(shown, "0123456789") {
+		t.Errorf("the token shows: %s", shown)
+	}
+	if code != exitOK || !strings.Contains(shown, "Wrote "+w.file) {
+		t.Fatalf("exit code %d: %s", code, shown)
+	}
+	before := w.content(t)
+	if !strings.Contains(before, "token: "+goodToken+"\n") || !strings.Contains(before, `deploy_target: "process"`) {
+		t.Errorf("the file holds\n%s", before)
+	}
+	// Enter keeps everything.
+	d = w.onTerminal(t)
+	d.expect("[" + w.url + "]: ")
+	d.say("\n")
+	d.expect("[the one there is]: ")
+	d.say("\n")
+	d.expect("[process]: ")
+	d.say("\n")
+	if code, shown := d.ended(); code != exitOK || !strings.Contains(shown, "Nothing to change") || w.content(t) != before {
+		t.Errorf("exit code %d: %s", code, shown)
+	}
+}
+
+// TestConfigureAsksWhenAllIsNotWell: a token that the server refuses is written only if the person
+// says so.
+func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
+	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
+		w := newConfigureWorld(t)
+		d := w.onTerminal(t)
+		d.expect("]: ")
+		d.say(w.url + "\n")
+		d.expect("not shown: ")
+		d.say("pul-wrong\n")
+		d.expect("[docker]: ")
+		d.say("process\n")
+		d.expect("nevertheless? [y/N]: ")
+		d.say(answer)
+		code, shown := d.ended()
+		_, err := os.Stat(w.file)
+		if code != want || (err == nil) != (want == exitOK) {
+			t.Errorf("%q: exit code %d, file %v: %s", answer, code, err, shown)
+		}
+	}
+}
+
+// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing, and the terminal shows
+// again what is typed.
+func TestConfigureInterrupted(t *testing.T) {
+	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
+		w := newConfigureWorld(t)
+		d := w.onTerminal(t)
+		d.expect("]: ")
+		d.say(w.url + "\n")
+		d.expect("not shown: ")
+		d.say(key)
+		code, shown := d.ended()
+		if _, err := os.Stat(w.file); code != exitFailed || err == nil || !strings.Contains(shown, "nothing was written") {
+			t.Errorf("%s: exit code %d, file %v: %s", name, code, err, shown)
+		}
+	}
+}
+
+// TestConfigureRestoresTheTerminal looks at the terminal after a Ctrl-C in the hidden answer.
+func TestConfigureRestoresTheTerminal(t *testing.T) {
+	w := newConfigureWorld(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The shell keeps the terminal open and says what became of it.
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; stty -a`, self, w.file)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	f, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d := &dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
+	d.expect("]: ")
+	d.say(w.url + "\n")
+	d.expect("not shown: ")
+	d.say("\x03")
+	if _, shown := d.ended(); !strings.Contains(shown, " echo ") || strings.Contains(shown, " -echo ") {
+		t.Errorf("the terminal is left as %s", shown)
+	}
+}

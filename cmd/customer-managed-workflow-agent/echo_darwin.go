@@ -1,0 +1,9 @@
+package main
+
+import "golang.org/x/sys/unix"
+
+// The requests that read and set the modes of a terminal.
+const (
+	getModes = unix.TIOCGETA
+	setModes = unix.TIOCSETA
+)
