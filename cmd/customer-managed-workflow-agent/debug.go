@@ -94,10 +94,7 @@ func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool
 	}
 	launch := protocol.Launch{
 		Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true,
-		ForwardedEnv: map[string]string{}, CACertPEM: string(caPEM),
-	}
-	for _, v := range c.ForwardedEnv() {
-		launch.ForwardedEnv[v.Name] = v.Value.Reveal()
+		ForwardedEnv: reveal(c.ForwardedEnv()), Proxy: reveal(c.ProxyEnv()), CACertPEM: string(caPEM),
 	}
 	document, err := json.Marshal(launch)
 	if err != nil {

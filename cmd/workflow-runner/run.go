@@ -71,10 +71,8 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 	if err != nil {
 		return runner.ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
 	}
-	for name, value := range runner.MissingProxy(os.Environ(), launch.Proxy) {
-		if err := os.Setenv(name, value); err != nil {
-			return runner.ExitNoLaunch, fmt.Errorf("setting the proxy variable %s: %w", name, err)
-		}
+	if err := runner.UseProxy(launch); err != nil {
+		return runner.ExitNoLaunch, err
 	}
 	userAgent := launch.UserAgent
 	if userAgent == "" {

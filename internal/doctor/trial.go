@@ -100,9 +100,12 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	if err != nil {
 		return nil, "", fmt.Errorf("ca_certificate_file: %w", err)
 	}
-	forwarded := map[string]string{}
+	forwarded, proxy := map[string]string{}, map[string]string{}
 	for _, v := range e.opts.Config.ForwardedEnv() {
 		forwarded[v.Name] = v.Value.Reveal()
+	}
+	for _, v := range e.opts.Config.ProxyEnv() {
+		proxy[v.Name] = v.Value.Reveal()
 	}
 	spec := executor.Spec{
 		JobID: "doctor-" + strings.ToLower(rand.Text()[:12]), Epoch: 1, Owner: e.opts.Owner,
@@ -120,7 +123,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	}
 	launch, err := json.Marshal(protocol.Launch{
 		ServiceURL: e.opts.Config.ServiceURL, JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
-		UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds())},
+		Proxy: proxy, UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds())},
 	})
 	if err != nil {
 		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,18 +19,11 @@ const (
 	usualProbe   = 10 * time.Second
 )
 
-// proxyNames are the variables that say which proxy to use.
-var proxyNames = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
-
 // RunProbe does what the launch's probe asks for and writes the report as one line to out. It
-// changes the proxy of this process to the one that the agent forwards to its jobs.
+// makes this process use the proxy that jobs use.
 func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out io.Writer) error {
-	for name, value := range launch.ForwardedEnv {
-		if slices.Contains(proxyNames, name) {
-			if err := os.Setenv(name, value); err != nil {
-				return fmt.Errorf("setting %s for the probe: %w", name, err)
-			}
-		}
+	if err := UseProxy(launch); err != nil {
+		return err
 	}
 	limit := time.Duration(launch.Probe.Seconds) * time.Second
 	if limit <= 0 || limit > maxProbeTime {

@@ -19,7 +19,8 @@ func TestProbeUsesTheForwardedProxy(t *testing.T) {
 	const inside = "TEST_PROBE_INSIDE"
 	if proxy := os.Getenv(inside); proxy != "" {
 		launch := protocol.Launch{
-			ForwardedEnv: map[string]string{"HTTP_PROXY": proxy, "OTHER": "x"},
+			ForwardedEnv: map[string]string{"http_proxy": proxy, "OTHER": "x"},
+			Proxy:        map[string]string{"HTTP_PROXY": "http://agent.invalid", "https_proxy": proxy},
 			Probe:        &protocol.Probe{URLs: []string{"http://server.invalid/"}},
 		}
 		if err := RunProbe(t.Context(), &launch, "v1", os.Stdout); err != nil {

@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -26,10 +28,31 @@ func otherCase(name string) string {
 	return strings.ToLower(name)
 }
 
-// MissingProxy returns those of the agent's proxy variables that the place the job
+// UseProxy makes this process reach the network as its job does: by the proxies that
+// the agent forwards, else by those of the place, else by the agent's. It must come
+// before the first connection, because a process reads these variables once.
+func UseProxy(launch *protocol.Launch) error {
+	vars := missingProxy(os.Environ(), launch.Proxy)
+	for name, value := range launch.ForwardedEnv {
+		if isProxyName(name) {
+			vars[name] = value
+			if _, both := launch.ForwardedEnv[otherCase(name)]; !both {
+				vars[otherCase(name)] = value // Go reads the upper one first
+			}
+		}
+	}
+	for name, value := range vars {
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("setting the proxy variable %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// missingProxy returns those of the agent's proxy variables that the place the job
 // runs in does not set itself, in whatever case: an image that is made for another
 // network knows better.
-func MissingProxy(environ []string, agents map[string]string) map[string]string {
+func missingProxy(environ []string, agents map[string]string) map[string]string {
 	own := map[string]bool{}
 	for _, entry := range environ {
 		if name, value, _ := strings.Cut(entry, "="); value != "" && isProxyName(name) {

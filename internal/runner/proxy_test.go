@@ -15,7 +15,7 @@ import (
 // stepEnv returns the environment that steps get, by name.
 func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition map[string]string) map[string]string {
 	t.Helper()
-	for name, value := range MissingProxy(environ, launch.Proxy) { // as main does
+	for name, value := range missingProxy(environ, launch.Proxy) { // as UseProxy does
 		environ = append(environ, name+"="+value)
 	}
 	e, err := newEnvironment(Options{JobDir: t.TempDir(), Environ: environ}, launch, &workflow.JobDefinition{Env: definition})
