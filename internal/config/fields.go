@@ -55,7 +55,8 @@ func optionalFields() []field {
 		name: "service_url", env: envPrefix + "SERVICE_URL", kind: kindURL, group: groupOptional,
 		def: "https://api.pulumi.com",
 		doc: `The control plane to take work from. Trailing slashes are stripped, and a host without a
-scheme means https.`,
+scheme means https. HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the agent's environment are obeyed, and
+given to jobs: network.md in the documentation says how.`,
 		ptr: func(c *Config) any { return &c.ServiceURL },
 	}, {
 		name: "working_directory", env: envPrefix + "WORKING_DIRECTORY", kind: kindPath, group: groupOptional,
@@ -263,8 +264,9 @@ are free shell and can fetch what they like. The variable is comma-separated.`,
 	}, {
 		name: "ca_certificate_file", env: envPrefix + "CA_CERTIFICATE_FILE", kind: kindPath, group: groupHost,
 		example: "/etc/ssl/certs/company-ca.pem",
-		doc: `A PEM file with certificate authorities that are trusted besides the system's, by the
-agent and by its jobs.`,
+		doc: `A PEM file with certificate authorities that are trusted besides the system's: by the
+agent, and in its jobs by git, pulumi and its plugins, and what Node, Python, OpenSSL and the usual
+cloud tools run.`,
 		ptr: func(c *Config) any { return &c.CACertificateFile },
 	}}
 }

@@ -182,11 +182,11 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	if err := os.WriteFile(end, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := ""
 	if d = s.finish(ctx, t, d); d.Status != "succeeded" {
 		t.Errorf("ended as %+v", d)
 	}
-	if log = s.log(ctx, t, d); !strings.Contains(log, "the wait is over") {
+	log := s.log(ctx, t, d)
+	if !strings.Contains(log, "the wait is over") {
 		t.Errorf("the log:\n%s", log)
 	}
 	exchanges.mu.Lock()

@@ -76,9 +76,7 @@ func (e *environment) overlay(layer map[string]string) {
 			delete(e.vars, otherCase(name))
 		}
 	}
-	for name, value := range layer {
-		e.vars[name] = value
-	}
+	maps.Copy(e.vars, layer)
 }
 
 // completeProxy gives every proxy variable in both cases and keeps loopback out of
