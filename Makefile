@@ -71,8 +71,8 @@ man: ## Write the agent's manual pages to dist/man (SOURCE_DATE_EPOCH dates them
 		go run -ldflags '$(LDFLAGS)' ./cmd/customer-managed-workflow-agent man --dir dist/man
 
 .PHONY: bench
-bench: ## Measure the product beside its yardsticks (about 13 min).
-	@go run ./internal/bench
+bench: ## Measure the product beside its yardsticks (under 20 min; PAGE=docs/performance.md writes the figures there).
+	@go run ./internal/bench $(if $(PAGE),-page $(PAGE))
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests with real timers and at full scale.

@@ -25,13 +25,14 @@ func (b *bench) burst(ctx context.Context) error {
 		return err
 	}
 	defer y.close()
+	// What every job costs shows in the small load of a quick run: its gate is wider.
 	for _, load := range []struct {
 		name       string
 		secrets    int
 		full       bool // compressed, and copied to the agent's own log
 		speed, cpu goal
 	}{
-		{"masked and compressed", burstSecrets, true, goal{ratioAtLeast, 0.25, false}, goal{ratioAtMost, 5, true}},
+		{"masked and compressed", burstSecrets, true, goal{ratioAtLeast, 0.25, false}, goal{ratioAtMost, pick(b, 5.0, 8), true}},
 		{"plain", 0, false, goal{ratioAtLeast, 0.6, false}, goal{ratioAtMost, 2, !b.quick}},
 	} {
 		product, floor, err := b.burstBoth(ctx, y, lines, load.secrets, load.full)

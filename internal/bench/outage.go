@@ -23,7 +23,7 @@ func (b *bench) outage(ctx context.Context) error {
 		return err
 	}
 	// One outage is met by each job in another state of its waiting.
-	jobs, away := pick(b, 10, 3), pick(b, 30*time.Second, 3*time.Second)
+	jobs, away := pick(b, 10, 3), pick(b, 15*time.Second, 3*time.Second)
 	stacks, err := p.newStacks(ctx, jobs)
 	if err != nil {
 		return err
