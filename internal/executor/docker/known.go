@@ -16,6 +16,7 @@ type known struct {
 	arch     string                // of its host; "" = not asked yet
 	runs     map[string]bool       // other architectures whose programs it can run
 	runners  map[string]seenVolume // volumes that hold their runner
+	users    map[string]imageUser  // by the id of an image: reading files of it takes 50 ms and more
 }
 
 // seenVolume is a volume that was looked into.
@@ -41,7 +42,7 @@ func (e *Executor) facts(engine *client.Client, use func(*known)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known.engine != engine {
-		e.known = known{engine: engine, runs: map[string]bool{}, runners: map[string]seenVolume{}}
+		e.known = known{engine: engine, runs: map[string]bool{}, runners: map[string]seenVolume{}, users: map[string]imageUser{}}
 	}
 	use(&e.known)
 }

@@ -112,7 +112,7 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	if err := e.checkPlatform(ctx, engine, spec, *j, img, runner); err != nil {
 		return errors.Join(err, e.discard(ctx, engine, *j))
 	}
-	if err := giveToUser(ctx, engine, *j, img); err != nil {
+	if err := e.giveToUser(ctx, engine, *j, img); err != nil {
 		return errors.Join(failure(workflow.ReasonLaunch, "The job's directory could not be given to the image's user "+img.user, err), e.discard(ctx, engine, *j))
 	}
 	return nil

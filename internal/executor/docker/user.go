@@ -19,68 +19,77 @@ const maxUserFile = 1 << 20
 
 // giveToUser makes the job's directory belong to the user that the image runs as.
 // The engine makes volumes for root.
-func giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
+func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
 	name, group, _ := strings.Cut(img.user, ":")
 	if j.Shared != "" || name == "" || name == "0" || name == "root" {
 		return nil
 	}
-	uid, gid, err := lookUpUser(ctx, engine, j, name, group)
-	if err != nil {
-		return err
+	var user imageUser
+	seen := false
+	if e.facts(engine, func(k *known) { user, seen = k.users[img.id] }); !seen {
+		var err error
+		if user, err = lookUpUser(ctx, engine, j, name, group); err != nil {
+			return err
+		}
+		e.facts(engine, func(k *known) { k.users[img.id] = user })
 	}
 	dir, base := j.parent()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	header := &tar.Header{Typeflag: tar.TypeDir, Name: base + "/", Mode: 0o700, Uid: uid, Gid: gid, ModTime: time.Now()}
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: base + "/", Mode: 0o700, Uid: user.uid, Gid: user.gid, ModTime: time.Now()}
 	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		return err
 	}
-	_, err = engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: dir, Content: &archive})
+	_, err := engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: dir, Content: &archive})
 	return err
 }
 
+// imageUser is the user that an image runs as. An image's id is that of its content,
+// so the numbers do not change.
+type imageUser struct{ uid, gid int }
+
 // lookUpUser returns the numbers of the image's user and group, as the engine
 // will determine them.
-func lookUpUser(ctx context.Context, engine *client.Client, j job, name, group string) (uid, gid int, err error) {
-	uid, err = strconv.Atoi(name)
+func lookUpUser(ctx context.Context, engine *client.Client, j job, name, group string) (u imageUser, err error) {
+	u.uid, err = strconv.Atoi(name)
 	numeric := err == nil
 	if !numeric || group == "" {
 		passwd, err := readFile(ctx, engine, j.Name, "/etc/passwd", maxUserFile)
 		if err != nil && !numeric {
-			return 0, 0, err
+			return u, err
 		}
 		fields := userEntry(string(passwd), func(f []string) bool { return f[0] == name || (numeric && f[2] == name) }, 4)
 		switch {
 		case fields != nil:
-			uid, err = strconv.Atoi(fields[2])
+			u.uid, err = strconv.Atoi(fields[2])
 			if err == nil {
-				gid, err = strconv.Atoi(fields[3])
+				u.gid, err = strconv.Atoi(fields[3])
 			}
 			if err != nil {
-				return 0, 0, fmt.Errorf("reading the image's /etc/passwd: %w", err)
+				return u, fmt.Errorf("reading the image's /etc/passwd: %w", err)
 			}
 		case !numeric:
-			return 0, 0, errors.New("the image's /etc/passwd does not have it")
+			return u, errors.New("the image's /etc/passwd does not have it")
 		}
 	}
 	if group == "" {
-		return uid, gid, nil
+		return u, nil
 	}
-	if gid, err = strconv.Atoi(group); err == nil {
-		return uid, gid, nil
+	if u.gid, err = strconv.Atoi(group); err == nil {
+		return u, nil
 	}
 	groups, err := readFile(ctx, engine, j.Name, "/etc/group", maxUserFile)
 	if err != nil {
-		return 0, 0, err
+		return u, err
 	}
 	fields := userEntry(string(groups), func(f []string) bool { return f[0] == group }, 3)
 	if fields == nil {
-		return 0, 0, errors.New("the image's /etc/group does not have its group")
+		return u, errors.New("the image's /etc/group does not have its group")
 	}
-	if gid, err = strconv.Atoi(fields[2]); err != nil {
-		return 0, 0, fmt.Errorf("reading the image's /etc/group: %w", err)
+	if u.gid, err = strconv.Atoi(fields[2]); err != nil {
+		return u, fmt.Errorf("reading the image's /etc/group: %w", err)
 	}
-	return uid, gid, nil
+	return u, nil
 }
 
 // userEntry returns the first line of a user database that match takes, in fields.
