@@ -195,3 +195,42 @@ func TestPersonalTokensByExchange(t *testing.T) {
 		l.exchange(form).refused(400, "invalid_grant", "does not trust", token)
 	})
 }
+
+// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a poll that waits:
+// the job goes to an agent that is still trusted.
+func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		issuer := newTestIssuer(t)
+		key := issuer.newKey("k")
+		id := l.trust(issuer, nil, l.runnerPolicy("allow", "*"))
+		path := l.deployable("dev")
+		got := l.granted(grant(issuer.token(key, nil), "runner", "runner:p1"))
+		held := make(chan error, 1)
+		go func() {
+			res, err := l.client.Poll(t.Context(), got.AccessToken, l.request("revoked", 40*time.Second))
+			if res.Job != nil {
+				t.Errorf("a revoked agent got the job %s", res.Job.JobID)
+			}
+			held <- err
+		}()
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			var pool struct{ Agents []struct{ ID string } }
+			l.do("GET", "/api/orgs/acme/agent-pools/"+l.pool, nil).want(200, &pool)
+			if len(pool.Agents) == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the agent never showed up")
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		l.do("DELETE", "/api/orgs/acme/oidc/issuers/"+id, nil).want(204, nil)
+		want := l.deploy(path, "update")
+		wantCode(t, "the held poll", <-held, http.StatusUnauthorized)
+		res, err := l.client.Poll(t.Context(), l.poolToken, l.request("trusted", 20*time.Second))
+		if err != nil || res.Job == nil || res.Job.TypeSpecificID != want {
+			t.Errorf("the trusted agent got %+v, %v", res.Job, err)
+		}
+	})
+}

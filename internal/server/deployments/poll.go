@@ -51,7 +51,7 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 }
 
 func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
-	c := claimant{OrgID: p.Org.ID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
+	c := claimant{OrgID: p.Org.ID, TokenID: p.TokenID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
 	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
 	var got chan outcome // nil: never
 	if r.FreeSlots > 0 && wanted {

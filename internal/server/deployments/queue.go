@@ -16,10 +16,11 @@ import (
 
 // claimant is who wants a job.
 type claimant struct {
-	OrgID  string
-	Agent  pools.Sighting
-	PollID string
-	Stock  bool // speaks only the stock calls
+	TokenID string // of the pool token that the poll came with
+	OrgID   string
+	Agent   pools.Sighting
+	PollID  string
+	Stock   bool // speaks only the stock calls
 }
 
 // Claim is a job that an agent has taken.
@@ -39,7 +40,11 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	var job store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now := time.Now()
-		var err error
+		// A poll is held for long: its token may have ended since.
+		err := identity.CheckLive(tx, c.TokenID, now)
+		if err != nil {
+			return err
+		}
 		if job, err = reclaim(tx, c, now); errors.Is(err, store.ErrNotFound) {
 			job, err = s.take(tx, c, now)
 		}

@@ -149,6 +149,16 @@ func expired(t store.Token, now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
 }
 
+// CheckLive tells whether a token that was accepted is still good, in the
+// transaction that acts on it. Otherwise the error is that of [Service.Authenticate].
+func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
+	t, err := tx.TokenByID(tokenID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {
+		return errToken
+	}
+	return err
+}
+
 // load gathers what a token's principal is.
 func load(tx *store.Tx, t store.Token) (Principal, error) {
 	p := Principal{
