@@ -88,7 +88,8 @@ type Shipper struct {
 
 // round is what the shipper remembers about a stream between requests.
 type round struct {
-	gaps  int // answers in a row that moved the stream instead of accepting it
+	best  int64 // the most bytes that the server ever had
+	gaps  int   // answers that moved the stream instead of accepting it, since then
 	ask   time.Duration
 	askAt time.Time
 }
@@ -238,8 +239,11 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 		r.askAt = time.Now().Add(jitter(r.ask))
 	}
 	sh.sp.advanced()
+	received, _ := s.Acked()
+	if received > r.best {
+		r.best, r.gaps = received, 0
+	}
 	if taken {
-		r.gaps = 0
 		return nil
 	}
 	// Being moved once is normal after a crash on either side. A server that does it

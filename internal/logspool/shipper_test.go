@@ -328,3 +328,32 @@ func TestFaultyServer(t *testing.T) {
 		}
 	})
 }
+
+// A server that takes bytes and asks for them again gains nothing by it, and must
+// not make the sender work at the speed of the network.
+func TestServerThatMovesBackAndForth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer(t)
+		server.after = func(c call, _ Ack) (Ack, error) { return Ack{Received: int64(c.n)}, nil }
+		sp := openSpool(t, t.TempDir(), Options{})
+		s := openStep(t, sp, 1)
+		startShipper(t, sp, distant{server})
+		for range 4 {
+			write(t, s, strings.Repeat("line\n", 100))
+			time.Sleep(100 * time.Millisecond)
+		}
+		before := len(server.seen())
+		time.Sleep(time.Minute)
+		if calls := len(server.seen()) - before; calls > 2000 { // it was 60 000
+			t.Errorf("%d requests in a minute for a log that does not grow", calls)
+		}
+	})
+}
+
+// distant is a server that takes a millisecond to answer.
+type distant struct{ *fakeServer }
+
+func (d distant) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (Ack, error) {
+	time.Sleep(time.Millisecond)
+	return d.fakeServer.PutLog(ctx, step, offset, framed, compress)
+}
