@@ -41,7 +41,7 @@ func (s *secrets) plant(name, value string) {
 	defer s.mu.Unlock()
 	add := func(form, text string) { s.forms[text] = cmp.Or(s.forms[text], name+form) }
 	add("", value)
-	for _, line := range strings.Split(strings.TrimSpace(value), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(value), "\n") {
 		if len(line) >= 32 {
 			add(" (a line of it)", line)
 		}

@@ -52,7 +52,11 @@ func killDescendants() bool {
 	if !adopting() {
 		return true // its children are not all of the job
 	}
-	for deadline := time.Now().Add(descendantsTime); ; {
+	timeout := time.NewTimer(descendantsTime)
+	defer timeout.Stop()
+	tick := time.NewTicker(time.Millisecond) // a killed process takes a moment to hand on its children
+	defer tick.Stop()
+	for {
 		if nothingLeft() {
 			return true
 		}
@@ -68,10 +72,11 @@ func killDescendants() bool {
 		if left == 0 {
 			return true
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
 			return false
 		}
-		time.Sleep(time.Millisecond) // a killed process takes a moment to hand on its children
 	}
 }
 
