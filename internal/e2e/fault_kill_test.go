@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
+
+	"workflowagent/internal/executor"
 )
 
 // Who is killed in a row.
@@ -10,6 +14,20 @@ const (
 	agentKilled  = "SIGKILL of the agent, which starts again"
 	runnerKilled = "SIGKILL of the runner"
 	serverKilled = "SIGKILL of the server, which starts again"
+	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
+)
+
+// The phases of a job. There is no runner before the job has leave to start, and a
+// job that is a process has nothing to prepare.
+const (
+	inClaimed   = "claimed"
+	inAsking    = "asking leave"
+	inGranted   = "leave granted, answer under way"
+	inRunning   = "running"
+	inExiting   = "exiting: pulumi is done, its log and result are not sent"
+	inShipping  = "shipping: the job is done, its log is under way"
+	inReporting = "reporting: the result is under way"
+	inReported  = "reported: the result has arrived, its answer is under way"
 )
 
 // pin returns what holds a job in a phase: before the server hears of the call, or
@@ -24,42 +42,134 @@ func after(match func(request) bool) pin {
 	return func(p *faultProxy) *rule { return p.afterAnswer(match, 1) }
 }
 
-// killed makes what a row does: the job comes to the phase, strike hits, and
-// everything is started again.
-func killed(at pin, strike func(a *arena)) func(a *arena) {
+// pins are how a job is held in each phase but running.
+var pins = map[string]pin{
+	inClaimed:   before(is(callDefinition)),
+	inAsking:    before(beat("starting")),
+	inGranted:   after(beat("starting")),
+	inExiting:   before(pulumiEnded),
+	inShipping:  before(runnerLog),
+	inReporting: before(is(callResult)),
+	inReported:  after(is(callResult)),
+}
+
+// killed is what a row does: the job comes to the phase, strike hits, and everything
+// is started again.
+func killed(phase string, strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
-		held := at(a.proxy)
+		if phase == inRunning {
+			a.running()
+			a.shown(a.row.job.lines / 2)
+			strike(a)
+			a.bringBack()
+			a.goOn()
+			return
+		}
+		held := pins[phase](a.proxy)
 		a.enqueueFree()
 		held.await(a.t)
+		if phase == inExiting || phase == inShipping {
+			a.workDone()
+		}
 		strike(a)
 		a.bringBack()
 	}
+}
+
+// workDone waits until the runner knows how its job ended.
+func (a *arena) workDone() {
+	a.t.Helper()
+	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
+		found, err := filepath.Glob(filepath.Join(a.dir, "agent*", "state", "processes", "*", "job", executor.FileResult))
+		return len(found) == 1, err
+	})
 }
 
 func strikeAgent(a *arena)  { a.t.Helper(); a.killAgent() }
 func strikeServer(a *arena) { a.t.Helper(); a.killServer() }
 func strikeRunner(a *arena) { a.t.Helper(); a.signal(a.runner(), syscall.SIGKILL) }
 
-// killRows kill each program in each phase of a job. There is no runner before the
-// job has leave to start, and jobs that are processes have nothing to prepare.
+func strikeAll(a *arena) {
+	a.t.Helper()
+	runner := a.runner()
+	a.killServer()
+	a.killAgent()
+	a.signal(runner, syscall.SIGKILL)
+	// Until the host has forgotten the process, a new agent can still learn of the
+	// signal; this row is about one that cannot.
+	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {
+		return syscall.Kill(runner, 0) != nil, nil
+	})
+}
+
+// kill returns the row of one strike in one phase.
+func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
+	return faultRow{phase: phase, fault: fault, want: want, do: killed(phase, strike)}
+}
+
+// killRows kill each program in each phase of a job.
 var killRows = []faultRow{
 	{
-		phase: "claimed", fault: agentKilled, want: keptByNextClaim,
+		phase: inClaimed, fault: agentKilled, want: keptByNextClaim,
 		scaled: scaledLease, server: scaledTimers(),
-		do: killed(before(is(callDefinition)), strikeAgent),
+		do: killed(inClaimed, strikeAgent),
 	},
-	{phase: "claimed", fault: serverKilled, want: kept, do: killed(before(is(callDefinition)), strikeServer)},
-	{phase: "asking leave", fault: agentKilled, want: kept, do: killed(before(beat("starting")), strikeAgent)},
-	{phase: "asking leave", fault: serverKilled, want: kept, do: killed(before(beat("starting")), strikeServer)},
-	{phase: "leave granted, answer under way", fault: agentKilled, want: kept, do: killed(after(beat("starting")), strikeAgent)},
-	{phase: "leave granted, answer under way", fault: serverKilled, want: kept, do: killed(after(beat("starting")), strikeServer)},
-	{phase: "running", fault: agentKilled, want: kept, do: func(a *arena) {
-		a.running()
+	kill(inClaimed, serverKilled, strikeServer, kept),
+	kill(inAsking, agentKilled, strikeAgent, kept),
+	{
+		phase: inAsking, fault: "SIGKILL of the agent, which starts again after its lease", want: keptByNextClaim,
+		scaled: scaledLease, server: scaledTimers(),
+		do: killed(inAsking, func(a *arena) {
+			a.killAgent()
+			a.status(5*time.Minute, "not-started")
+		}),
+	},
+	kill(inAsking, serverKilled, strikeServer, kept),
+	kill(inGranted, agentKilled, strikeAgent, kept),
+	{
+		phase: inGranted, fault: "SIGKILL of the agent, which starts again after the job was given up", want: endedBy("lost"),
+		scaled: scaledLost, server: scaledTimers(),
+		do: killed(inGranted, func(a *arena) {
+			a.killAgent()
+			a.status(lostLimit()+5*time.Minute, "failed")
+		}),
+	},
+	kill(inGranted, serverKilled, strikeServer, kept),
+	kill(inRunning, agentKilled, strikeAgent, kept),
+	kill(inRunning, runnerKilled, strikeRunner, endedBy("signal")),
+	kill(inRunning, serverKilled, strikeServer, kept),
+	kill(inRunning, "SIGKILL of server and agent, which start again", func(a *arena) {
+		a.killServer()
 		a.killAgent()
-		a.bringBack()
-		a.goOn()
-	}},
+	}, kept),
+	kill(inRunning, allKilled, strikeAll, endedBy("lost")),
+	{
+		phase: inRunning, fault: "SIGTERM of the agent; the job ends without it, then it starts again", want: kept,
+		do: func(a *arena) {
+			a.running()
+			if err := a.agent.Process.Stop(syscall.SIGTERM, 12*time.Second); err != nil {
+				a.t.Fatal(err)
+			}
+			a.goOn()
+			a.status(time.Minute, "succeeded")
+			a.bringBack()
+		},
+	},
+	kill(inExiting, agentKilled, strikeAgent, kept),
+	kill(inExiting, runnerKilled, strikeRunner, kept),
+	kill(inExiting, serverKilled, strikeServer, kept),
+	kill(inExiting, allKilled, strikeAll, kept),
+	kill(inShipping, agentKilled, strikeAgent, kept),
+	kill(inShipping, runnerKilled, strikeRunner, kept),
+	kill(inShipping, serverKilled, strikeServer, kept),
+	kill(inReporting, agentKilled, strikeAgent, kept),
+	kill(inReporting, runnerKilled, strikeRunner, kept),
+	kill(inReporting, serverKilled, strikeServer, kept),
+	kill(inReported, agentKilled, strikeAgent, kept),
+	kill(inReported, runnerKilled, strikeRunner, kept),
+	kill(inReported, serverKilled, strikeServer, kept),
+	kill(inReported, allKilled, strikeAll, kept),
 }
 
 func TestFaultKill(t *testing.T) { runRows(t, killRows, processes) }

@@ -62,16 +62,18 @@ type Executor interface {
 
 // The runner is started as `workflow-runner run --job-dir DIR`. DIR is the job's
 // own directory, made by the executor, writable for the job only; the runner
-// keeps its log spool in DirSpool, its checkout in DirWork and, last of all,
-// writes FileResult (a [Result]) atomically.
+// keeps its log spool in DirSpool, its checkout in DirWork and writes FileResult
+// (a [Result]) atomically: when the steps have ended, before it delivers log and
+// result, and once more, last of all, to say whether the server has them.
 const (
 	DirSpool   = "spool"
 	DirWork    = "work"
 	FileResult = "result.json"
 )
 
-// Result is what a runner leaves in its job directory when it ends by itself,
-// so that an agent that was not there learns how it ended. It holds no secret.
+// Result is what a runner leaves in its job directory once its steps have ended,
+// so that an agent that was not there learns how the job ended, and one that was
+// there learns it even if the runner is killed while it delivers. It holds no secret.
 type Result struct {
 	ExitCode   int             `json:"exitCode"`
 	Status     workflow.Status `json:"status"`
@@ -126,8 +128,8 @@ type Exit struct {
 	Detail     string    // one line for people, e.g. the engine's own error
 	FinishedAt time.Time // zero if unknown
 	// Result is what the runner left in FileResult, nil if it left nothing (it was
-	// killed) or nothing that can be read. Code is the operating system's word,
-	// Result the runner's own.
+	// killed at work) or nothing that can be read. Code is the operating system's
+	// word, Result the runner's own.
 	Result *Result
 }
 

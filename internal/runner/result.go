@@ -29,13 +29,7 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 	if v.finished.IsZero() {
 		v.finished = time.Now()
 	}
-	left := executor.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
-	switch {
-	case v.exitCode != nil:
-		left.ExitCode = *v.exitCode
-	case v.status != workflow.StatusSucceeded:
-		left.ExitCode = ExitFailed
-	}
+	left := v.left()
 	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
 	defer cancel()
 	watched := make(chan struct{})
@@ -155,8 +149,20 @@ func (j *job) unavailable(missing []protocol.MissingLog, all bool) []int {
 	return steps
 }
 
-// writeResult leaves the outcome in the job directory, as the last thing that the
-// runner does.
+// left is what the runner leaves of a verdict that the server does not have yet.
+func (v verdict) left() executor.Result {
+	r := executor.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
+	switch {
+	case v.exitCode != nil:
+		r.ExitCode = *v.exitCode
+	case v.status != workflow.StatusSucceeded:
+		r.ExitCode = ExitFailed
+	}
+	return r
+}
+
+// writeResult leaves the outcome in the job directory: when it is known, and again,
+// as the last thing that the runner does, when it was delivered or could not be.
 func writeResult(jobDir string, result executor.Result) error {
 	data, err := json.Marshal(result)
 	if err != nil {

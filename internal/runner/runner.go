@@ -174,6 +174,10 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 	v := j.work(background)
 	j.delivering.Store(true)
 	pulse.finish()
+	// Whoever ends the runner from here on does not change how the job ended.
+	if err := writeResult(j.opts.JobDir, v.left()); err != nil {
+		j.log.WithError(err).Warn("The end of the job could not be noted before its delivery")
+	}
 	killSessions(j.sessions...)
 	if !killDescendants() {
 		j.log.Warn("Processes that the job has left could not be ended")
