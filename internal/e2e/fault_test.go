@@ -2,31 +2,13 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// dropEveryClaim swallows the answer of every nth poll that hands out a job: the
-// server has claimed, the agent never hears.
-func dropEveryClaim(nth int64) (m meddle, dropped *atomic.Int64) {
-	dropped = new(atomic.Int64)
-	var claims atomic.Int64
-	return func(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
-		a := p.whole(r, q)
-		if a.code == http.StatusOK && claims.Add(1)%nth == 0 {
-			dropped.Add(1)
-			panic(http.ErrAbortHandler)
-		}
-		a.head(w, len(a.body))
-		_, _ = w.Write(a.body)
-	}, dropped
-}
 
 // TestFaultEachJobRunsOnce lets two agents share a queue while claims are lost
 // on the wire. 500 jobs at full scale, fewer with the short timers of CI.
@@ -41,8 +23,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	ledger := filepath.Join(w.dir, "ledger")
 	stub := stubPulumi(t, `printf '%s\n' "$PULUMI_CI_BUILD_ID" >>`+ledger)
 	proxy := startProxy(t, w.host(), w.server.URL)
-	lossy, dropped := dropEveryClaim(7)
-	proxy.on(is(callPoll), -1, lossy)
+	proxy.spoilClaims(func(nth int) bool { return nth%7 == 0 }, lose)
 	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +53,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 			t.Fatalf("deployment %s/%d: %+v\n%s", q.s.name, d.Version, d, q.s.log(ctx, t, q.d))
 		}
 	}
-	if dropped.Load() == 0 {
+	if proxy.spoiltClaims() == 0 {
 		t.Error("the proxy dropped no claim, so this test showed nothing")
 	}
 	runs := countLines(t, ledger)
@@ -84,7 +65,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	if len(runs) != len(all) {
 		t.Errorf("%d deployments ran, %d were queued", len(runs), len(all))
 	}
-	t.Logf("%d jobs, %d claims lost on the wire", len(all), dropped.Load())
+	t.Logf("%d jobs, %d claims lost on the wire", len(all), proxy.spoiltClaims())
 }
 
 // children returns the direct children of a process.

@@ -27,6 +27,7 @@ func (a *arena) check() {
 		finals = []string{want.status} // the lost verdict may still stand for a moment
 	}
 	a.stack.wait(a.t.Context(), a.t, a.job, 3*time.Minute+a.row.job.over, finals...)
+	a.checkLeft() // what is left could still change the rest
 	d := a.details()
 	log := a.stack.log(a.t.Context(), a.t, a.job)
 	if d.Status != want.status || d.Reason != want.reason {
@@ -35,7 +36,6 @@ func (a *arena) check() {
 	a.checkRuns(want)
 	a.checkLines(want, log)
 	a.checkNotes(want, d)
-	a.checkLeft()
 }
 
 // details is what the API tells of a deployment beyond [deployment].

@@ -62,7 +62,7 @@ func dropAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request
 // tearRequest gives the server half of the body and breaks both connections.
 func tearRequest(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	half := io.MultiReader(bytes.NewReader(q.body[:len(q.body)/2]), torn{})
-	_, _ = p.ask(r, q, half, int64(len(q.body))) // it cannot work
+	_, _ = p.ask(r, half, int64(len(q.body))) // it cannot work
 	panic(http.ErrAbortHandler)
 }
 
@@ -102,7 +102,7 @@ func refuse(code, after int) meddle {
 // trickle passes a call on slowly: the server gets the body in small pieces, and
 // the client gets the answer a byte at a time.
 func trickle(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
-	a, err := p.ask(r, q, &slowly{data: q.body, piece: max(len(q.body)/20, 1), ctx: r}, int64(len(q.body)))
+	a, err := p.ask(r, &slowly{data: q.body, piece: max(len(q.body)/20, 1), ctx: r}, int64(len(q.body)))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -30,9 +30,6 @@ const (
 	callResult     call = "result"
 )
 
-// jobCalls are the calls that a job cannot do without.
-var jobCalls = []call{callPoll, callDefinition, callHeartbeat, callStep, callLog, callResult}
-
 // request is one call on its way through the proxy.
 type request struct {
 	call   call
@@ -55,7 +52,7 @@ type faultProxy struct {
 	mu     sync.Mutex
 	server *http.Server // nil while the proxy is cut off
 	rules  []*rule
-	calls  map[call]int    // that were answered by the server
+	claims *claimSpoiler
 	tokens map[string]bool // of jobs
 }
 
@@ -82,7 +79,7 @@ func startProxy(t *testing.T, host, target string) *faultProxy {
 	}
 	p := &faultProxy{
 		URL: "http://" + l.Addr().String(), addr: l.Addr().String(), target: target,
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, calls: map[call]int{}, tokens: map[string]bool{},
+		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, tokens: map[string]bool{},
 	}
 	p.serve(l)
 	t.Cleanup(func() {
@@ -196,13 +193,6 @@ func (p *faultProxy) liftAll() {
 	}
 }
 
-// answered returns how often the server has answered a call through the proxy.
-func (p *faultProxy) answered(c call) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.calls[c]
-}
-
 // ServeHTTP passes a call on, or does to it what the first rule that fits says.
 func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -261,7 +251,7 @@ type answer struct {
 }
 
 // ask gets the server's answer to a call with the given body.
-func (p *faultProxy) ask(r *http.Request, q request, body io.Reader, length int64) (answer, error) {
+func (p *faultProxy) ask(r *http.Request, body io.Reader, length int64) (answer, error) {
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), body)
 	if err != nil {
 		return answer{}, err
@@ -277,16 +267,13 @@ func (p *faultProxy) ask(r *http.Request, q request, body io.Reader, length int6
 	if err != nil {
 		return answer{}, err
 	}
-	p.mu.Lock()
-	p.calls[q.call]++
-	p.mu.Unlock()
 	return answer{resp.StatusCode, resp.Header, data}, nil
 }
 
 // whole is ask with the call's own body; a server that does not answer breaks the
 // connection of the client, too.
 func (p *faultProxy) whole(r *http.Request, q request) answer {
-	a, err := p.ask(r, q, bytes.NewReader(q.body), int64(len(q.body)))
+	a, err := p.ask(r, bytes.NewReader(q.body), int64(len(q.body)))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -296,9 +283,55 @@ func (p *faultProxy) whole(r *http.Request, q request) answer {
 // pass lets a call through.
 func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
 	a := p.whole(r, q)
+	if q.call == callPoll && a.code == http.StatusOK && p.spoilt(w, a) {
+		return
+	}
 	a.head(w, len(a.body))
 	_, _ = w.Write(a.body) // the client may have gone
 }
+
+// claimSpoiler spoils answers that hand out a job. A poll is held for long and only
+// its answer says what it is, so no rule can do it.
+type claimSpoiler struct {
+	which func(nth int) bool // of all claims, counted from 1
+	spoil func(w http.ResponseWriter, a answer)
+
+	seen, spoilt int
+}
+
+// spoilClaims has some of the answers with a job spoilt from now on.
+func (p *faultProxy) spoilClaims(which func(nth int) bool, spoil func(w http.ResponseWriter, a answer)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claims = &claimSpoiler{which: which, spoil: spoil}
+}
+
+// spoiltClaims returns how many there were.
+func (p *faultProxy) spoiltClaims() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.claims.spoilt
+}
+
+// spoilt spoils an answer if it is its turn.
+func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
+	p.mu.Lock()
+	c := p.claims
+	if c != nil {
+		c.seen++
+	}
+	if c == nil || !c.which(c.seen) {
+		p.mu.Unlock()
+		return false
+	}
+	c.spoilt++
+	p.mu.Unlock()
+	c.spoil(w, a)
+	return true
+}
+
+// lose is an answer that does not arrive.
+func lose(http.ResponseWriter, answer) { panic(http.ErrAbortHandler) }
 
 // head writes the answer's status and header, for a body of n bytes.
 func (a answer) head(w http.ResponseWriter, n int) {

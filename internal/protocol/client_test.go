@@ -233,6 +233,10 @@ func TestDefinition(t *testing.T) {
 	if _, err := c.Job("j", secret).Definition(t.Context()); !errors.As(err, &bad) || !protocol.Permanent(err) {
 		t.Errorf("got %v", err)
 	}
+	body = `{"os":"linux","steps":[{"na`
+	if _, err := c.Job("j", secret).Definition(t.Context()); err == nil || protocol.Permanent(err) {
+		t.Errorf("half a definition is %v, which is not to be asked for again", err)
+	}
 }
 
 func TestHeartbeatAcceptsAnEmptyAnswer(t *testing.T) {

@@ -56,6 +56,11 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 	if err != nil {
 		return nil, err
 	}
+	if !json.Valid(a.body) {
+		// Cut on its way, or the words of something between us and the server: the
+		// definition itself may be good, so asking again is worth it.
+		return nil, fmt.Errorf("%s %s at %s: the answer is not whole JSON (%d bytes)", r.method, r.path, j.client.base.Host, len(a.body))
+	}
 	definition, err := workflow.ParseJobDefinition(a.body)
 	if err != nil {
 		return nil, &DefinitionError{Err: err}
@@ -63,8 +68,8 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 	return definition, nil
 }
 
-// DefinitionError says that the server answered and the job still cannot be
-// understood.
+// DefinitionError says that the server answered with whole JSON and the job still
+// cannot be understood.
 type DefinitionError struct{ Err error }
 
 // Error returns what is wrong with the definition.

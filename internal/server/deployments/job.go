@@ -70,6 +70,11 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
 			return ended(job)
 		}
+		if lost && phase == protocol.PhaseStarting {
+			// It had leave, did nothing with it, and was given up: the stack has gone on
+			// since, and what has not begun must not begin now.
+			return ended(job)
+		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
 			if err := leave(&job, now); err != nil {
 				return err

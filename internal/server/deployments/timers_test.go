@@ -85,6 +85,9 @@ func TestLostAndFound(t *testing.T) {
 				if c := p.poll("b"); c != nil {
 					t.Fatal("the next deployment started beside an update in progress")
 				}
+				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseStarting)); kind != fault.KindGone {
+					t.Errorf("asking for leave again after the verdict: %q", kind)
+				}
 				// The runner is back: it is heard, and its evidence counts.
 				p.must(p.heartbeat(c, protocol.PhaseRunning))
 				p.must(p.result(c, truth))
