@@ -59,7 +59,8 @@ func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segm
 		return nil, fmt.Errorf("saving the state of the hash: %w", err)
 	}
 	seg := &segment{name: segmentName(step, start), start: start}
-	seg.file, err = openRegular(root, seg.name+unfinished, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	header := fmt.Sprintf("%s start=%d sha256=%x", segmentMagic, start, state)
+	seg.file, err = headerFile(root, seg.name+unfinished, fmt.Appendf(nil, "%-*s\n", segmentHeader-1, header))
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +70,59 @@ func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segm
 			_ = root.Remove(seg.name + unfinished)
 		}
 	}()
-	header := fmt.Sprintf("%s start=%d sha256=%x", segmentMagic, start, state)
-	if _, err := seg.file.WriteAt([]byte(fmt.Sprintf("%-*s\n", segmentHeader-1, header)), 0); err != nil {
-		return nil, err
-	}
 	if err := root.Rename(seg.name+unfinished, seg.name); err != nil {
 		return nil, err
 	}
 	return seg, nil
+}
+
+// spareName is a file as large as a header. On a full disk it becomes the segment
+// that stands in for one whose frames the server has: without it there would be no
+// space to begin with, and none could be made.
+const spareName = "spare"
+
+// keepSpare makes the spare file if it is missing and the disk has space for it.
+func keepSpare(root *os.Root) {
+	f, err := openRegular(root, spareName, os.O_WRONLY|os.O_CREATE)
+	if err != nil {
+		return // a spool on a disk that is full already has to wait for others to make room
+	}
+	if info, err := f.Stat(); err == nil && info.Size() < segmentHeader {
+		_, err = f.WriteAt(make([]byte, segmentHeader), 0)
+		if err != nil {
+			_ = root.Remove(spareName)
+		}
+	}
+	_ = f.Close()
+}
+
+// headerFile makes a file with a header, out of the spare file if there is no space.
+func headerFile(root *os.Root, name string, header []byte) (*os.File, error) {
+	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err == nil {
+		if _, err = f.WriteAt(header, 0); err == nil {
+			return f, nil
+		}
+		_ = f.Close()
+		_ = root.Remove(name)
+	}
+	if root.Rename(spareName, name) != nil {
+		return nil, err
+	}
+	f, serr := openRegular(root, name, os.O_RDWR)
+	if serr != nil {
+		_ = root.Remove(name)
+		return nil, err
+	}
+	if _, serr = f.WriteAt(header, 0); serr == nil {
+		serr = f.Truncate(segmentHeader)
+	}
+	if serr != nil {
+		_ = f.Close()
+		_ = root.Remove(name)
+		return nil, err
+	}
+	return f, nil
 }
 
 // open opens the file of a segment that another process has written.

@@ -244,6 +244,7 @@ func (s *Stream) roll(start int64) (*segment, error) {
 		return nil, err
 	}
 	s.segments = append(s.segments, seg)
+	keepSpare(s.sp.root)
 	return seg, nil
 }
 

@@ -211,7 +211,8 @@ func (s *Stream) store(force bool) error {
 		frames = append(frames, s.frames...)
 	}
 	err := s.append(frames, force)
-	if errors.Is(err, errNoSpace) && s.sp.reclaimAll() {
+	// On a full disk as in a full spool, what the server has is in the way.
+	if err != nil && s.sp.reclaimAll() {
 		err = s.append(frames, force)
 	}
 	if err != nil {
@@ -237,5 +238,9 @@ func (sp *Spool) reclaimAll() bool {
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.used < before
+	if sp.used == before {
+		return false
+	}
+	keepSpare(sp.root)
+	return true
 }
