@@ -165,6 +165,30 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 	})
 }
 
+func TestClockThatGoesBackLosesNoJob(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{Sweep: 20 * time.Millisecond})
+		id := p.deploy(p.stack("dev"))
+		c := p.poll("a")
+		p.must(p.heartbeat(c, protocol.PhaseStarting))
+		// All that was noted so far was noted an hour from now.
+		ahead := time.Now().Add(time.Hour)
+		p.change(id, func(j *store.Job) { j.LastSeenAt = ahead })
+		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Beat(ahead)
+			return err
+		}))
+		p.run()
+		p.must(p.heartbeat(c, protocol.PhaseRunning))
+		if job := p.job(id); job.Status != workflow.StatusRunning || time.Until(job.LastSeenAt) > time.Minute {
+			t.Errorf("job = %s %s, last heard of %s from now", job.Status, job.Reason, time.Until(job.LastSeenAt))
+		}
+		// From then on silence counts as ever.
+		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
+		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	})
+}
+
 func TestQueueTimeoutAndDeletedStack(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{Sweep: 20 * time.Millisecond})
 	old, gone := p.stack("old"), p.stack("gone")
