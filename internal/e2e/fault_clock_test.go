@@ -3,7 +3,11 @@ package e2e
 // clockRows are about clocks, which only unit tests can set.
 var clockRows = []faultRow{
 	{
-		phase: "running", fault: "the server was away: the clock jumps over the lost limit between two of its looks", want: kept,
+		phase: inRunning, fault: "the server's clock jumps an hour ahead, or the server was away for one", want: kept,
 		evidence: "server/deployments.TestSilenceWhileTheServerWasAwayDoesNotCount",
+	},
+	{
+		phase: inRunning, fault: "the server's clock jumps an hour back", want: kept,
+		evidence: "server/deployments.TestClockThatGoesBackLosesNoJob",
 	},
 }

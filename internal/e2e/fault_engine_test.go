@@ -28,21 +28,21 @@ var engineKillRows = []faultRow{
 			a.bringBack()
 		},
 	},
-	{phase: "container made, asking leave", fault: agentKilled, want: kept, do: killed(before(beat("starting")), strikeAgent)},
-	{phase: "leave granted, answer under way", fault: agentKilled, want: kept, do: killed(after(beat("starting")), strikeAgent)},
-	{phase: "running", fault: agentKilled, want: kept, do: func(a *arena) {
+	{phase: inAsking, fault: agentKilled, want: kept, do: killed(before(beat("starting")), strikeAgent)},
+	{phase: inGranted, fault: agentKilled, want: kept, do: killed(after(beat("starting")), strikeAgent)},
+	{phase: inRunning, fault: agentKilled, want: kept, do: func(a *arena) {
 		a.running()
 		a.killAgent()
 		a.goOn() // the job ends while there is no agent
 		a.status(time.Minute, "succeeded")
 		a.bringBack()
 	}},
-	{phase: "running", fault: runnerKilled, want: endedBy("signal"), do: func(a *arena) {
+	{phase: inRunning, fault: runnerKilled, want: endedBy("signal"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.signal(a.runner(), syscall.SIGKILL)
 	}},
-	{phase: "reporting the result", fault: agentKilled, want: kept, do: killed(before(is(callResult)), strikeAgent)},
+	{phase: inReporting, fault: agentKilled, want: kept, do: killed(before(is(callResult)), strikeAgent)},
 }
 
 // engineRows end the engine, each an engine of its own.
@@ -61,20 +61,20 @@ var engineRows = []faultRow{
 		a.agentSays("waiting for it")
 		a.restartEngine()
 	}},
-	{phase: "running", fault: engineKilled, want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inRunning, fault: engineKilled, want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.endEngine(a.place.engine.Kill)
 		// An engine that finds a container alive stops it first of all.
 		a.interrupted(func() error { return a.place.engine.Restart(a.t.Context()) })
 	}},
-	{phase: "running", fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inRunning, fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.interrupted(func() error { return a.place.engine.Shutdown(2 * time.Minute) })
 		a.restartEngine()
 	}},
-	{phase: "running", fault: engineRestored, want: kept, engine: []string{"--live-restore"}, do: func(a *arena) {
+	{phase: inRunning, fault: engineRestored, want: kept, engine: []string{"--live-restore"}, do: func(a *arena) {
 		a.running()
 		a.endEngine(a.place.engine.Kill)
 		a.restartEngine()

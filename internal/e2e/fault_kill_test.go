@@ -53,27 +53,28 @@ var pins = map[string]pin{
 	inReported:  after(is(callResult)),
 }
 
-// killed is what a row does: the job comes to the phase, strike hits, and everything
-// is started again.
-func killed(phase string, strike func(a *arena)) func(a *arena) {
+// killed is what a row does: the job comes to where it is held, strike hits, and
+// everything is started again.
+func killed(at pin, strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
-		if phase == inRunning {
-			a.running()
-			a.shown(a.row.job.lines / 2)
-			strike(a)
-			a.bringBack()
-			a.goOn()
-			return
-		}
-		held := pins[phase](a.proxy)
+		held := at(a.proxy)
 		a.enqueueFree()
 		held.await(a.t)
-		if phase == inExiting || phase == inShipping {
-			a.workDone()
-		}
 		strike(a)
 		a.bringBack()
+	}
+}
+
+// killedRunning is killed, half-way through the lines of the job.
+func killedRunning(strike func(a *arena)) func(a *arena) {
+	return func(a *arena) {
+		a.t.Helper()
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		strike(a)
+		a.bringBack()
+		a.goOn()
 	}
 }
 
@@ -82,6 +83,10 @@ func (a *arena) workDone() {
 	a.t.Helper()
 	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
 		found, err := filepath.Glob(filepath.Join(a.dir, "agent*", "state", "processes", "*", "job", executor.FileResult))
+		if err != nil || len(found) == 1 {
+			return len(found) == 1, err
+		}
+		found, err = filepath.Glob(filepath.Join(a.dir, sharedDir, "*", "*", "job", executor.FileResult))
 		return len(found) == 1, err
 	})
 }
@@ -105,7 +110,20 @@ func strikeAll(a *arena) {
 
 // kill returns the row of one strike in one phase.
 func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
-	return faultRow{phase: phase, fault: fault, want: want, do: killed(phase, strike)}
+	row := faultRow{phase: phase, fault: fault, want: want}
+	switch phase {
+	case inRunning:
+		row.do = killedRunning(strike)
+	case inExiting, inShipping:
+		row.do = killed(pins[phase], func(a *arena) {
+			a.t.Helper()
+			a.workDone()
+			strike(a)
+		})
+	default:
+		row.do = killed(pins[phase], strike)
+	}
+	return row
 }
 
 // killRows kill each program in each phase of a job.
@@ -113,14 +131,14 @@ var killRows = []faultRow{
 	{
 		phase: inClaimed, fault: agentKilled, want: keptByNextClaim,
 		scaled: scaledLease, server: scaledTimers(),
-		do: killed(inClaimed, strikeAgent),
+		do: killed(pins[inClaimed], strikeAgent),
 	},
 	kill(inClaimed, serverKilled, strikeServer, kept),
 	kill(inAsking, agentKilled, strikeAgent, kept),
 	{
 		phase: inAsking, fault: "SIGKILL of the agent, which starts again after its lease", want: keptByNextClaim,
 		scaled: scaledLease, server: scaledTimers(),
-		do: killed(inAsking, func(a *arena) {
+		do: killed(pins[inAsking], func(a *arena) {
 			a.killAgent()
 			a.status(5*time.Minute, "not-started")
 		}),
@@ -130,7 +148,7 @@ var killRows = []faultRow{
 	{
 		phase: inGranted, fault: "SIGKILL of the agent, which starts again after the job was given up", want: endedBy("lost"),
 		scaled: scaledLost, server: scaledTimers(),
-		do: killed(inGranted, func(a *arena) {
+		do: killed(pins[inGranted], func(a *arena) {
 			a.killAgent()
 			a.status(lostLimit()+5*time.Minute, "failed")
 		}),

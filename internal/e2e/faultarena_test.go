@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -90,6 +91,9 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 		t.Fatal(err)
 	}
 	a.stack = w.newStack(ctx, t, "box", "dev", at.image, at.variables)
+	if row.ready != nil {
+		a.row.agent = append(slices.Clone(row.agent), row.ready(a)...)
+	}
 	a.startAgent()
 	return a
 }
@@ -139,15 +143,19 @@ func stubPulumi(t *testing.T, mark string) (dir string) {
 func (a *arena) enqueue() {
 	a.t.Helper()
 	const batch = 50
-	pause := a.row.job.over.Seconds() / float64(a.row.job.lines) * batch
+	pause := ":"
+	if over := a.row.job.over; over > 0 {
+		pause = fmt.Sprintf("[ $((i %% %d)) = 0 ] && sleep %.3f", batch, over.Seconds()/float64(a.row.job.lines)*batch)
+	}
 	script := a.place.mark(a, "job") + fmt.Sprintf(`
 i=0
 while [ $i -lt %d ]; do
   i=$((i+1))
   echo line-$i
-  if [ $((i %% %d)) = 0 ]; then sleep %.3f; fi
+  %s
   if [ $i = %d ]; then %s; %s; fi
-done`, a.row.job.lines, batch, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a))
+  if [ $i = %d ]; then %s; fi
+done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a), a.row.job.lines/4*3, a.place.mark(a, "late"))
 	a.job = a.stack.deploy(a.t.Context(), a.t, "update", a.repo, script)
 }
 
@@ -170,8 +178,14 @@ func (a *arena) goOn() {
 func (a *arena) running() {
 	a.t.Helper()
 	a.enqueue()
-	a.eventually(3*time.Minute+a.row.job.over, "the job is half-way", func() (bool, error) {
-		return a.place.marks(a)["half"] > 0, nil
+	a.marked(3*time.Minute+a.row.job.over, "half")
+}
+
+// marked waits until the job has left a mark.
+func (a *arena) marked(patience time.Duration, word string) {
+	a.t.Helper()
+	a.eventually(patience, "the job is at the mark "+word, func() (bool, error) {
+		return a.place.marks(a)[word] > 0, nil
 	})
 }
 

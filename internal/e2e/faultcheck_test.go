@@ -181,6 +181,11 @@ func (a *arena) left() ([]string, error) {
 			return nil, err
 		}
 	}
+	apart, err := filepath.Glob(filepath.Join(a.dir, sharedDir, "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	left = append(left, apart...)
 	if holds(a.server.LogFile, tokens) {
 		left = append(left, "a job token in "+a.server.LogFile)
 	}

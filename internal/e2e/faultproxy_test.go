@@ -54,6 +54,7 @@ type faultProxy struct {
 	rules  []*rule
 	claims *claimSpoiler
 	tokens map[string]bool // of jobs
+	job    string          // path of the newest job's calls
 }
 
 // rule is what happens to some calls, as long as it is not lifted.
@@ -220,6 +221,9 @@ func (p *faultProxy) learn(r *http.Request, q request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tokens[token] = true
+	if q.call == callDefinition {
+		p.job = r.URL.Path
+	}
 }
 
 // jobTokens returns the tokens of all jobs that came by.
@@ -335,9 +339,7 @@ func lose(http.ResponseWriter, answer) { panic(http.ErrAbortHandler) }
 
 // head writes the answer's status and header, for a body of n bytes.
 func (a answer) head(w http.ResponseWriter, n int) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	if a.code != http.StatusNoContent {
 		w.Header().Set("Content-Length", strconv.Itoa(n))
 	}
