@@ -26,7 +26,7 @@ const (
 // settle ends a job whose runner has ended: it delivers what the runner could not
 // and removes the job's objects.
 func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (verdict, error) {
-	if exit.Result != nil && !exit.Agrees() {
+	if exit.Result != nil && !exit.Agrees() && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
 		j.log.Warn("The job's directory holds a result that does not fit how the runner ended; it is not believed")
 		exit.Result = nil
 	}

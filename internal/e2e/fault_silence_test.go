@@ -129,7 +129,8 @@ var silenceRows = []faultRow{
 		},
 	},
 	{
-		phase: inGranted, fault: "SIGSTOP of the agent until the job was given up", want: endedBy("lost"),
+		// Which of the two limits of 10 minutes has passed first is chance.
+		phase: inGranted, fault: "SIGSTOP of the agent until the job was given up", want: outcome{status: "failed", reason: "lost", or: "launch", cut: true},
 		scaled: scaledLost, server: scaledTimers(),
 		do: func(a *arena) {
 			held := pins[inGranted](a.proxy)

@@ -51,11 +51,12 @@ type jobShape struct {
 // outcome is how a deployment ends. The zero value is no outcome.
 type outcome struct {
 	status, reason string
-	runs           int  // of pulumi
-	requeued       bool // another claim ran it
-	lostFirst      bool // the verdict lost came before
-	cut            bool // the log ends where the job was killed
-	gap            bool // a marker stands for lines that were dropped
+	or             string // another reason that is as true
+	runs           int    // of pulumi
+	requeued       bool   // another claim ran it
+	lostFirst      bool   // the verdict lost came before
+	cut            bool   // the log ends where the job was killed
+	gap            bool   // a marker stands for lines that were dropped
 }
 
 // kept is the outcome of a deployment that the fault did not hurt.
@@ -88,6 +89,9 @@ func (o outcome) String() string {
 		text = "kept"
 	default:
 		text = fmt.Sprintf("truthfully ended: %s, `%s`", o.status, o.reason)
+		if o.or != "" {
+			text += " or `" + o.or + "`"
+		}
 		if o.runs > 0 {
 			text += ", after pulumi had run"
 		}

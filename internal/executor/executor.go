@@ -5,8 +5,12 @@ package executor
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -80,6 +84,27 @@ type Result struct {
 	Reason     workflow.Reason `json:"reason,omitempty"`
 	Reported   bool            `json:"reported"` // the server has acknowledged log and result
 	FinishedAt time.Time       `json:"finishedAt"`
+	// Seal is the HMAC-SHA256 of all the above with the job's token, in hex. The
+	// job's own processes can write FileResult, but do not have that token.
+	Seal string `json:"seal,omitempty"`
+}
+
+// Sealed returns r with its seal.
+func (r Result) Sealed(jobToken string) Result {
+	r.Seal = hex.EncodeToString(r.sum(jobToken))
+	return r
+}
+
+// SealedWith reports whether r was sealed with the token.
+func (r Result) SealedWith(jobToken string) bool {
+	seal, err := hex.DecodeString(r.Seal)
+	return err == nil && jobToken != "" && hmac.Equal(seal, r.sum(jobToken))
+}
+
+func (r Result) sum(jobToken string) []byte {
+	mac := hmac.New(sha256.New, []byte(jobToken))
+	fmt.Fprintf(mac, "%d\n%q\n%q\n%t\n%d", r.ExitCode, r.Status, r.Reason, r.Reported, r.FinishedAt.UnixNano())
+	return mac.Sum(nil)
 }
 
 // Stop is how a job is asked to end.
@@ -134,7 +159,8 @@ type Exit struct {
 }
 
 // Agrees reports whether the runner's result fits what the operating system says
-// of its end. The job's own processes can write FileResult too, and kill the runner.
+// of its end. The job's own processes can write FileResult too, and kill the runner;
+// a result that does not agree counts only with its seal.
 func (e Exit) Agrees() bool {
 	return e.Result != nil && e.Signal == "" && !e.OOMKilled && !e.Lost &&
 		(e.Code == 0 || e.Result.Status != workflow.StatusSucceeded)

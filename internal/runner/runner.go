@@ -118,7 +118,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		masks:  redact.New(launchSecrets(launch), redact.Options{}),
 	}
 	outcome, err := j.run(ctx)
-	if fileErr := writeResult(opts.JobDir, outcome); fileErr != nil {
+	if fileErr := writeResult(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
 		err = errors.Join(err, fileErr)
 	}
 	if outcome.Status == workflow.StatusSucceeded {
@@ -175,7 +175,7 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 	j.delivering.Store(true)
 	pulse.finish()
 	// Whoever ends the runner from here on does not change how the job ended.
-	if err := writeResult(j.opts.JobDir, v.left()); err != nil {
+	if err := writeResult(j.opts.JobDir, v.left().Sealed(j.launch.JobToken)); err != nil {
 		j.log.WithError(err).Warn("The end of the job could not be noted before its delivery")
 	}
 	killSessions(j.sessions...)
