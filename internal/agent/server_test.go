@@ -197,8 +197,9 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Preference-Applied", "wait")
 		}
 		if j != nil {
+			w.Header().Set(protocol.HeaderAgentPool, j.pool)
 			json.NewEncoder(w).Encode(protocol.PollResponse{
-				JobID: j.id, JobToken: j.token, OIDCToken: "oidc", RunID: "1", TypeSpecificID: "deployment-" + j.id, Epoch: j.epoch, PoolID: j.pool,
+				JobID: j.id, JobToken: j.token, OIDCToken: "oidc", RunID: "1", TypeSpecificID: "deployment-" + j.id, Epoch: j.epoch,
 			})
 			return
 		}

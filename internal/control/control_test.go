@@ -147,6 +147,21 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// An agent that hangs is not taken for one that does not run.
+func TestAgentThatHangs(t *testing.T) {
+	state, dir := dirs(t, "0")
+	listener, err := Listen(dir) // and nobody serves it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := only(t, state).Status(ctx); err == nil || errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "agent 0 does not answer") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A process that was killed leaves its socket, which is no agent and not in the way.
 func TestStaleSocket(t *testing.T) {
 	state, dir := dirs(t, "0")

@@ -3,6 +3,8 @@ package health
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +124,33 @@ func TestPortChangesNothing(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("POST %s: got %d, want %d", path, w.Code, want)
 		}
+	}
+}
+
+// Every metric of ours is in the documentation, and the other way round.
+func TestMetricsAreDocumented(t *testing.T) {
+	r := ready()
+	r.Token.ExpiresAt = &r.StartedAt
+	h, m := handlerOf(&r)
+	m.JobFinished("succeeded", time.Second)
+	text := get(t, h, "/metrics", "").Body.String()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`workflow_agent_[a-z_]+`)
+	documented := map[string]bool{}
+	for _, name := range names.FindAllString(string(doc), -1) {
+		documented[name] = true
+	}
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (workflow_agent_\S+)`).FindAllStringSubmatch(text, -1) {
+		if !documented[line[1]] {
+			t.Errorf("docs/operations.md does not name %s", line[1])
+		}
+		delete(documented, line[1])
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/operations.md names what there is not: %v", documented)
 	}
 }
 

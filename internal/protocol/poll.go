@@ -54,6 +54,9 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	if job.JobID == "" || job.JobToken == "" {
 		return PollResult{}, errors.New("the server's answer to the poll names a job without id or token")
 	}
+	if pool := a.header.Get(HeaderAgentPool); pool != "" {
+		job.PoolID = oneLine(pool, maxField)
+	}
 	if job.DeploymentID == "" {
 		job.DeploymentID = job.TypeSpecificID
 	}

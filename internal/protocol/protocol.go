@@ -59,7 +59,7 @@ type PollResponse struct {
 	DeploymentID   string        `json:"deploymentID,omitempty"`
 	WorkflowType   workflow.Type `json:"workflowType,omitempty"`
 	Epoch          int64         `json:"epoch,omitempty"`
-	PoolID         string        `json:"poolID,omitempty"` // for the agent's log; ours, like the two above
+	PoolID         string        `json:"poolID,omitempty"` // for the agent's log; from HeaderAgentPool
 }
 
 // PollResult is the outcome of one poll.

@@ -60,6 +60,7 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	w.Header().Set(protocol.HeaderAgentPool, principal(r).PoolID)
 	if poll.Wait > 0 {
 		w.Header().Set(protocol.HeaderPreferenceApplied, "wait")
 	}
@@ -77,7 +78,7 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, http.StatusOK, protocol.PollResponse{
 		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
 		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
-		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch, PoolID: claim.Job.PoolID,
+		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
 	})
 }
 
