@@ -92,7 +92,7 @@ func step(name, run string, more ...any) map[string]any {
 	return s
 }
 
-// theSame checks lines of a step against those wanted; "…" stands for any text.
+// theSame checks the lines of a step against those wanted.
 func theSame(t *testing.T, j *stockJob, step int, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, j.lines[step]); diff != "" {
@@ -184,16 +184,46 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 	})
 	t.Run("agent restarts", func(t *testing.T) {
 		const lines = 3000
-		j := w.server.add(w.image, step("Count", fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i; [ $((i %% 50)) = 0 ] && sleep 0.1; done; true", lines)))
+		j := w.server.add(w.image, counting(lines))
 		w.waitFor("the first lines", j, func() bool { return len(j.lines[1]) > 100 })
 		w.kill()
 		w.startAgent()
 		w.finish(j, "succeeded")
-		var want []string
-		for i := range lines {
-			want = append(want, "line-"+strconv.Itoa(i+1))
+		theSame(t, j, 1, counted(lines)...)
+	})
+	t.Run("server away and answers lost", func(t *testing.T) {
+		const lines = 2000
+		w.server.lose.Store(true)
+		defer w.server.lose.Store(false)
+		j := w.server.add(w.image, counting(lines))
+		w.waitFor("the first lines", j, func() bool { return len(j.lines[1]) > 100 })
+		w.server.away.Store(true)
+		had := 0
+		w.server.look(func() { had = len(j.lines[1]) })
+		w.waitFor("calls that are refused", j, func() bool { return w.server.refused["logs"] >= 3 && w.server.refused["status"] >= 2 })
+		w.server.away.Store(false)
+		w.finish(j, "succeeded")
+		theSame(t, j, 1, counted(lines)...)
+		if had == lines {
+			t.Error("the job had ended before the server went away, so this test showed nothing")
 		}
-		theSame(t, j, 1, want...)
+	})
+	t.Run("is not started", func(t *testing.T) {
+		var j *stockJob
+		want := `asks for operating system "windows"`
+		if onHost {
+			j = w.server.addFor("windows", w.image, step("Never", "echo never"))
+		} else {
+			want = "nobody/has-this:ever"
+			j = w.server.add(want, step("Never", "echo never"))
+		}
+		w.finish(j, "failed")
+		if diff := cmp.Diff([]string{"0 running", "0 failed"}, j.states); diff != "" {
+			t.Errorf("statuses (-want +got):\n%s", diff)
+		}
+		if log := strings.Join(j.lines[0], "\n"); !strings.Contains(log, want) {
+			t.Errorf("the set-up log does not say %q:\n%s", want, log)
+		}
 	})
 	if !onHost {
 		return
@@ -231,6 +261,19 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 			t.Errorf("calls that a stock server does not have: %v", w.server.unknown)
 		}
 	})
+}
+
+// counting is a step that writes n numbered lines, 500 a second; counted is its log.
+func counting(n int) map[string]any {
+	return step("Count", fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i; [ $((i %% 50)) = 0 ] && sleep 0.1; done; true", n))
+}
+
+func counted(n int) []string {
+	var lines []string
+	for i := range n {
+		lines = append(lines, "line-"+strconv.Itoa(i+1))
+	}
+	return lines
 }
 
 // kill ends the agent as a crash does.

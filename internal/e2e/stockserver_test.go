@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -20,7 +22,12 @@ type stockServer struct {
 	t    *testing.T
 	http *httptest.Server
 
+	away atomic.Bool // a load balancer answers in the server's place
+	lose atomic.Bool // every third answer to log gets lost on the way
+
 	mu      sync.Mutex
+	posts   int            // of log while answers get lost
+	refused map[string]int // calls while it is away, by the last word of the path
 	queue   []*stockJob
 	jobs    map[string]*stockJob
 	unknown map[string]int // calls that it does not have
@@ -41,7 +48,7 @@ type stockJob struct {
 
 func newStockServer(t *testing.T) *stockServer {
 	t.Helper()
-	s := &stockServer{t: t, jobs: map[string]*stockJob{}, unknown: map[string]int{}}
+	s := &stockServer{t: t, jobs: map[string]*stockJob{}, unknown: map[string]int{}, refused: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/deployments/poll", s.poll)
 	mux.HandleFunc("GET /api/deployments/{id}/status", s.deploymentStatus)
@@ -63,17 +70,49 @@ func newStockServer(t *testing.T) *stockServer {
 		s.mu.Unlock()
 		http.NotFound(w, r)
 	})
-	s.http = httptest.NewServer(mux)
+	s.http = httptest.NewServer(s.meddle(mux))
 	t.Cleanup(s.http.Close)
 	return s
+}
+
+// meddle is the network before the server.
+func (s *stockServer) meddle(server http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.away.Load() {
+			s.mu.Lock()
+			s.refused[path.Base(r.URL.Path)]++
+			s.mu.Unlock()
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader([]int{http.StatusNotFound, http.StatusBadGateway}[len(r.Method)%2])
+			fmt.Fprint(w, "<html><body>no healthy upstream</body></html>")
+			return
+		}
+		if s.lose.Load() && strings.HasSuffix(r.URL.Path, "/logs") {
+			s.mu.Lock()
+			s.posts++
+			lost := s.posts%3 == 0
+			s.mu.Unlock()
+			if lost {
+				server.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler) // how net/http is told to cut the connection
+			}
+		}
+		server.ServeHTTP(w, r)
+	})
 }
 
 // add puts a job into the queue. Its first step is the reserved one.
 func (s *stockServer) add(image string, steps ...map[string]any) *stockJob {
 	s.t.Helper()
+	return s.addFor("linux", image, steps...)
+}
+
+// addFor is add for an operating system.
+func (s *stockServer) addFor(system, image string, steps ...map[string]any) *stockJob {
+	s.t.Helper()
 	all := append([]map[string]any{{"name": "Setup", "run": ""}}, steps...)
 	definition, err := json.Marshal(map[string]any{
-		"os": "linux", "architecture": "amd64", "shell": "bash",
+		"os": system, "architecture": "amd64", "shell": "bash",
 		"image": map[string]any{"reference": image},
 		"env":   map[string]string{"GREETING": "hello from the definition", "PULUMI_ACCESS_TOKEN": "pul-secret-of-the-job"},
 		"steps": all,

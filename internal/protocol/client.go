@@ -286,6 +286,9 @@ func (c *Client) dress(req *http.Request, r call) {
 // decode reads the JSON body of an answer.
 func (a answer) decode(r call, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
+		if isPage(a.header, a.body) {
+			return fmt.Errorf("%s %s: the answer is a web page and not the API's: check service_url, and whether a proxy or login page is in between", r.method, r.path)
+		}
 		return fmt.Errorf("%s %s: the answer is not the expected JSON: %w", r.method, r.path, err)
 	}
 	return nil

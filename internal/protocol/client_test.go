@@ -129,6 +129,13 @@ func TestPollRefusesHalfAnAnswer(t *testing.T) {
 	}
 }
 
+func TestWebPagesAreNotQuoted(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<!DOCTYPE html><html>Log in</html>") })
+	if _, err := c.Poll(t.Context(), secret, protocol.PollRequest{}); err == nil || !strings.Contains(err.Error(), "check service_url") || strings.Contains(err.Error(), "DOCTYPE") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestStatusIsRepeated(t *testing.T) {
 	var calls atomic.Int32
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -357,6 +364,14 @@ func TestPrivateCertificateAuthority(t *testing.T) {
 	defer c.Close()
 	if status, err := c.Status(context.Background(), secret, "d"); err != nil || status != workflow.StatusFailed {
 		t.Errorf("got %q, %v", status, err)
+	}
+	stranger, err := protocol.NewClient(protocol.Options{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if _, err := stranger.Status(t.Context(), secret, "d"); err == nil || !strings.Contains(err.Error(), "ca_certificate_file") {
+		t.Errorf("without the authority: %v", err)
 	}
 	if _, err := protocol.NewClient(protocol.Options{BaseURL: server.URL, CACertPEM: []byte("junk")}); err == nil {
 		t.Error("junk was taken for a certificate")

@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"cmp"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,9 @@ func transportError(method, path, host string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return fmt.Errorf("%s %s at %s: %w (if the authority is yours, name its certificate in ca_certificate_file)", method, path, host, err)
+	}
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
 }
 
@@ -148,7 +152,7 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		kind, _ := parsed.Error.(string)
 		message = cmp.Or(parsed.Message, parsed.Description, kind)
 		foreign = parsed.Code != status && kind == ""
-	} else if !strings.HasPrefix(header.Get("Content-Type"), "text/html") && !bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
+	} else if !isPage(header, body) {
 		message = string(body) // a proxy's page of HTML tells nobody anything
 	}
 	for _, secret := range secrets {
@@ -164,6 +168,11 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		Wait:    parseRetryAfter(header.Get("Retry-After"), time.Now()),
 		foreign: foreign,
 	}
+}
+
+// isPage reports whether an answer is for browsers.
+func isPage(header http.Header, body []byte) bool {
+	return strings.HasPrefix(header.Get("Content-Type"), "text/html") || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }
 
 // maxMessage bounds the server's words in an error, in bytes.
