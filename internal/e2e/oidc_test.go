@@ -74,28 +74,6 @@ func (r *statusRecorder) WriteHeader(status int) {
 // Unwrap lets the proxy flush what a held poll answers.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// trustIssuer registers an issuer whose subjects that begin with agent: may be
-// agents of the default pool.
-func (w *world) trustIssuer(ctx context.Context, t *testing.T, issuer *lab.Issuer) {
-	t.Helper()
-	org := "/api/orgs/" + w.server.Organization
-	var registered, policy struct {
-		ID string `json:"id"`
-	}
-	if err := w.server.Call(ctx, "POST", org+"/oidc/issuers", map[string]any{"name": "ci", "url": issuer.URL}, &registered); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.server.Call(ctx, "GET", org+"/auth/policies/oidcissuers/"+registered.ID, nil, &policy); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.server.Call(ctx, "PATCH", org+"/auth/policies/"+policy.ID, map[string]any{"policies": []any{map[string]any{
-		"decision": "allow", "tokenType": "runner", "runnerID": w.pool.id,
-		"rules": map[string]string{"sub": "agent:*", "aud": "urn:pulumi:org:" + w.server.Organization},
-	}}}, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestClientsOfAnIssuer runs an agent that has no token but that of a real issuer.
 func TestClientsOfAnIssuer(t *testing.T) {
 	programs(t) // before the authorities change
@@ -110,7 +88,10 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	if err := w.makePool(ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.trustIssuer(ctx, t, issuer)
+	trustIssuer(ctx, t, w.server, map[string]any{"name": "ci", "url": issuer.URL}, map[string]any{
+		"decision": "allow", "tokenType": "runner", "runnerID": w.pool.id,
+		"rules": map[string]string{"sub": "agent:*", "aud": "urn:pulumi:org:" + w.server.Organization},
+	})
 	exchanges := newExchangeCounter(t, w.server.URL)
 	t.Cleanup(w.close)
 	w.agentURL = exchanges.URL
@@ -219,7 +200,7 @@ func shows(t *testing.T, page, want string) {
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			return false, nil //nolint:nilerr // it does not listen yet
+			return false, nil // it does not listen yet
 		}
 		defer resp.Body.Close()
 		report.Problems = nil

@@ -52,6 +52,10 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	if err != nil {
 		return Document{}, err
 	}
+	// A proxy would dial in the server's place, and see only this.
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
+		return Document{}, explain(u, errForbiddenAddress)
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -148,14 +152,15 @@ var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 // sees what a name was resolved to, so a name cannot hide one.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return errForbiddenAddress
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+	if err != nil || forbidden(at.Addr()) {
 		return errForbiddenAddress
 	}
 	return nil
+}
+
+func forbidden(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // explain turns an error of the HTTP client into a sentence.
