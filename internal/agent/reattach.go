@@ -26,6 +26,10 @@ func (a *Agent) reattach(hard context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Before the jobs go on: what they write is not left by anybody.
+	if err := a.journal.sweep(); err != nil {
+		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
+	}
 	for _, name := range foreign {
 		a.log.WithField("entry", name).Warn("The journal has an entry that this version does not understand; it is left alone")
 	}
@@ -44,9 +48,6 @@ func (a *Agent) reattach(hard context.Context) error {
 			continue
 		}
 		foreign = append(foreign, name)
-	}
-	if err := a.journal.sweep(); err != nil {
-		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
 	}
 	a.loops.Go(func() { a.sweep(foreign) })
 	return nil
