@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -15,15 +16,17 @@ const (
 	runnerKilled = "SIGKILL of the runner"
 	serverKilled = "SIGKILL of the server, which starts again"
 	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
+	spareKilled  = "SIGKILL of the runner, which waits to be told what to do"
 )
 
-// The phases of a job. There is no runner before the job has leave to start, and a
-// job that is a process has nothing to prepare.
+// The phases of a job. A job that is a process has nothing to prepare, and no runner
+// before that.
 const (
 	inClaimed   = "claimed"
 	inAsking    = "asking leave"
 	inGranted   = "leave granted, answer under way"
 	inRunning   = "running"
+	inPulumi    = "running pulumi"
 	inExiting   = "exiting: pulumi is done, its log and result are not sent"
 	inShipping  = "shipping: the job is done, its log is under way"
 	inReporting = "reporting: the result is under way"
@@ -78,6 +81,26 @@ func killedRunning(strike func(a *arena)) func(a *arena) {
 	}
 }
 
+// killedInPulumi is killed, while pulumi runs; it would run on for ever.
+func killedInPulumi(strike func(a *arena)) func(a *arena) {
+	return func(a *arena) {
+		a.t.Helper()
+		if err := os.WriteFile(a.busy(), nil, 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+		a.enqueueFree()
+		a.marked(time.Minute, "pulumi")
+		a.shown(a.row.job.lines)
+		strike(a)
+		a.bringBack()
+		if a.row.want == kept {
+			if err := os.Remove(a.busy()); err != nil {
+				a.t.Fatal(err)
+			}
+		}
+	}
+}
+
 // workDone waits until the runner knows how its job ended.
 func (a *arena) workDone() {
 	a.t.Helper()
@@ -114,6 +137,8 @@ func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
 	switch phase {
 	case inRunning:
 		row.do = killedRunning(strike)
+	case inPulumi:
+		row.do = killedInPulumi(strike)
 	case inExiting, inShipping:
 		row.do = killed(pins[phase], func(a *arena) {
 			a.t.Helper()
@@ -143,6 +168,7 @@ var killRows = []faultRow{
 			a.status(5*time.Minute, "not-started")
 		}),
 	},
+	kill(inAsking, spareKilled, strikeRunner, kept),
 	kill(inAsking, serverKilled, strikeServer, kept),
 	kill(inGranted, agentKilled, strikeAgent, kept),
 	{
@@ -153,6 +179,7 @@ var killRows = []faultRow{
 			a.status(lostLimit()+5*time.Minute, "failed")
 		}),
 	},
+	kill(inGranted, spareKilled, strikeRunner, kept),
 	kill(inGranted, serverKilled, strikeServer, kept),
 	kill(inRunning, agentKilled, strikeAgent, kept),
 	kill(inRunning, runnerKilled, strikeRunner, endedBy("signal")),
@@ -174,6 +201,10 @@ var killRows = []faultRow{
 			a.bringBack()
 		},
 	},
+	kill(inPulumi, agentKilled, strikeAgent, kept),
+	kill(inPulumi, runnerKilled, strikeRunner, endedInPulumi("signal")),
+	kill(inPulumi, serverKilled, strikeServer, kept),
+	kill(inPulumi, allKilled, strikeAll, endedInPulumi("lost")),
 	kill(inExiting, agentKilled, strikeAgent, kept),
 	kill(inExiting, runnerKilled, strikeRunner, kept),
 	kill(inExiting, serverKilled, strikeServer, kept),

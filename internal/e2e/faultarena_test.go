@@ -117,7 +117,7 @@ func (a *arena) startAgent() {
 	}
 	env := a.place.env
 	if a.place.image == "" {
-		stub := stubPulumi(a.t, a.place.mark(a, "pulumi"))
+		stub := stubPulumi(a.t, a.place.mark(a, "pulumi")+"\nwhile [ -e "+a.busy()+" ]; do sleep 0.05; done")
 		env = append([]string{"PATH=" + stub + string(os.PathListSeparator) + os.Getenv("PATH")}, env...)
 	}
 	agent, err := a.world.startAgent(a.t.Context(), a.place.target(), settings, env...)
@@ -126,6 +126,9 @@ func (a *arena) startAgent() {
 	}
 	a.agent = agent
 }
+
+// busy is the file for as long as which pulumi runs.
+func (a *arena) busy() string { return filepath.Join(a.dir, "busy") }
 
 // stubPulumi stands in for the CLI where a test counts executions and is not about
 // pulumi: it leaves a mark and succeeds. Whoever runs a job twice leaves two marks,

@@ -75,6 +75,11 @@ var keptWithGap = outcome{status: "succeeded", runs: 1, gap: true}
 // ran: failed, and the reason says why.
 func endedBy(reason string) outcome { return outcome{status: "failed", reason: reason, cut: true} }
 
+// endedInPulumi is endedBy, after pulumi had begun.
+func endedInPulumi(reason string) outcome {
+	return outcome{status: "failed", reason: reason, cut: true, runs: 1}
+}
+
 // String is the outcome in the words of the table.
 func (o outcome) String() string {
 	var text string
@@ -93,7 +98,7 @@ func (o outcome) String() string {
 			text += " or `" + o.or + "`"
 		}
 		if o.runs > 0 {
-			text += ", after pulumi had run"
+			text += ", after pulumi had begun"
 		}
 	}
 	return text

@@ -1,7 +1,6 @@
 // Command tiers runs the test tiers that this machine can run, one after the
 // other, and names those that it cannot and why. With WORKFLOW_REQUIRE_TIERS=all
-// a tier that was left out is a failure. Arguments are the names of the only tiers
-// to run.
+// a tier that was left out is a failure.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "make test:", err)
 		stop()
 		os.Exit(1)
@@ -73,15 +72,10 @@ func tiers() []tier {
 	}
 }
 
-func run(ctx context.Context, only []string) error {
+func run(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
 		return err
-	}
-	for _, name := range only {
-		if !slices.ContainsFunc(tiers(), func(t tier) bool { return t.name == name }) {
-			return fmt.Errorf("there is no tier %q", name)
-		}
 	}
 	// Sockets under it must stay shorter than 104 characters.
 	dir, err := os.MkdirTemp("", "tiers-")
@@ -99,9 +93,6 @@ func run(ctx context.Context, only []string) error {
 	var failed, skipped []string
 	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	for _, t := range tiers() {
-		if len(only) > 0 && !slices.Contains(only, t.name) {
-			continue
-		}
 		if reason := t.missing(ctx); reason != "" {
 			skipped = append(skipped, t.name)
 			fmt.Fprintf(report, "%s\tskipped\t%s\n", t.name, reason)
