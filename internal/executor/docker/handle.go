@@ -46,7 +46,8 @@ type job struct {
 func (j job) copier() string { return j.Name + "-copy" }
 
 // labels returns the labels of a job's objects. What the job brings cannot
-// replace the executor's own.
+// replace the executor's own. All of them are set, if only to nothing: a container
+// has the labels of its image, too, and the janitor believes what it reads.
 func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]string {
 	out := map[string]string{}
 	for k, v := range spec.Labels {
@@ -60,10 +61,8 @@ func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]st
 		labelEpoch:   strconv.FormatInt(spec.Epoch, 10),
 		labelJobDir:  j.JobDir,
 		labelCreated: now.UTC().Format(time.RFC3339),
+		labelShared:  j.Shared,
 	})
-	if j.Shared != "" {
-		out[labelShared] = j.Shared
-	}
 	return out
 }
 
