@@ -68,10 +68,11 @@ binary means the directory it is in.`,
 		ptr: func(c *Config) any { return &c.WorkingDirectory },
 	}, {
 		name: "shared_volume_directory", env: envPrefix + "SHARED_VOLUME_DIRECTORY", kind: kindPath, group: groupOptional,
-		defText: "the system's directory for temporary files",
+		defText: "volumes of the engine; for processes a directory below state_directory",
 		example: "/var/lib/workflow-agent/shared",
 		doc: `The host directory for the per-job directories that are shared with job containers. It
-must have the same path for the agent and for the engine.`,
+must have the same path for the agent and for the engine. Without it nothing of the host is mounted
+into containers, so that the engine may be on another host.`,
 		ptr: func(c *Config) any { return &c.SharedVolumeDirectory },
 	}, {
 		name: "deploy_target", env: envPrefix + "DEPLOY_TARGET", kind: kindString, group: groupOptional,
@@ -90,8 +91,9 @@ for hosts that are themselves disposable, and for trying the agent without Docke
 		name: "pull_image", env: envPrefix + "PULL_IMAGE", kind: kindBool, group: groupOptional,
 		def: "true",
 		doc: `If true, the job's image is pulled before each job, and the job fails if the registry
-cannot be reached. If false, it is never pulled, and a job whose image is absent fails. (Docker
-target only.)`,
+cannot be reached. If false, it is never pulled, and a job whose image is absent fails. The registry
+is told the job's own credentials, else those of the docker configuration and credential helpers of
+the agent's user. (Docker target only.)`,
 		ptr: func(c *Config) any { return &c.PullImage },
 	}, {
 		name: "enabled_workflow_types", env: envPrefix + "ENABLED_WORKFLOW_TYPES", kind: kindList, group: groupOptional,
@@ -360,7 +362,8 @@ func environmentFields() []field {
 	}, {
 		name: "docker_host", env: "DOCKER_HOST", kind: kindString, group: groupEnvOnly, envOnly: true,
 		defText: "the engine of the current docker context, then the usual sockets",
-		doc:     `The Docker engine to use. It is also given to jobs.`,
+		doc:     `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS takes
+DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, and ssh:// is not supported. It is also given to jobs.`,
 		ptr:     func(c *Config) any { return &c.DockerHost },
 	}}
 }

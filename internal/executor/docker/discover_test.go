@@ -115,16 +115,16 @@ func TestUsualSocketsInOrder(t *testing.T) {
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
 		t.Errorf("without any socket the place is %s", got.host)
 	}
-	for i := len(paths) - 1; i >= 0; i-- {
-		if err := os.MkdirAll(filepath.Dir(paths[i]), 0o700); err != nil {
+	for i, path := range slices.Backward(paths) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		listener, err := net.Listen("unix", paths[i])
+		listener, err := net.Listen("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := fromSockets(paths); got.host != "unix://"+paths[i] {
-			t.Errorf("with a listener at %s the place is %s", paths[i], got.host)
+		if got, _ := fromSockets(paths); got.host != "unix://"+path {
+			t.Errorf("with a listener at %s the place is %s", path, got.host)
 		}
 		if i%2 == 0 { // leave the dead file of every other one
 			listener.(*net.UnixListener).SetUnlinkOnClose(false)
