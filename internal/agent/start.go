@@ -202,19 +202,27 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 }
 
 // start starts the runner once. An error does not say whether the runner got to
-// run, as when the connection to an engine broke; asking again does.
+// run, as when the connection to an engine broke; asking again does. An executor
+// that cannot run jobs at the moment is waited for until ctx ends.
 func (j *job) start(ctx context.Context, document []byte) error {
-	err := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document)
-	if err == nil || errors.Is(err, executor.ErrStarted) {
-		return nil
+	askedAgain := false
+	for tries := 0; ; tries++ {
+		err := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document)
+		if err == nil || errors.Is(err, executor.ErrStarted) {
+			return nil
+		}
+		if _, final := errors.AsType[*executor.Error](err); final || askedAgain {
+			return err
+		}
+		if j.agent.engine.check(ctx) == nil {
+			askedAgain = true
+			continue
+		}
+		if sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+			return err
+		}
+		j.log.WithError(err).Warn("The job could not be started; trying again")
 	}
-	if _, final := errors.AsType[*executor.Error](err); final {
-		return err
-	}
-	if again := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document); again == nil || errors.Is(again, executor.ErrStarted) {
-		return nil
-	}
-	return err
 }
 
 // askLeave asks the server whether the job may start, until it says yes or no.

@@ -61,6 +61,15 @@ var engineRows = []faultRow{
 		a.agentSays("waiting for it")
 		a.restartEngine()
 	}},
+	{phase: "leave granted, answer under way", fault: engineKilled, want: kept, do: func(a *arena) {
+		held := after(beat("starting"))(a.proxy)
+		a.enqueueFree()
+		held.await(a.t)
+		a.endEngine(a.place.engine.Kill)
+		a.bringBack()
+		a.agentSays("could not be started; trying again")
+		a.restartEngine()
+	}},
 	{phase: inRunning, fault: engineKilled, want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
