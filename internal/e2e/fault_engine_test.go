@@ -61,7 +61,7 @@ var engineRows = []faultRow{
 		a.agentSays("waiting for it")
 		a.restartEngine()
 	}},
-	{phase: "leave granted, answer under way", fault: engineKilled, want: kept, do: func(a *arena) {
+	{phase: inGranted, fault: engineKilled, want: kept, do: func(a *arena) {
 		held := after(beat("starting"))(a.proxy)
 		a.enqueueFree()
 		held.await(a.t)
