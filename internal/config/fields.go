@@ -362,8 +362,8 @@ func environmentFields() []field {
 	}, {
 		name: "docker_host", env: "DOCKER_HOST", kind: kindString, group: groupEnvOnly, envOnly: true,
 		defText: "the engine of the current docker context, then the usual sockets",
-		doc:     `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS takes
+		doc: `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS takes
 DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, and ssh:// is not supported. It is also given to jobs.`,
-		ptr:     func(c *Config) any { return &c.DockerHost },
+		ptr: func(c *Config) any { return &c.DockerHost },
 	}}
 }
