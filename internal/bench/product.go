@@ -215,9 +215,18 @@ func (p *product) serverPID() int          { return p.server.Process.Pid() }
 func (p *product) last(file string) string { return file + ".pulumi" }
 
 func (p *product) stopAgent() {
-	if p.agent != nil {
-		_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
-		p.agent = nil
+	if p.agent == nil {
+		return
+	}
+	jobs := tree(p.agentPID())[1:]
+	_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
+	p.agent = nil
+	// A stopped agent leaves its jobs alone, so those of a run that was cut short
+	// would go on for a server that never comes back.
+	for _, pid := range jobs {
+		if program, err := os.Readlink(procFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 
