@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -16,28 +15,6 @@ import (
 	"testing"
 	"time"
 )
-
-// call is what a request asks for, as [faultProxy] recognises it by path and body.
-type call string
-
-const (
-	callPoll       call = "poll"
-	callStatus     call = "deployment status"
-	callDefinition call = "definition"
-	callHeartbeat  call = "heartbeat"
-	callStep       call = "step status"
-	callLog        call = "log"
-	callResult     call = "result"
-)
-
-// request is one call on its way through the proxy.
-type request struct {
-	call   call
-	step   int    // of step states and logs, else -1
-	phase  string // of heartbeats
-	status string // of step states
-	body   []byte
-}
 
 // faultProxy stands between agents and runners on one side and the server on the
 // other. It knows each call by its path and body and does to it what its rules say;
@@ -294,49 +271,6 @@ func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
 	_, _ = w.Write(a.body) // the client may have gone
 }
 
-// claimSpoiler spoils answers that hand out a job. A poll is held for long and only
-// its answer says what it is, so no rule can do it.
-type claimSpoiler struct {
-	which func(nth int) bool // of all claims, counted from 1
-	spoil func(w http.ResponseWriter, a answer)
-
-	seen, spoilt int
-}
-
-// spoilClaims has some of the answers with a job spoilt from now on.
-func (p *faultProxy) spoilClaims(which func(nth int) bool, spoil func(w http.ResponseWriter, a answer)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.claims = &claimSpoiler{which: which, spoil: spoil}
-}
-
-// spoiltClaims returns how many there were.
-func (p *faultProxy) spoiltClaims() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.claims.spoilt
-}
-
-// spoilt spoils an answer if it is its turn.
-func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
-	p.mu.Lock()
-	c := p.claims
-	if c != nil {
-		c.seen++
-	}
-	if c == nil || !c.which(c.seen) {
-		p.mu.Unlock()
-		return false
-	}
-	c.spoilt++
-	p.mu.Unlock()
-	c.spoil(w, a)
-	return true
-}
-
-// lose is an answer that does not arrive.
-func lose(http.ResponseWriter, answer) { panic(http.ErrAbortHandler) }
-
 // head writes the answer's status and header, for a body of n bytes.
 func (a answer) head(w http.ResponseWriter, n int) {
 	maps.Copy(w.Header(), a.header)
@@ -344,44 +278,6 @@ func (a answer) head(w http.ResponseWriter, n int) {
 		w.Header().Set("Content-Length", strconv.Itoa(n))
 	}
 	w.WriteHeader(a.code)
-}
-
-// recognise says what a request asks for.
-func recognise(r *http.Request, body []byte) request {
-	q := request{step: -1, body: body}
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	var sent struct {
-		Phase  string `json:"phase"`
-		Status string `json:"status"`
-	}
-	if len(body) > 0 && body[0] == '{' {
-		_ = json.Unmarshal(body, &sent) // what is no JSON says nothing
-	}
-	switch {
-	case r.URL.Path == "/api/deployments/poll":
-		q.call = callPoll
-	case strings.HasPrefix(r.URL.Path, "/api/deployments/") && parts[len(parts)-1] == "status":
-		q.call = callStatus
-	case len(parts) == 4 && strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/"):
-		q.call = callDefinition
-	case len(parts) == 5 && parts[4] == "heartbeat":
-		q.call, q.phase = callHeartbeat, sent.Phase
-	case len(parts) == 5 && parts[4] == "result":
-		q.call = callResult
-	case len(parts) == 6:
-		step, err := strconv.Atoi(parts[4])
-		if err != nil {
-			break
-		}
-		q.step = step
-		switch parts[5] {
-		case "log":
-			q.call = callLog
-		case "status":
-			q.call, q.status = callStep, sent.Status
-		}
-	}
-	return q
 }
 
 // errTorn ends a body half-way.
