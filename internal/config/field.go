@@ -53,6 +53,8 @@ type field struct {
 	min, max int64
 	// envOnly keys have no place in the file.
 	envOnly bool
+	// lacks names what the key is about and this build does not have; empty for most keys.
+	lacks string
 	// requirement says when the key must be set; empty is never.
 	requirement string
 	// doc is what the key does, in full sentences, lines broken by hand.

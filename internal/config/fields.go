@@ -24,6 +24,9 @@ const (
 	dayLong               = int64(24 * time.Hour)
 	defaultPids           = "4096"
 	minDockerMemory       = 6 << 20 // the engine refuses less
+
+	lacksKubernetes = "the Kubernetes target"
+	lacksUpdates    = "the agent's update of itself"
 )
 
 // fields returns the field table, in the order of the sample file and the reference page.
@@ -302,20 +305,20 @@ the limit.`,
 // updateFields are the keys about new releases of the agent.
 func updateFields() []field {
 	return []field{{
-		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate,
+		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate, lacks: lacksUpdates,
 		def:     string(UpdateAuto),
 		choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
 		doc: `Whether the agent installs new signed releases of itself. auto does so unless a package
 manager owns the installed files; then it only says how to update. Updates are not in this build: the
-keys of this group are checked and have no effect yet.`,
+keys of this group are checked, and a warning says that they have no effect yet.`,
 		ptr: func(c *Config) any { return (*string)(&c.AutoUpdate) },
 	}, {
-		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate,
+		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate, lacks: lacksUpdates,
 		def: "stable", choices: []string{"stable", "beta"},
 		doc: `Which releases to take.`,
 		ptr: func(c *Config) any { return &c.UpdateChannel },
 	}, {
-		name: "update_url", env: envPrefix + "UPDATE_URL", kind: kindURL, group: groupUpdate,
+		name: "update_url", env: envPrefix + "UPDATE_URL", kind: kindURL, group: groupUpdate, lacks: lacksUpdates,
 		defText: "none: no updates are looked for", example: "https://releases.example.com/workflow-agent",
 		doc: `Where releases are looked for.`,
 		ptr: func(c *Config) any { return &c.UpdateURL },
@@ -325,32 +328,32 @@ keys of this group are checked and have no effect yet.`,
 // environmentFields are the settings that exist as variables only.
 func environmentFields() []field {
 	return []field{{
-		name: "image", env: envPrefix + "IMAGE", kind: kindString, group: groupEnvOnly, envOnly: true,
+		name: "image", env: envPrefix + "IMAGE", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		defText: "the image of the agent's own release",
 		doc:     `The image that helper containers of worker pods are made from. (Kubernetes target only.)`,
 		ptr:     func(c *Config) any { return &c.AgentImage },
 	}, {
-		name: "image_pull_policy", env: envPrefix + "IMAGE_PULL_POLICY", kind: kindString, group: groupEnvOnly, envOnly: true,
+		name: "image_pull_policy", env: envPrefix + "IMAGE_PULL_POLICY", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		def: "IfNotPresent", choices: []string{"Always", "IfNotPresent", "Never"},
 		doc: `The pull policy of worker pods. (Kubernetes target only.)`,
 		ptr: func(c *Config) any { return &c.ImagePullPolicy },
 	}, {
-		name: "service_account_name", env: envPrefix + "SERVICE_ACCOUNT_NAME", kind: kindString, group: groupEnvOnly, envOnly: true,
+		name: "service_account_name", env: envPrefix + "SERVICE_ACCOUNT_NAME", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		defText: "the namespace's default",
 		doc:     `The service account of worker pods. (Kubernetes target only.)`,
 		ptr:     func(c *Config) any { return &c.ServiceAccountName },
 	}, {
-		name: "num_cpus", env: envPrefix + "NUM_CPUS", kind: kindString, group: groupEnvOnly, envOnly: true,
+		name: "num_cpus", env: envPrefix + "NUM_CPUS", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		defText: "no request",
 		doc:     `The CPU request of worker pods. (Kubernetes target only.)`,
 		ptr:     func(c *Config) any { return &c.NumCPUs },
 	}, {
-		name: "mem_quantity", env: envPrefix + "MEM_QUANTITY", kind: kindString, group: groupEnvOnly, envOnly: true,
+		name: "mem_quantity", env: envPrefix + "MEM_QUANTITY", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		defText: "no request",
 		doc:     `The memory request of worker pods, in Gi. (Kubernetes target only.)`,
 		ptr:     func(c *Config) any { return &c.MemQuantity },
 	}, {
-		name: "debug_pod", env: envPrefix + "DEBUG_POD", kind: kindBool, group: groupEnvOnly, envOnly: true,
+		name: "debug_pod", env: envPrefix + "DEBUG_POD", kind: kindBool, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
 		def: "false",
 		doc: `If true, worker pods are kept after their job. (Kubernetes target only.)`,
 		ptr: func(c *Config) any { return &c.DebugPod },

@@ -112,6 +112,7 @@ func load(o LoadOptions, found Found, text []byte, mode fs.FileMode) (*Config, e
 	}
 	c.resolve(o, env)
 	c.adviseOnIdentity()
+	c.adviseOnMissing()
 	for i, warning := range c.meta.warnings {
 		c.meta.warnings[i] = scrub(warning, fileToken, c.Token)
 	}

@@ -150,6 +150,25 @@ func TestWarnings(t *testing.T) {
 			name: "plain http", content: "service_url: http://pulumi.example.com\n",
 			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
 		},
+		{
+			name: "what this build does not have", content: "auto_update: true\nupdate_channel: beta\nupdate_url: https://updates.example.com\n",
+			environ: []string{
+				"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_IMAGE_PULL_POLICY=Always", "PULUMI_AGENT_SERVICE_ACCOUNT_NAME=b",
+				"PULUMI_AGENT_NUM_CPUS=1", "PULUMI_AGENT_MEM_QUANTITY=2", "PULUMI_AGENT_DEBUG_POD=true",
+			},
+			want: []string{
+				"FILE:1: auto_update has no effect, because the agent's update of itself is not in this build",
+				"FILE:2: update_channel has no effect, because the agent's update of itself is not in this build",
+				"FILE:3: update_url has no effect, because the agent's update of itself is not in this build",
+				"env PULUMI_AGENT_IMAGE: image has no effect, because the Kubernetes target is not in this build",
+				"env PULUMI_AGENT_IMAGE_PULL_POLICY: image_pull_policy has no effect, because the Kubernetes target is not in this build",
+				"env PULUMI_AGENT_SERVICE_ACCOUNT_NAME: service_account_name has no effect, because the Kubernetes target is not in this build",
+				"env PULUMI_AGENT_NUM_CPUS: num_cpus has no effect, because the Kubernetes target is not in this build",
+				"env PULUMI_AGENT_MEM_QUANTITY: mem_quantity has no effect, because the Kubernetes target is not in this build",
+				"env PULUMI_AGENT_DEBUG_POD: debug_pod has no effect, because the Kubernetes target is not in this build",
+			},
+		},
+		{name: "no updates are wanted", content: "auto_update: false\n"},
 		{name: "plain http on this host", content: "service_url: http://127.0.0.1:8800\n"},
 		{
 			name: "single run", content: "single_run: true\nmax_concurrent_jobs: 3\n",

@@ -80,6 +80,20 @@ func (c *Config) adviseOnIdentity() {
 	}
 }
 
+// adviseOnMissing warns about settings of what this build does not have.
+func (c *Config) adviseOnMissing() {
+	for _, f := range fields() {
+		source := c.Source(f.name)
+		if f.lacks == "" || source.Kind == FromDefault || f.name == "auto_update" && c.AutoUpdate == UpdateOff {
+			continue
+		}
+		if f.lacks == lacksKubernetes && c.DeployTarget == TargetKubernetes {
+			continue // refused as a whole
+		}
+		c.warn("%s: %s has no effect, because %s is not in this build", source, f.name, f.lacks)
+	}
+}
+
 func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
