@@ -350,16 +350,14 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *worl
 	if engineHost != "" {
 		tc.lookAtEngine(ctx, t, s, engineHost)
 	}
-	err = until(waiting, func() (bool, error) { // the shell's children come and go
+	var last error
+	err = until(waiting, func() (bool, error) { // the shell's children come and go, and fail in more than one way
 		_, pid := variableOf(d.ID, "PULUMI_ACCESS_TOKEN")
-		err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "root", "tmp", "go-"+d.ID), nil, 0o600)
-		if err != nil && !os.IsNotExist(err) {
-			return false, err
-		}
-		return err == nil, nil
+		last = os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "root", "tmp", "go-"+d.ID), nil, 0o600)
+		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the job cannot be told to go on: %v, %v", err, last)
 	}
 	if engineHost == "" {
 		t.Cleanup(func() { _ = os.Remove("/tmp/go-" + d.ID) })
