@@ -174,7 +174,7 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 	defer beside.Wait()
 	defer endServing()
 	defer close(over)
-	s.say("connecting to "+c.ServiceURL, a.Alive)
+	s.say(func() string { return report().Line() }, a.Alive)
 	return runUntilSignal(ctx, a, log)
 }
 

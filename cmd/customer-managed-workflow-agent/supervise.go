@@ -19,7 +19,7 @@ import (
 // is alive. The first line says that the service is up.
 type supervision struct {
 	mu    sync.Mutex
-	line  string
+	line  func() string
 	alive func() bool
 
 	started  bool
@@ -28,7 +28,7 @@ type supervision struct {
 }
 
 // say sets both. A nil alive is an agent that waits for a person.
-func (s *supervision) say(line string, alive func() bool) {
+func (s *supervision) say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.line, s.alive = line, alive
@@ -54,8 +54,9 @@ func (s *supervision) close() {
 
 func (s *supervision) text() string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.line
+	line := s.line
+	s.mu.Unlock()
+	return line()
 }
 
 func (s *supervision) isAlive() bool {
@@ -80,7 +81,7 @@ func configured(ctx context.Context, load loader, s *supervision) (*config.Confi
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	const advice = "waiting for a configuration: run customer-managed-workflow-agent configure"
-	s.say(advice, nil)
+	s.say(func() string { return advice }, nil)
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.Warnf("No token is configured: %s, or write it to %s", advice, c.File())

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	_ "embed" // for the templates
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"text/template"
 )
 
 //go:embed systemd.unit.tmpl
@@ -24,30 +25,35 @@ const stepsVersion = 254
 func (s *systemd) render(version int) ([]byte, error) {
 	o := s.options
 	arguments := runArguments(o)
-	quoted := make([]string, len(arguments))
 	for i, argument := range arguments {
-		quoted[i] = unitQuote(argument)
+		arguments[i] = unitQuote(argument)
 	}
-	return execute("unit", unitText, map[string]any{
+	values := map[string]string{
 		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
-		"User": o.User, "Account": o.Account, "Docker": o.Docker,
-		"Profile": o.Profile, "Process": o.Profile == ProfileProcess,
-		"ExecStart": strings.Join(quoted, " "), "ExecutableInHome": inHome(o.Executable) || inHome(o.Config),
-		"EnvironmentFile": unitEscape(s.EnvironmentFile()),
-		"RestartSteps":    version >= stepsVersion,
+		"Account": o.Account, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
+		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": "yes", "WantedBy": "multi-user.target",
+	}
+	if inHome(o.Executable) || inHome(o.Config) {
+		values["ProtectHome"] = "read-only"
+	}
+	if o.User {
+		values["WantedBy"] = "default.target"
+	}
+	return fill(unitText, values, map[string]bool{
+		"User": o.User, "Docker": o.Docker, "Process": o.Profile == ProfileProcess, "RestartSteps": version >= stepsVersion,
 	})
 }
 
 // render returns the property list.
 func (l *launchd) render() ([]byte, error) {
-	arguments := append(runArguments(l.options), "--env-file", l.EnvironmentFile())
-	for i, argument := range arguments {
-		arguments[i] = xmlEscape(argument)
+	var arguments strings.Builder
+	for _, argument := range append(runArguments(l.options), "--env-file", l.EnvironmentFile()) {
+		arguments.WriteString("\t\t<string>" + xmlEscape(argument) + "</string>\n")
 	}
-	return execute("plist", plistText, map[string]any{
-		"Program": DefaultName, "Name": l.options.Name, "Arguments": arguments,
+	return fill(plistText, map[string]string{
+		"Program": DefaultName, "Name": l.options.Name, "Arguments": strings.TrimSuffix(arguments.String(), "\n"),
 		"Account": xmlEscape(l.options.Account), "LogFile": xmlEscape(l.logFile()),
-	})
+	}, map[string]bool{"Account": l.options.Account != ""})
 }
 
 // runArguments is the command line of the service.
@@ -59,16 +65,50 @@ func runArguments(o Options) []string {
 	return arguments
 }
 
-func execute(name, text string, data map[string]any) ([]byte, error) {
-	t, err := template.New(name).Option("missingkey=error").Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading the template of the %s: %w", name, err)
+// fill puts values in the places {{Name}} of a template, and keeps or drops what
+// stands between the lines {{if Name}} or {{if not Name}}, {{else}} and {{end}}.
+// text/template would do it, too; linking it keeps every exported method of every
+// type in the binary, which makes the agent a third larger.
+func fill(text string, values map[string]string, conditions map[string]bool) ([]byte, error) {
+	var pairs []string
+	for name, value := range values {
+		pairs = append(pairs, "{{"+name+"}}", value)
 	}
-	var buf bytes.Buffer
-	if err := t.Execute(&buf, data); err != nil {
-		return nil, fmt.Errorf("making the %s: %w", name, err)
+	replacer := strings.NewReplacer(pairs...)
+	known := strings.NewReplacer(blank(pairs)...)
+	var out strings.Builder
+	var open []bool
+	for line := range strings.Lines(text) {
+		word, isWord := strings.CutPrefix(strings.TrimSpace(line), "{{")
+		word, isWhole := strings.CutSuffix(word, "}}")
+		name, isIf := strings.CutPrefix(word, "if ")
+		name, negated := strings.CutPrefix(name, "not ")
+		switch holds, isKnown := conditions[name]; {
+		case isWord && isWhole && isIf && isKnown:
+			open = append(open, holds != negated)
+		case isWord && isWhole && word == "else" && len(open) > 0:
+			open[len(open)-1] = !open[len(open)-1]
+		case isWord && isWhole && word == "end" && len(open) > 0:
+			open = open[:len(open)-1]
+		case strings.Contains(known.Replace(line), "{{"):
+			return nil, fmt.Errorf("the template of the service has a line that cannot be filled: %s", strings.TrimSpace(line))
+		case !slices.Contains(open, false):
+			out.WriteString(replacer.Replace(line))
+		}
 	}
-	return buf.Bytes(), nil
+	if len(open) > 0 {
+		return nil, errors.New("the template of the service has an {{if}} without {{end}}")
+	}
+	return []byte(out.String()), nil
+}
+
+// blank returns pairs for a replacer that takes the same words away.
+func blank(pairs []string) []string {
+	blanks := slices.Clone(pairs)
+	for i := 1; i < len(blanks); i += 2 {
+		blanks[i] = ""
+	}
+	return blanks
 }
 
 // unitEscape keeps systemd from expanding a value (systemd.unit(5), specifiers).

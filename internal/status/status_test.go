@@ -175,3 +175,14 @@ func TestTokensAndEnginesForPeople(t *testing.T) {
 		}
 	}
 }
+
+func TestLine(t *testing.T) {
+	r := Report{State: Ready, Slots: Slots{Total: 2, Busy: 1}}
+	if got, want := r.Line(), "ready, 1 of 2 slots busy"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.State, r.Reasons = NotReady, []string{"No jobs can run here:\nno engine."}
+	if got := r.Line(); !strings.HasPrefix(got, "not-ready, 1 of 2 slots busy: No jobs can run here:") || strings.Contains(got, "\n") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/osservice"
+)
+
+func newServiceInstallCommand(o *osservice.Options) *cobra.Command {
+	var (
+		environment []string
+		process     bool
+		start       bool
+	)
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Register the service, or bring its registration up to date",
+		Long: `Register the service, or bring its registration up to date, and let it start with
+the machine. A service that runs goes on as it was until it is restarted.
+
+On Linux the service of the machine runs as the user workflow-agent, which is made
+if it is not there, in a sandbox. With --docker that user joins the group docker for
+the service's time: whoever may talk to the engine is root on this machine in all but
+name. Without it, point DOCKER_HOST to an engine that the user may reach. With --process
+the sandbox is the looser one that jobs of deploy_target process need, which live in it.`,
+		Example: `  sudo customer-managed-workflow-agent service install --docker
+  sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
+  customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			variables, err := assignments(environment)
+			if err != nil {
+				return usageError{err}
+			}
+			if o.Executable, err = executable(); err != nil {
+				return err
+			}
+			if o.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
+				return usageError{err}
+			}
+			if process {
+				o.Profile = osservice.ProfileProcess
+			}
+			s, err := osservice.Open(*o)
+			if err != nil {
+				return err
+			}
+			if err := s.Install(); err != nil {
+				return err
+			}
+			if len(variables) > 0 {
+				if err := osservice.SetEnvironment(s, variables); err != nil {
+					return err
+				}
+			}
+			if o.Packaged {
+				return nil
+			}
+			if err := s.Enable(cmd.Context()); err != nil {
+				return err
+			}
+			cmd.Printf("Installed %s.\n", s.File())
+			if start {
+				if err := s.Restart(); err != nil {
+					return err
+				}
+				cmd.Println("Started.")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, made if needed)")
+	f.BoolVar(&o.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
+	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
+	f.BoolVar(&start, "start", false, "start the service, or restart one that runs")
+	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
+	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
+	_ = f.MarkHidden("packaged") // the flag is defined two lines up
+	return cmd
+}
+
+func assignments(words []string) (map[string]string, error) {
+	variables := map[string]string{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok {
+			// The word may be a value that was meant to be secret.
+			return nil, errors.New("--env wants NAME=VALUE")
+		}
+		variables[name] = value
+	}
+	return variables, nil
+}
+
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", path, err)
+	}
+	return absolute, nil
+}
+
+// executable returns the path that a service should start: the one this process
+// was started by, symbolic links kept, so that an upgrade that moves a link is
+// followed.
+func executable() (string, error) {
+	real, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding the agent's own binary: %w", err)
+	}
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return real, nil //nolint:nilerr // started by a name that is not a path: the real one will do
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", fmt.Errorf("finding the agent's own binary: %w", err)
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err != nil || resolved != real {
+		return real, nil //nolint:nilerr // another file of that name was found
+	}
+	return path, nil
+}
