@@ -96,7 +96,8 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	}
 	o.Owner = agent.KnownID(c.StateDirectory)
 	if o.Owner == "" {
-		o.Owner, o.Temporary = "doctor", true
+		host, _ := os.Hostname() // tells the doctors of an engine apart that several hosts share
+		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)

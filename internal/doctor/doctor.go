@@ -75,7 +75,8 @@ type Options struct {
 	Token func(ctx context.Context) (string, error)
 
 	// Owner is whose objects those of the trial job are: an agent's, so that its janitor finds
-	// what a killed doctor left; or, if Temporary, nobody's, and then all of them go.
+	// what a killed doctor left; or, if Temporary, the doctor's own, and then all of them go, with
+	// those that an earlier doctor left.
 	Owner     string
 	Temporary bool
 	// JobImage is the image of the trial job; empty is the usual one.

@@ -358,6 +358,18 @@ func TestBrokenJob(t *testing.T) {
 	}
 }
 
+// TestLeftovers: a doctor without an agent removes what one before it left that was killed, but not
+// what one beside it uses.
+func TestLeftovers(t *testing.T) {
+	w := newWorld(t)
+	w.options.Temporary = true
+	w.place.left = []executor.Handle{{JobID: "old", CreatedAt: time.Now().Add(-time.Hour)}, {JobID: "beside", CreatedAt: time.Now()}}
+	want(t, w.examine(t), "job", OK)
+	if len(w.place.swept) != 1 || w.place.swept[0] != "old" {
+		t.Errorf("removed %v", w.place.swept)
+	}
+}
+
 // TestStopped: a doctor that is told to stop ends soon, and removes the trial job.
 func TestStopped(t *testing.T) {
 	w := newWorld(t)

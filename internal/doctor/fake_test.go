@@ -24,6 +24,8 @@ type place struct {
 
 	prepareErr, startErr, removeErr error
 
+	left              []executor.Handle // of an earlier doctor
+	swept             []string
 	owner             string
 	launch            []byte
 	prepared, removed bool
@@ -62,7 +64,13 @@ func (p *place) Output(context.Context, executor.Handle) (io.ReadCloser, error) 
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-func (p *place) Remove(ctx context.Context, _ executor.Handle) error {
+func (p *place) List(context.Context, string) ([]executor.Handle, error) { return p.left, nil }
+
+func (p *place) Remove(ctx context.Context, h executor.Handle) error {
+	if !strings.HasPrefix(h.JobID, "doctor-") {
+		p.swept = append(p.swept, h.JobID)
+		return nil
+	}
 	if ctx.Err() == nil {
 		p.removed = true
 	}

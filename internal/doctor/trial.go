@@ -128,6 +128,12 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	if err != nil {
 		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret
 	}
+	if e.opts.Temporary {
+		// No agent's janitor looks for what a doctor left that was killed.
+		if _, err := executor.Sweep(ctx, ex, e.opts.Owner, time.Now(), pullLimit+trialLimit, func(executor.Handle) bool { return false }); err != nil {
+			return nil, "", err
+		}
+	}
 	h, err := ex.Prepare(ctx, spec, e.opts.Progress)
 	if err != nil {
 		return nil, "", err
