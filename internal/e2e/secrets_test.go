@@ -249,7 +249,7 @@ func (tc leak) run(t *testing.T, w *world, engineHost, image string) {
 	s.plant("admin token", w.server.Token)
 	s.plant("master key", strings.TrimSpace(string(mustRead(t, filepath.Join(w.server.DataDir, "master-key")))))
 	given := watched{
-		string(mustRead(t, filepath.Join("/proc", strconv.Itoa(agent.Process.Pid()), "cmdline"))): {"pool token", "forwarded variable", "proxy password"},
+		filepath.Join(w.bin, "customer-managed-workflow-agent") + "\x00run\x00--debug\x00": {"pool token", "forwarded variable", "proxy password"},
 	}
 
 	repoURL, auth := tc.git(t, w, s)
