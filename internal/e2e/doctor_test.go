@@ -61,9 +61,9 @@ func (w *world) doctor(t *testing.T, target string, env []string, args ...string
 	return d, cmd.ProcessState.ExitCode()
 }
 
-// TestDoctorOfProcesses: with the real server and runner, and no containers, all is well; with
+// TestClientsOfTheDoctor: with the real server and runner, and no containers, all is well; with
 // another token it is not.
-func TestDoctorOfProcesses(t *testing.T) {
+func TestClientsOfTheDoctor(t *testing.T) {
 	w := testWorld(t, "")
 	d, code := w.doctor(t, "process", nil, "--reach", w.git.URL)
 	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "token", "runner", "state", "job", "job-dns", "job-server", "job-reach"} {
