@@ -210,6 +210,25 @@ func TestGapAtTheEndIsTold(t *testing.T) {
 	})
 }
 
+func TestLittleRoomDoesNotEndAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sp := openSpool(t, t.TempDir(), Options{Limit: 1 << 20, DropAfter: time.Minute})
+		s := openStep(t, sp, 0)
+		done := fill(s, 1100)
+		time.Sleep(2 * time.Minute)
+		if err := <-done; err != nil || !s.Truncated() {
+			t.Fatalf("Write: %v, truncated %v", err, s.Truncated())
+		}
+		// What is left takes a short line and the marker before it, and no more.
+		sp.release(300)
+		write(t, s, "short\n")
+		if done := fill(s, 1); isBlocked(done) {
+			t.Error("the job waits again for a spool that is as full as before")
+			time.Sleep(2 * time.Minute)
+		}
+	})
+}
+
 func TestDiskFull(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {

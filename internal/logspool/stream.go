@@ -229,6 +229,29 @@ func (s *Stream) appendLocked(frames []byte, force bool) error {
 	return nil
 }
 
+// zeros take space for a moment.
+var zeros [batchBytes]byte
+
+// tryRoom says whether n more bytes could be stored, at most batchBytes.
+func (s *Stream) tryRoom(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut >= 0 || s.abandoned != "" {
+		return true // nothing is stored any more
+	}
+	if !s.sp.reserve(n, false) {
+		return false
+	}
+	defer s.sp.unreserve(n)
+	seg, err := s.segment()
+	if err != nil {
+		return false
+	}
+	_, err = seg.file.WriteAt(zeros[:n], segmentHeader+seg.size)
+	// Should this fail, recover finds that zeros are no frames.
+	return errors.Join(err, seg.file.Truncate(segmentHeader+seg.size)) == nil
+}
+
 // segment returns the segment to write to. The lock is held.
 func (s *Stream) segment() (*segment, error) {
 	if n := len(s.segments); n > 0 && s.segments[n-1].size < s.sp.opts.SegmentBytes {

@@ -21,8 +21,12 @@ const (
 	retryDisk = time.Second
 )
 
-// errNoSpace says that the spool has reached its limit.
-var errNoSpace = errors.New("the log spool is full")
+var (
+	// errNoSpace says that the spool has reached its limit.
+	errNoSpace = errors.New("the log spool is full")
+	// errNoRoom says that there is too little space to end a gap.
+	errNoRoom = errors.New("the log spool has too little room")
+)
 
 // writer is the part of a [Stream] that writers use. Its lock is writing.
 type writer struct {
@@ -197,6 +201,9 @@ func (s *Stream) drop(n int, err error) {
 // interrupted line, the marker of a gap.
 func (s *Stream) store(force bool) error {
 	frames := s.frames
+	if s.dropped > 0 && !force && !s.roomy() {
+		return errNoRoom
+	}
 	// A fragment before a gap is not continued by what comes after it.
 	if interrupted := s.breakLine || s.midLine && (s.dropped > 0 || s.closed); interrupted || s.dropped > 0 {
 		now := time.Now()
@@ -223,6 +230,16 @@ func (s *Stream) store(force bool) error {
 	}
 	s.midLine, s.breakLine, s.dropped = s.fragment, false, 0
 	return nil
+}
+
+// roomy says whether there is room for a whole batch. A gap ends only then: the rest
+// of a block that a full disk still takes would end it for one line, and the job
+// would stand still for the whole patience again.
+func (s *Stream) roomy() bool {
+	if s.tryRoom(batchBytes) {
+		return true
+	}
+	return s.sp.reclaimAll() && s.tryRoom(batchBytes)
 }
 
 // reclaimAll gives back whatever the server has made durable, also of the segments
