@@ -1,0 +1,122 @@
+package reach
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// verifier does what the TLS client does by itself, and keeps what it saw.
+type verifier struct {
+	trace *Trace
+	capem []byte
+	hosts []string // that will show certificates, in their order: a proxy with TLS comes first
+	seen  []*x509.Certificate
+
+	failed          error
+	problem, advice string
+}
+
+func (v *verifier) verify(state tls.ConnectionState) error {
+	v.seen = state.PeerCertificates
+	v.trace.Certificates = nil // of a proxy that speaks TLS itself
+	for _, c := range v.seen {
+		v.trace.Certificates = append(v.trace.Certificates, Certificate{
+			Subject: oneLine(c.Subject.String()), Issuer: oneLine(c.Issuer.String()), NotAfter: c.NotAfter.UTC(),
+		})
+	}
+	v.trace.TLSVersion = tls.VersionName(state.Version)
+	if len(v.seen) == 0 {
+		return v.fail(errors.New("no certificate"), "the server showed no certificate", "give the server a certificate")
+	}
+	// What the state says of the server's name is empty for an address.
+	options := x509.VerifyOptions{DNSName: v.hosts[0], Intermediates: x509.NewCertPool()}
+	if len(v.hosts) > 1 {
+		v.hosts = v.hosts[1:]
+	}
+	for _, c := range v.seen[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err := v.seen[0].Verify(options) // by the system's authorities
+	if err == nil {
+		return nil
+	}
+	if len(v.capem) > 0 {
+		pool, poolErr := x509.SystemCertPool()
+		if poolErr != nil {
+			pool = x509.NewCertPool() // no system roots at all: the given ones must do
+		}
+		pool.AppendCertsFromPEM(v.capem)
+		options.Roots = pool
+		if _, err = v.seen[0].Verify(options); err == nil {
+			v.trace.PrivateCA = true
+			return nil
+		}
+	}
+	return v.explain(err)
+}
+
+func (v *verifier) fail(err error, problem, advice string) error {
+	v.failed, v.problem, v.advice = err, problem, advice
+	return err
+}
+
+// explain says what is wrong with the certificates.
+func (v *verifier) explain(err error) error {
+	leaf := v.seen[0]
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		which := invalid.Cert
+		if which == nil {
+			which = leaf
+		}
+		problem := "the certificate of " + commonName(which) + " expired on " + which.NotAfter.UTC().Format(time.RFC1123)
+		if time.Now().Before(which.NotBefore) {
+			problem = "the certificate of " + commonName(which) + " is valid only from " + which.NotBefore.UTC().Format(time.RFC1123) + " on"
+		}
+		return v.fail(err, problem, "renew the server's certificate; if it is not expired, set this machine's clock")
+	case errors.As(err, &name):
+		return v.fail(err, fmt.Sprintf("the certificate is for %s, not for the host of the URL", strings.Join(names(leaf), ", ")),
+			"use a host that the certificate names, or give the server a certificate for this one")
+	case errors.As(err, &authority):
+		advice := "set ca_certificate_file to a PEM file with that authority's certificate"
+		if len(v.capem) > 0 {
+			advice = "the authorities in ca_certificate_file do not cover it: add that authority's certificate there"
+		}
+		problem := "the certificate comes from an authority that is not trusted here: " + oneLine(v.seen[len(v.seen)-1].Issuer.String())
+		if len(v.seen) == 1 && leaf.Issuer.String() == leaf.Subject.String() {
+			problem = "the certificate is signed by itself"
+		}
+		return v.fail(err, problem, advice)
+	default:
+		return v.fail(err, fmt.Sprintf("the certificate cannot be verified: %v", err), "check the server's certificate and its chain")
+	}
+}
+
+func commonName(c *x509.Certificate) string {
+	if c.Subject.CommonName != "" {
+		return oneLine(c.Subject.CommonName)
+	}
+	return strings.Join(names(c), ", ")
+}
+
+// names are the hosts that a certificate is for.
+func names(c *x509.Certificate) []string {
+	var all []string
+	for _, name := range c.DNSNames {
+		all = append(all, oneLine(name))
+	}
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	if len(all) == 0 {
+		return []string{"no host"}
+	}
+	return all[:min(len(all), 10)]
+}
