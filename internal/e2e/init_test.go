@@ -52,9 +52,12 @@ func newService(t *testing.T, binds ...lab.Bind) *service {
 		t.Fatal(err)
 	}
 	m, err := lab.BootMachine(t.Context(), dir, os.Stderr, append([]lab.Bind{
-		{Host: w.bin, Inside: binInside, ReadOnly: true}, {Host: shared, Inside: sharedInside},
+		{Host: shared, Inside: sharedInside},
 	}, binds...)...)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(m.Root, binInside), os.DirFS(w.bin)); err != nil {
 		t.Fatal(err)
 	}
 	s := &service{w, m, shared}

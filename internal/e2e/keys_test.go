@@ -31,5 +31,4 @@ func TestEngineKeys(t *testing.T) {
 	if t.Failed() || d.Status != "succeeded" {
 		t.Errorf("the deployment %+v\n%s", d, log)
 	}
-	leftovers(ctx, t, engine)
 }

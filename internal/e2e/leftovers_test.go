@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -24,11 +25,14 @@ func leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
 	var names []string
 	err = until(ctx, func() (bool, error) {
 		list, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
+		if err != nil {
+			return false, err
+		}
 		names = nil
 		for _, c := range list.Items {
-			names = append(names, c.Names...)
+			names = append(names, fmt.Sprintf("%s: %s, labels %v", c.Names, c.Status, c.Labels))
 		}
-		return len(names) == 0, err
+		return len(names) == 0, nil
 	})
 	if err != nil {
 		t.Errorf("containers were left behind: %q (%v)", names, err)

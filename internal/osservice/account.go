@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -38,6 +39,42 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 		return fmt.Errorf("making the user %s: %w", name, err)
 	}
 	return nil
+}
+
+// reachable says what keeps an account other than root from a program.
+func reachable(program, account string) error {
+	owner, err := user.Lookup(account)
+	if err != nil {
+		return err
+	}
+	path, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return err
+	}
+	for at := path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		bits := info.Mode().Perm() & 0o001
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			switch {
+			case owner.Uid == "0":
+				bits = 1
+			case strconv.FormatUint(uint64(stat.Uid), 10) == owner.Uid:
+				bits = info.Mode().Perm() & 0o100
+			case strconv.FormatUint(uint64(stat.Gid), 10) == owner.Gid:
+				bits = info.Mode().Perm() & 0o010
+			}
+		}
+		if bits == 0 {
+			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries where every user may come, such as /opt/workflow-agent, or choose --account or --user",
+				account, program, at, info.Mode().Perm())
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
 }
 
 func groupExists(name string) error {

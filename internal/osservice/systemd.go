@@ -99,6 +99,9 @@ func (s *systemd) Install() error {
 		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
 			return err
 		}
+		if err := reachable(s.options.Executable, s.options.Account); err != nil {
+			return err
+		}
 		if s.options.Docker {
 			if err := groupExists("docker"); err != nil {
 				return err
