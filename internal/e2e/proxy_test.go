@@ -275,4 +275,5 @@ func TestClientsBehindAProxy(t *testing.T) {
 func TestEngineBehindAProxy(t *testing.T) {
 	w, engine, image := engineWorld(t, onLoopback, proxied...)
 	behindProxy(t, w, "docker", image, engine.BridgeIP.String(), map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	leftovers(t.Context(), t, engine) // before the agent is stopped with its proxy
 }
