@@ -107,10 +107,9 @@ func configured(ctx context.Context, load loader, s *supervision) (*config.Confi
 	}
 }
 
-// hasIdentity reports whether the configuration says who the agent is.
-func hasIdentity(c *config.Config) bool {
-	return c.Token.Reveal() != "" || c.OIDCTokenFile != ""
-}
+// hasIdentity reports whether the configuration says who the agent is. What a sample
+// has in the place of a token says nothing.
+func hasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
 // loadEnvironment sets the variables of an environment file that are not set
 // already, for service managers that know no such files.

@@ -3,7 +3,6 @@ package agent
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -13,7 +12,7 @@ import (
 // look at what is its own; "" if there was none, or none that the caller may see. It changes
 // nothing, and the agent may well be alive.
 func KnownID(stateDir string) string {
-	data, err := os.ReadFile(filepath.Join(stateDir, "instances", strconv.Itoa(0), "id"))
+	data, err := os.ReadFile(filepath.Join(stateDir, "instances", "0", "id"))
 	if err != nil {
 		return ""
 	}
