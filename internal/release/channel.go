@@ -1,0 +1,64 @@
+package release
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The channels. A release of the stable channel is in the beta channel too.
+const (
+	Stable = "stable"
+	Beta   = "beta"
+)
+
+// ChannelFile returns the name of a channel's file in a mirror. Beside it lies its
+// signature.
+func ChannelFile(channel string) string { return channel + ".txt" }
+
+// Channel is what a channel file says.
+type Channel struct {
+	Version   string    // of the newest release
+	Published time.Time // to the second
+}
+
+// maxChannelFile bounds a channel file in bytes.
+const maxChannelFile = 4 << 10
+
+// ParseChannel reads a channel file: lines of NAME: VALUE, of which version and
+// published (RFC 3339) must be there once. Other names are left for later builds. Its
+// signature is checked before.
+func ParseChannel(text []byte) (Channel, error) {
+	var c Channel
+	if len(text) > maxChannelFile {
+		return c, fmt.Errorf("a channel file has at most %d bytes", maxChannelFile)
+	}
+	seen := map[string]bool{}
+	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
+		name, value, ok := strings.Cut(line, ": ")
+		if !ok || seen[name] {
+			return Channel{}, fmt.Errorf("line %d of the channel file is not a new NAME: VALUE", i+1)
+		}
+		seen[name] = true
+		var err error
+		switch name {
+		case "version":
+			c.Version, err = value, CheckVersion(value)
+		case "published":
+			c.Published, err = time.Parse(time.RFC3339, value)
+		}
+		if err != nil {
+			return Channel{}, fmt.Errorf("line %d of the channel file: %w", i+1, err)
+		}
+	}
+	if c.Version == "" || c.Published.IsZero() {
+		return Channel{}, errors.New("the channel file must have the lines version and published")
+	}
+	return c, nil
+}
+
+// Text returns the channel file.
+func (c Channel) Text() []byte {
+	return fmt.Appendf(nil, "version: %s\npublished: %s\n", c.Version, c.Published.UTC().Format(time.RFC3339))
+}

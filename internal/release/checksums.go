@@ -1,0 +1,42 @@
+package release
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Checksums are the SHA-256 sums of a release's files by name.
+type Checksums map[string][32]byte
+
+// ParseChecksums reads the list as sha256sum writes it: HEX, two spaces, NAME. Its
+// signature is checked before.
+func ParseChecksums(text []byte) (Checksums, error) {
+	sums := Checksums{}
+	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
+		digits, name, ok := strings.Cut(line, "  ")
+		sum, err := hex.DecodeString(digits)
+		if !ok || err != nil || len(sum) != 32 || name == "" || name != path.Base(name) || strings.ContainsAny(name, "\\\x00") || name == "." || name == ".." {
+			return nil, fmt.Errorf("%s:%d: a line must be a SHA-256 sum in hexadecimal, two spaces and a file name", ChecksumsFile, i+1)
+		}
+		if _, twice := sums[name]; twice {
+			return nil, fmt.Errorf("%s:%d: %s is there twice", ChecksumsFile, i+1, name)
+		}
+		sums[name] = [32]byte(sum)
+	}
+	return sums, nil
+}
+
+// WriteTo writes the list in the order of the names.
+func (c Checksums) WriteTo(w io.Writer) (int64, error) {
+	var text bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		fmt.Fprintf(&text, "%x  %s\n", c[name], name)
+	}
+	return text.WriteTo(w)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/term"
+)
+
+// build has goreleaser compile the programs and pack archives and packages, and takes
+// those as the files of the release.
+func (m *maker) build(ctx context.Context) error {
+	dist := filepath.Join(m.dist, "build")
+	config, err := m.goreleaserConfig(dist)
+	if err != nil {
+		return err
+	}
+	stage, err := filepath.Rel(m.root, m.staged)
+	if err != nil {
+		return fmt.Errorf("finding the staged files: %w", err)
+	}
+	for _, args := range [][]string{
+		{"check"}, // refuses what later versions will not read
+		// One at a time: the order of an archive's members must not depend on which program
+		// was compiled first. The compiler uses all processors by itself.
+		{"release", "--snapshot", "--clean", "--parallelism", "1", "--config"},
+	} {
+		cmd := exec.CommandContext(ctx, m.goreleaser, append(args, config)...)
+		cmd.Dir = m.root
+		cmd.Env = append(os.Environ(), m.environment(stage)...)
+		if !term.IsTerminal(int(os.Stderr.Fd())) {
+			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // with CI it would colour whatever it writes to
+		}
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("goreleaser %s: %w", args[0], err)
+		}
+	}
+	return m.collect(dist)
+}
+
+// environment is what .goreleaser.yaml reads.
+func (m *maker) environment(stage string) []string {
+	signing := m.gpgKeyFile
+	if m.gpg != nil {
+		signing = m.gpg.file
+	}
+	return []string{
+		"VERSION=" + m.version,
+		"SOURCE_DATE=" + m.time.Format(time.RFC3339),
+		fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.time.Unix()),
+		"STAGE=" + stage,
+		"RELEASE_PUBLIC_KEYS=" + base64.StdEncoding.EncodeToString(m.publicPEM),
+		"RELEASE_HOME=" + m.home,
+		"GPG_SIGNING_KEY=" + signing,
+	}
+}
+
+// goreleaserConfig writes .goreleaser.yaml with another directory for what is made and
+// with the wanted platforms, and returns its path.
+func (m *maker) goreleaserConfig(dist string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(m.root, ".goreleaser.yaml"))
+	if err != nil {
+		return "", fmt.Errorf("reading the configuration: %w", err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return "", fmt.Errorf("reading .goreleaser.yaml: %w", err)
+	}
+	config["dist"] = dist
+	builds, _ := config["builds"].([]any)
+	for _, b := range builds {
+		build, ok := b.(map[string]any)
+		if !ok {
+			return "", fmt.Errorf("reading .goreleaser.yaml: a build is no mapping")
+		}
+		delete(build, "goos")
+		delete(build, "goarch")
+		var targets []string
+		for _, p := range m.targets {
+			targets = append(targets, p.os+"_"+p.arch)
+		}
+		build["targets"] = targets
+	}
+	if text, err = yaml.Marshal(config); err != nil {
+		return "", fmt.Errorf("writing the configuration: %w", err)
+	}
+	file := filepath.Join(m.scratch, "goreleaser.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return "", fmt.Errorf("writing the configuration: %w", err)
+	}
+	return file, nil
+}
+
+// collect moves archives and packages into the directory of the release's files, which
+// holds nothing else.
+func (m *maker) collect(dist string) error {
+	if err := os.RemoveAll(m.files); err != nil {
+		return fmt.Errorf("clearing the last release: %w", err)
+	}
+	if err := os.MkdirAll(m.files, 0o755); err != nil {
+		return fmt.Errorf("making the directory of the release: %w", err)
+	}
+	entries, err := os.ReadDir(dist)
+	if err != nil {
+		return fmt.Errorf("reading what was built: %w", err)
+	}
+	for _, entry := range entries {
+		if !isPackage(entry.Name()) {
+			continue
+		}
+		if err := os.Rename(filepath.Join(dist, entry.Name()), filepath.Join(m.files, entry.Name())); err != nil {
+			return fmt.Errorf("taking %s: %w", entry.Name(), err)
+		}
+	}
+	return nil
+}
+
+// isPackage reports whether a name is that of an archive or a package.
+func isPackage(name string) bool {
+	for _, suffix := range []string{".tar.gz", ".deb", ".rpm"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// debianVersion is a version as packages write it: 1.2.3~rc.1 sorts before 1.2.3.
+func debianVersion(version string) string {
+	return strings.Replace(strings.TrimPrefix(version, "v"), "-", "~", 1)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+)
+
+// writeFile writes a file that everybody may read, by one rename.
+func writeFile(file string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	if err := renameio.WriteFile(file, text, 0o644, renameio.IgnoreUmask()); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return nil
+}
+
+// copyFile copies a file that everybody may read, by one rename.
+func copyFile(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	source, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("copying: %w", err)
+	}
+	defer source.Close()
+	draft, err := renameio.NewPendingFile(to, renameio.WithStaticPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	if _, err := io.Copy(draft, source); err != nil {
+		return errors.Join(fmt.Errorf("copying %s: %w", from, err), draft.Cleanup())
+	}
+	if err := draft.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
+}
+
+// copyPackages copies the release's files that match into a repository.
+func (m *maker) copyPackages(pattern, to string) error {
+	packages, err := filepath.Glob(filepath.Join(m.files, pattern))
+	if err != nil {
+		return fmt.Errorf("finding the packages: %w", err)
+	}
+	for _, file := range packages {
+		if err := copyFile(file, filepath.Join(to, filepath.Base(file))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

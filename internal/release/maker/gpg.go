@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// gpg signs packages and repositories, with a key ring of this run that holds one key.
+type gpg struct {
+	home string
+	file string // the secret key, armored
+}
+
+// findGPGKey takes the given key or that of this machine into a key ring of this run.
+// Without gpg there is no key of this machine, and what needs it is left out.
+func (m *maker) findGPGKey(ctx context.Context) error {
+	if len(missingTools(gpgTools())) > 0 {
+		if m.gpgKeyFile == "" {
+			m.notes = append(m.notes, "RPMs are not signed: there is no gpg here to make a key of this machine with, and GPG_KEY_FILE is not set")
+		}
+		return nil
+	}
+	m.gpg = &gpg{home: filepath.Join(m.scratch, "gpg"), file: m.gpgKeyFile}
+	if err := os.Mkdir(m.gpg.home, 0o700); err != nil {
+		return fmt.Errorf("making a key ring: %w", err)
+	}
+	if m.gpg.file == "" {
+		file, err := m.machineKey("gpg.asc", func() ([]byte, error) { return m.newGPGKey(ctx) })
+		if err != nil {
+			return err
+		}
+		m.gpg.file = file
+		m.notes = append(m.notes, "packages and repositories are signed by the GPG key of this machine, "+file+": for trying out only. GPG_KEY_FILE names the real one")
+	}
+	if _, err := m.gpg.run(ctx, "--import", m.gpg.file); err != nil {
+		return fmt.Errorf("reading the GPG key (it must be armored and without a passphrase): %w", err)
+	}
+	return nil
+}
+
+func gpgTools() []tool { return []tool{{"gpg", "gnupg"}} }
+
+// newGPGKey returns a fresh secret key, armored. RSA is what every rpm of today checks.
+func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
+	fresh := &gpg{home: filepath.Join(m.scratch, "gpg-new")}
+	if err := os.Mkdir(fresh.home, 0o700); err != nil {
+		return nil, fmt.Errorf("making a key ring: %w", err)
+	}
+	defer fresh.close()
+	const who = "workflowagent releases of this machine"
+	if _, err := fresh.run(ctx, "--passphrase", "", "--quick-generate-key", who, "rsa3072", "sign", "never"); err != nil {
+		return nil, fmt.Errorf("making a GPG key: %w", err)
+	}
+	return fresh.run(ctx, "--armor", "--export-secret-keys")
+}
+
+// run runs gpg with its key ring.
+func (g *gpg) run(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "gpg", append([]string{"--homedir", g.home, "--batch", "--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback"}, args...)...)
+	return output(cmd)
+}
+
+// close ends the agent that gpg started for the key ring.
+func (g *gpg) close() {
+	//nolint:noctx // It runs when the context may have ended, and takes no time.
+	cmd := exec.Command("gpgconf", "--homedir", g.home, "--kill", "all")
+	_ = cmd.Run() // The agent also ends by itself when its directory goes.
+}

@@ -1,0 +1,94 @@
+// Command maker makes a release: it has goreleaser build the archives and packages that
+// .goreleaser.yaml describes and makes from them everything else that a release and its
+// mirror have. "make packages" runs it; docs/releasing.md is for the people who do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	code := 0
+	if err := run(ctx, os.Args[1:]); err != nil {
+		code = 1
+		if usage := new(usageError); errors.As(err, &usage) {
+			code = 2
+		}
+		fmt.Fprintln(os.Stderr, "make packages:", err)
+	}
+	stop()
+	os.Exit(code)
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// options are the command line. An empty one stands for a default that is worked out.
+type options struct {
+	version    string // v1.2.3
+	dist       string // what is made goes here
+	mirror     string // mirror to add the release to; "" = dist/mirror
+	platforms  string // comma-separated, as linux/amd64; "" = all
+	home       string // URL of the mirror that is put into programs and install.sh
+	keyFile    string // private release key
+	trust      string // more public release keys, PEM: of the key before or after this one
+	gpgKeyFile string // secret key that signs packages and repositories
+	cache      string // where the keys of this machine are kept
+	goreleaser string // program
+	push       string // REGISTRY/PREFIX to push images to; "" = nowhere
+	require    bool   // a missing tool is an error, not a part left out
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	m, err := newMaker(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	return m.make(ctx)
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("maker", flag.ContinueOnError)
+	flags.StringVar(&o.version, "version", "", "`VERSION` of the release, as v1.2.3; default: the tag of this commit, or a version below all releases")
+	flags.StringVar(&o.dist, "dist", "dist", "`DIR` for what is made")
+	flags.StringVar(&o.mirror, "mirror", "", "`DIR` of the mirror to add the release to; default: mirror in the directory of -dist")
+	flags.StringVar(&o.platforms, "platforms", "", "comma-separated `LIST`, as linux/amd64; default: all")
+	flags.StringVar(&o.home, "home", "", "`URL` of the mirror that installed programs look for updates at")
+	flags.StringVar(&o.keyFile, "key", "", "`FILE` with the private release key; default: a key of this machine")
+	flags.StringVar(&o.trust, "trust", "", "`FILE` with more public release keys that programs trust, for the time in which a key is replaced")
+	flags.StringVar(&o.gpgKeyFile, "gpg-key", "", "`FILE` with the secret GPG key; default: a key of this machine")
+	flags.StringVar(&o.cache, "cache", "", "`DIR` for the keys of this machine")
+	flags.StringVar(&o.goreleaser, "goreleaser", "goreleaser", "`PROGRAM` to build with")
+	flags.StringVar(&o.push, "push", "", "`REGISTRY/PREFIX` to push the images to; default: they are only written into the directory images of -dist")
+	flags.BoolVar(&o.require, "require-all", false, "fail if this machine lacks a tool, instead of leaving out what needs it")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			os.Exit(0)
+		}
+		return options{}, &usageError{err}
+	}
+	if flags.NArg() > 0 {
+		return options{}, &usageError{fmt.Errorf("no arguments are expected, there are: %s", strings.Join(flags.Args(), " "))}
+	}
+	if o.cache == "" && (o.keyFile == "" || o.gpgKeyFile == "") {
+		return options{}, &usageError{errors.New("-cache is needed where -key or -gpg-key is not given")}
+	}
+	return o, nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// sbomSuffix takes the place of an archive's .tar.gz.
+const sbomSuffix = ".cdx.json"
+
+// bills writes a software bill of materials beside each archive: CycloneDX, from what the
+// Go linker wrote into the programs that are in the archive.
+func (m *maker) bills(context.Context) error {
+	archives, err := filepath.Glob(filepath.Join(m.files, "*.tar.gz"))
+	if err != nil {
+		return fmt.Errorf("finding the archives: %w", err)
+	}
+	for _, archive := range archives {
+		text, err := m.bill(archive)
+		if err != nil {
+			return fmt.Errorf("%s: %w", archive, err)
+		}
+		if err := writeFile(strings.TrimSuffix(archive, ".tar.gz")+sbomSuffix, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// program is a Go program in an archive.
+type program struct {
+	name string
+	sum  [32]byte
+	info *debug.BuildInfo
+}
+
+// bill returns the bill of an archive. It comes out the same each time: it is dated by the
+// commit and has no serial number.
+func (m *maker) bill(archive string) ([]byte, error) {
+	data, err := os.ReadFile(archive)
+	if err != nil {
+		return nil, fmt.Errorf("reading the archive: %w", err)
+	}
+	programs, err := programsIn(data)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(filepath.Base(archive), ".tar.gz")
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{
+		Timestamp:  m.time.Format(time.RFC3339),
+		Lifecycles: &[]cdx.Lifecycle{{Phase: cdx.LifecyclePhaseBuild}},
+		Component: &cdx.Component{
+			BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: m.version,
+			Hashes: sha256Hash(sha256.Sum256(data)),
+		},
+	}
+	var components []cdx.Component
+	libraries := map[string]cdx.Component{}
+	whole := cdx.Dependency{Ref: name, Dependencies: &[]string{}}
+	dependencies := []cdx.Dependency{}
+	for _, p := range programs {
+		ref := name + "/" + p.name
+		components = append(components, m.programComponent(ref, p))
+		*whole.Dependencies = append(*whole.Dependencies, ref)
+		needs := []string{}
+		for _, library := range librariesOf(p.info) {
+			libraries[library.BOMRef] = library
+			needs = append(needs, library.BOMRef)
+		}
+		dependencies = append(dependencies, cdx.Dependency{Ref: ref, Dependencies: &needs})
+	}
+	for _, ref := range slices.Sorted(maps.Keys(libraries)) {
+		components = append(components, libraries[ref])
+	}
+	dependencies = append([]cdx.Dependency{whole}, dependencies...)
+	bom.Components, bom.Dependencies = &components, &dependencies
+	var text bytes.Buffer
+	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
+		return nil, fmt.Errorf("writing the bill of materials: %w", err)
+	}
+	return text.Bytes(), nil
+}
+
+// programsIn reads the programs of an archive, in the order of their names. Anything that
+// may be executed must be one.
+func programsIn(archive []byte) ([]program, error) {
+	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return nil, fmt.Errorf("reading the archive: %w", err)
+	}
+	var programs []program
+	for members := tar.NewReader(unpacked); ; {
+		header, err := members.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("reading the archive: %w", err)
+		}
+		if header.Typeflag != tar.TypeReg || header.Mode&0o111 == 0 {
+			continue
+		}
+		data, err := io.ReadAll(members)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", header.Name, err)
+		}
+		info, err := buildinfo.Read(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("looking for what %s was built from: %w", header.Name, err)
+		}
+		programs = append(programs, program{path.Base(header.Name), sha256.Sum256(data), info})
+	}
+	if len(programs) == 0 {
+		return nil, errors.New("there is no program in it")
+	}
+	slices.SortFunc(programs, func(a, b program) int { return cmp.Compare(a.name, b.name) })
+	return programs, nil
+}
+
+// programComponent describes a program, with the settings that it was built with.
+func (m *maker) programComponent(ref string, p program) cdx.Component {
+	properties := []cdx.Property{{Name: "go:version", Value: p.info.GoVersion}}
+	for _, s := range p.info.Settings {
+		properties = append(properties, cdx.Property{Name: "go:build:" + s.Key, Value: s.Value})
+	}
+	return cdx.Component{
+		BOMRef: ref, Type: cdx.ComponentTypeApplication, Name: p.name, Version: m.version,
+		Hashes: sha256Hash(p.sum), Properties: &properties,
+	}
+}
+
+// librariesOf returns the modules that a program links, and Go's own library.
+func librariesOf(info *debug.BuildInfo) []cdx.Component {
+	libraries := []cdx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	for _, dep := range info.Deps {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		libraries = append(libraries, library(dep.Path, dep.Version))
+	}
+	return libraries
+}
+
+func library(module, version string) cdx.Component {
+	// The specification of package URLs wants Go's names in lower case.
+	purl := "pkg:golang/" + strings.ToLower(module) + "@" + url.QueryEscape(version)
+	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: purl}
+}
+
+func sha256Hash(sum [32]byte) *[]cdx.Hash {
+	return &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sum)}}
+}

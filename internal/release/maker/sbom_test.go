@@ -1,0 +1,123 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// packTar writes an archive with executable files.
+func packTar(t *testing.T, file string, programs map[string][]byte) {
+	t.Helper()
+	var packed bytes.Buffer
+	zipped := gzip.NewWriter(&packed)
+	w := tar.NewWriter(zipped)
+	for name, data := range programs {
+		if err := w.WriteHeader(&tar.Header{Name: "wrap/" + name, Mode: 0o755, Size: int64(len(data))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "wrap/LICENSE", Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "wrap/old", Linkname: "one", Typeflag: tar.TypeSymlink, Mode: 0o777}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zipped.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The program is this test itself.
+func TestBills(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newTestMaker(t)
+	m.version = "v1.2.3"
+	packTar(t, filepath.Join(m.files, "agent-v1.2.3.tar.gz"), map[string][]byte{"one": data, "two": data})
+	if err := m.bills(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(m.files, "agent-v1.2.3"+sbomSuffix)
+	first, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(first), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	if bom.SerialNumber != "" || bom.Metadata.Timestamp != "2026-11-22T01:02:03Z" || bom.Metadata.Component.Version != "v1.2.3" {
+		t.Errorf("the head: %+v", bom.Metadata)
+	}
+	known := map[string]cdx.Component{}
+	for _, c := range *bom.Components {
+		if _, twice := known[c.BOMRef]; twice {
+			t.Errorf("%s is there twice", c.BOMRef)
+		}
+		known[c.BOMRef] = c
+	}
+	program, ok := known["agent-v1.2.3/one"]
+	if !ok || (*program.Hashes)[0].Value != fmt.Sprintf("%x", sha256.Sum256(data)) {
+		t.Errorf("the program: %+v", program)
+	}
+	const itself = "pkg:golang/github.com/cyclonedx/cyclonedx-go@v0.12.0"
+	if library, ok := known[itself]; !ok || library.Name != "github.com/CycloneDX/cyclonedx-go" {
+		t.Errorf("the library that writes this: %+v", library)
+	}
+	var depends []string
+	for _, d := range *bom.Dependencies {
+		for _, ref := range *d.Dependencies {
+			if _, ok := known[ref]; !ok {
+				t.Errorf("%s depends on %s, which is not described", d.Ref, ref)
+			}
+		}
+		if d.Ref == "agent-v1.2.3/two" {
+			depends = *d.Dependencies
+		}
+	}
+	if all := strings.Join(depends, " "); !strings.Contains(all, itself) || !strings.Contains(all, "pkg:golang/std@") {
+		t.Errorf("the program depends on %s", all)
+	}
+	if err := m.bills(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := os.ReadFile(file); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("made again it is different: %v", err)
+	}
+}
+
+// What can be executed and is not one of our programs has no place in an archive.
+func TestBillOfSomethingElse(t *testing.T) {
+	m := newTestMaker(t)
+	for name, programs := range map[string]map[string][]byte{"a script": {"one": []byte("#!/bin/sh\n")}, "nothing": nil} {
+		file := filepath.Join(m.files, "x.tar.gz")
+		packTar(t, file, programs)
+		if _, err := m.bill(file); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+)
+
+// step is one part of a release. Each has a file of its own.
+type step struct {
+	name  string
+	needs []tool
+	run   func(*maker, context.Context) error
+}
+
+// tool is a program that a step runs, and the Debian package that brings it.
+type tool struct{ program, from string }
+
+// steps are the parts of a release in the order in which they are made.
+func steps() []step {
+	return []step{
+		{"keys", nil, (*maker).keys},
+		{"stage", nil, (*maker).stage},
+		{"archives and packages", nil, (*maker).build},
+		{"images", nil, (*maker).images},
+		{"Homebrew formula", nil, (*maker).formula},
+		{"bills of materials", nil, (*maker).bills},
+		// What has to be in the list of checksums comes before it.
+		{"checksums", nil, (*maker).checksums},
+		{"mirror", nil, (*maker).publish},
+		{"apt repository", aptTools(), (*maker).apt},
+		{"yum repository", yumTools(), (*maker).yum},
+		{"channels", nil, (*maker).channels},
+	}
+}
+
+// missingTools names the tools that this machine does not have.
+func missingTools(tools []tool) []string {
+	var missing []string
+	for _, t := range tools {
+		if _, err := exec.LookPath(t.program); err != nil {
+			missing = append(missing, t.program+" (package "+t.from+")")
+		}
+	}
+	return missing
+}

@@ -1,0 +1,74 @@
+// Package release is the form of a release: the names of its files, the list of
+// their checksums, the signature over that list, and the channel file by which a
+// mirror says which release is the newest. Who makes a release and who installs one
+// share it; docs/releasing.md describes it for people.
+package release
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Names of what every release has.
+const (
+	Program = "customer-managed-workflow-agent"
+	OldName = "customer-managed-deployment-agent" // a link to Program
+
+	ChecksumsFile   = "checksums.txt"
+	SignatureSuffix = ".sig"
+)
+
+// Programs are the executable files of an archive. They belong together: a release
+// replaces all or none.
+func Programs() []string {
+	return []string{Program, "workflow-runner", "workflow-runner-embeddable", "workflow-runner-embeddable-arm64"}
+}
+
+// version is semver 2.0 with a leading v and without build metadata, which has no
+// order and does not fit into the version of a package.
+var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
+
+// maxVersion bounds a version's length: it becomes part of file names.
+const maxVersion = 64
+
+// CheckVersion reports whether a text is the version of a release, as in v1.2.3 or
+// v1.2.3-rc.1.
+func CheckVersion(text string) error {
+	match := version.FindStringSubmatch(text)
+	if match == nil || len(text) > maxVersion {
+		return fmt.Errorf("%s is not the version of a release: it must look like v1.2.3 or v1.2.3-rc.1", strconv.Quote(text[:min(len(text), maxVersion)]))
+	}
+	for word := range strings.SplitSeq(strings.TrimPrefix(match[4], "-"), ".") {
+		if len(word) > 1 && word[0] == '0' && strings.Trim(word, "0123456789") == "" {
+			return fmt.Errorf("%q is not the version of a release: the number %s begins with 0", text, word)
+		}
+	}
+	return nil
+}
+
+// architectures are the names of processors in archives.
+var architectures = map[string]string{"amd64": "x64", "arm64": "arm64"}
+
+// Archive returns the name of the agent's archive for a platform in Go's words. The
+// archive's one directory has the same name without .tar.gz.
+func Archive(version, goos, goarch string) (string, error) {
+	return archive(Program, version, goos, goarch)
+}
+
+// ServerArchive returns the name of the server's archive.
+func ServerArchive(version, goos, goarch string) (string, error) {
+	return archive("workflow-server", version, goos, goarch)
+}
+
+func archive(program, version, goos, goarch string) (string, error) {
+	if err := CheckVersion(version); err != nil {
+		return "", err
+	}
+	arch, ok := architectures[goarch]
+	if !ok || goos != "linux" && goos != "darwin" {
+		return "", fmt.Errorf("there is no release for %s/%s: there are linux and darwin, amd64 and arm64", goos, goarch)
+	}
+	return fmt.Sprintf("%s-%s-%s-%s.tar.gz", program, version, goos, arch), nil
+}
