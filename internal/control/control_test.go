@@ -39,7 +39,7 @@ type testAgent struct {
 	stop    func()
 }
 
-func serve(t *testing.T, dir string) *testAgent {
+func serveAgent(t *testing.T, dir string) *testAgent {
 	t.Helper()
 	listener, err := Listen(dir)
 	if err != nil {
@@ -79,7 +79,7 @@ func only(t *testing.T, state string) Instance {
 
 func TestStatusAndDrain(t *testing.T) {
 	state, dir := dirs(t, "0")
-	a := serve(t, dir)
+	a := serveAgent(t, dir)
 	instance := only(t, state)
 	report, err := instance.Status(t.Context())
 	if err != nil || report.Agent.Instance != "0" || report.State == status.Draining {
@@ -123,7 +123,7 @@ func TestStatusAndDrain(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	_, dir := dirs(t, "0")
-	a := serve(t, dir)
+	a := serveAgent(t, dir)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: Instance{dir: dir}.dial}}
 	for _, tt := range []struct {
 		method, path string
@@ -175,7 +175,7 @@ func TestStaleSocket(t *testing.T) {
 	if _, err := only(t, state).Status(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("a dead socket: %v", err)
 	}
-	serve(t, dir)
+	serveAgent(t, dir)
 	if _, err := only(t, state).Status(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -189,7 +189,7 @@ func TestLongStateDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	a := serve(t, dir)
+	a := serveAgent(t, dir)
 	if report, err := only(t, state).Status(t.Context()); err != nil || report.Agent.Instance != "12" {
 		t.Errorf("got %+v, %v", report, err)
 	}
@@ -255,7 +255,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	serve(t, dir)
+	serveAgent(t, dir)
 	// The test binary itself is in a directory of root's.
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

@@ -3,20 +3,15 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
-	stdlog "log" //nolint:depguard // the type that http.Server wants; it discards everything
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/serve"
 	"workflowagent/internal/status"
 )
-
-// shutdownTime is how long requests may take to finish when the agent ends.
-const shutdownTime = 3 * time.Second
 
 // Agent is what can be asked and told.
 type Agent struct {
@@ -35,24 +30,10 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		// No WriteTimeout: whoever waits for a drain waits as long as the jobs take.
-		ErrorLog: stdlog.New(io.Discard, "", 0),
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-		defer cancel()
-		if err := server.Shutdown(deadline); err != nil {
-			//nolint:errcheck // The listener is closed already; this cuts the connections left.
-			server.Close()
-		}
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	serve.Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("The control socket has stopped: the commands status and drain do not reach this agent until it is started again")
-		<-ctx.Done()
-	}
-	<-stopped
+	})
 }
 
 // handler serves GET /status and POST /drain. A drain with wait=true is answered when the agent

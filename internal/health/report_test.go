@@ -130,7 +130,7 @@ func TestPortChangesNothing(t *testing.T) {
 // Every metric of ours is in the documentation, and the other way round.
 func TestMetricsAreDocumented(t *testing.T) {
 	r := ready()
-	r.Token.ExpiresAt = &r.StartedAt
+	r.Token.ExpiresAt, r.Update.CheckedAt = &r.StartedAt, &r.StartedAt
 	h, m := handlerOf(&r)
 	m.JobFinished("succeeded", time.Second)
 	text := get(t, h, "/metrics", "").Body.String()

@@ -55,6 +55,14 @@ func (m *Metrics) Watch(report func() status.Report) {
 		gauge("state_directory_free_bytes", "Free bytes on the disk of state_directory.", func(r status.Report) (float64, bool) {
 			return float64(r.Storage.FreeBytes), r.Storage.FreeBytes >= 0
 		}),
+		flag("update_available", "1 if a release is known that is newer than the agent.", func(r status.Report) bool { return r.Update.Available != "" }),
+		flag("update_failing", "1 if the last look for a release failed, or the update that it led to.", func(r status.Report) bool { return r.Update.Error != "" }),
+		gauge("update_last_check_timestamp_seconds", "When the agent last looked for a release, in seconds since 1970; absent before the first time.", func(r status.Report) (float64, bool) {
+			if r.Update.CheckedAt == nil {
+				return 0, false
+			}
+			return float64(r.Update.CheckedAt.Unix()), true
+		}),
 	}})
 }
 

@@ -2,15 +2,14 @@ package health
 
 import (
 	"context"
-	"errors"
-	"io"
-	stdlog "log" //nolint:depguard // the type that http.Server wants; it discards everything
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/serve"
 )
 
 // The first and the longest pause between two attempts to get a port that is taken.
@@ -18,9 +17,6 @@ const (
 	firstListenPause   = 5 * time.Second
 	longestListenPause = time.Minute
 )
-
-// shutdownTime is how long requests may take to finish when the server ends.
-const shutdownTime = 3 * time.Second
 
 // Serve serves handler on addr, host:port, until ctx ends, lets open requests finish for a few
 // seconds and returns. An addr without a host is all addresses, as for [net.Listen]; an empty addr
@@ -70,25 +66,9 @@ func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, l
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		// What the server would log are the mistakes of clients, at their rate.
-		ErrorLog: stdlog.New(io.Discard, "", 0),
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-		defer cancel()
-		if err := server.Shutdown(deadline); err != nil {
-			//nolint:errcheck // The listener is closed already; this cuts the connections left.
-			server.Close()
-		}
-	}()
 	log.Infof("The health server listens on http://%s/healthz.", listener.Addr())
-	err := server.Serve(listener)
-	if !errors.Is(err, http.ErrServerClosed) {
+	serve.Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("THE HEALTH SERVER HAS STOPPED. The agent works without it until it is started again.")
-		<-ctx.Done()
-	}
-	<-stopped
+	})
 }

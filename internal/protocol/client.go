@@ -85,7 +85,7 @@ func NewClient(opts Options) (*Client, error) {
 	}
 	hc := opts.HTTPClient
 	if hc == nil {
-		transport, err := newTransport(opts.CACertPEM)
+		transport, err := NewTransport(opts.CACertPEM)
 		if err != nil {
 			return nil, err
 		}
@@ -115,9 +115,9 @@ func NewClient(opts Options) (*Client, error) {
 	}, nil
 }
 
-// newTransport is the HTTP transport of every client: proxies come from the
+// NewTransport is the HTTP transport of every client: proxies come from the
 // environment, certificates from the system and caPEM.
-func newTransport(caPEM []byte) (*http.Transport, error) {
+func NewTransport(caPEM []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caPEM) > 0 {
 		pool, err := x509.SystemCertPool()

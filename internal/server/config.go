@@ -38,6 +38,7 @@ type Config struct {
 	JobLease        time.Duration // silence before the start that gives a deployment back to the queue
 	JobLost         time.Duration // silence after the start that ends a deployment
 	ShutdownTimeout time.Duration // how long requests may take to finish at the end
+	Releases        string        // directory with a mirror of the agent's releases; "" is none
 }
 
 // Field is one setting: its name in a file, on the command line (with dashes)
@@ -127,6 +128,7 @@ func Fields() []Field {
 		}},
 		{"job_lease", "1m", "silence of an agent that gives a deployment it claimed but did not start back to the queue", duration(func(c *Config) *time.Duration { return &c.JobLease })},
 		{"job_lost", "10m", "silence of a running deployment after which it is given up as lost", duration(func(c *Config) *time.Duration { return &c.JobLost })},
+		{"releases", "", "directory with a mirror of the agent's releases, served to everybody at /releases/", setReleases},
 		{"shutdown_timeout", "30s", "how long requests may take to finish when the server stops", duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout })},
 	}
 }
@@ -145,6 +147,23 @@ func setURL(c *Config, v string) error {
 		return errors.New("the server must be at the root of its host, without a path")
 	}
 	c.ExternalURL = u.Scheme + "://" + u.Host
+	return nil
+}
+
+// setReleases takes a directory that is there: a mistake in its name would look like a mirror
+// without releases.
+func setReleases(c *Config, v string) error {
+	if v == "" {
+		c.Releases = ""
+		return nil
+	}
+	info, err := os.Stat(v)
+	if err != nil || !info.IsDir() {
+		return errors.New("a directory that exists is expected")
+	}
+	if c.Releases, err = filepath.Abs(v); err != nil {
+		return fmt.Errorf("resolving the directory: %w", err)
+	}
 	return nil
 }
 

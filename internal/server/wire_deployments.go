@@ -38,5 +38,8 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		api.JobRoutes(service),
 		api.OIDCRoutes(oidc.New(c.db, new(outbound.Client), c.log.WithField("subsystem", "oidc"))),
 	}
+	if c.cfg.Releases != "" {
+		domains = append(domains, api.ReleaseRoutes(c.cfg.Releases))
+	}
 	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}
 }

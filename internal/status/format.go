@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,9 @@ func (r Report) facts() []line {
 		{"Slots", fmt.Sprintf("%d of %d busy", r.Slots.Busy, r.Slots.Total)},
 		{"Storage", fmt.Sprintf("%s, %s free, %s of log to deliver", r.Storage.Directory, size(r.Storage.FreeBytes), size(r.Storage.PendingLogBytes))},
 	}
+	if r.Update.Mode != "" {
+		lines = append(lines, line{"Updates", r.Update.describe(r.Time)})
+	}
 	for _, s := range r.Config {
 		lines = append(lines, line{"Setting", s.Key + " = " + s.Value + " (" + s.Source + ")"})
 	}
@@ -104,6 +108,18 @@ func (t Token) describe(now time.Time) string {
 		return "OIDC, expired " + ago(now.Sub(*t.ExpiresAt)) + " ago"
 	}
 	return "OIDC, expires in " + ago(t.ExpiresAt.Sub(now))
+}
+
+func (u Update) describe(now time.Time) string {
+	words := u.Mode
+	if u.CheckedAt != nil {
+		words += ", looked " + ago(now.Sub(*u.CheckedAt)) + " ago"
+	}
+	if u.Available != "" {
+		words += ", " + u.Available + " is there"
+	}
+	parts := []string{words, u.State, u.Error}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 func (e Engine) describe(now time.Time) string {

@@ -45,6 +45,7 @@ type Report struct {
 	Token   Token     `json:"token"`
 	Slots   Slots     `json:"slots"`
 	Storage Storage   `json:"storage"`
+	Update  Update    `json:"update"`
 	Config  []Setting `json:"config"`
 	Jobs    []Job     `json:"jobs"`  // oldest first
 	Ended   []Outcome `json:"ended"` // the last ones, newest first; forgotten when the agent ends
@@ -112,6 +113,23 @@ type Storage struct {
 	// PendingLogBytes are of log that the agent itself has yet to deliver. What runners keep
 	// while they run is not among them.
 	PendingLogBytes int64 `json:"pendingLogBytes"`
+}
+
+// What an agent does about new releases of itself.
+const (
+	UpdateInstalls = "installs" // finds, verifies and installs them
+	UpdateTells    = "tells"    // only says how to update
+	UpdateOff      = "off"
+)
+
+// Update is what an agent knows about new releases of itself.
+type Update struct {
+	Mode      string     `json:"mode"`
+	Available string     `json:"available,omitempty"` // a version newer than the agent's
+	CheckedAt *time.Time `json:"checkedAt,omitempty"` // when it last looked for one
+	Error     string     `json:"error,omitempty"`     // of the last look, or of the update that it began
+	// State says in a sentence how far the update to Available is, or why there are none.
+	State string `json:"state,omitempty"`
 }
 
 // Setting is a value of the configuration that is not the default, redacted if it is a secret.

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/server/fault"
+)
+
+// maxDownloads bounds how many files of releases are sent at a time: an agent that is told to
+// wait tries again, while a pool that updates must not keep deployments from the server.
+const maxDownloads = 32
+
+// releaseRoutes serve a mirror of the agent's releases.
+type releaseRoutes struct {
+	dir  string
+	busy chan struct{} // as many as there are downloads
+}
+
+// ReleaseRoutes serve the files below a directory at /releases/, to everybody: agents that
+// update themselves, and the shell of somebody who installs one. What is served is signed, and
+// who serves it is not trusted.
+func ReleaseRoutes(dir string) Domain {
+	return &releaseRoutes{dir: dir, busy: make(chan struct{}, maxDownloads)}
+}
+
+func (s *releaseRoutes) register(rt *Router) {
+	rt.public(http.MethodGet, "/releases/*", s.file)
+	rt.public(http.MethodHead, "/releases/*", s.file)
+}
+
+// file answers with one file, or the ranges of it that are asked for. Directories are not
+// listed, and names that begin with a dot do not exist.
+func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
+	name := param(r, "*")
+	missing := fault.NotFound("Not Found: there is no such file among the releases")
+	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
+		return missing
+	}
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	default:
+		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; try again"}
+	}
+	// Opened anew each time, so that a directory that was put in its place counts.
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return fmt.Errorf("opening the directory of releases: %w", err)
+	}
+	defer root.Close()
+	// A named pipe must not block.
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
+		return missing
+	case err != nil:
+		return fmt.Errorf("opening a file of the releases: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at a file of the releases: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return missing
+	}
+	kind := "application/octet-stream"
+	switch path.Ext(name) {
+	case ".txt", ".sh", ".pem", ".asc":
+		kind = "text/plain; charset=utf-8"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache") // which means: ask whether it has changed
+	http.ServeContent(w, r, "", info.ModTime(), file)
+	return nil
+}
