@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -95,6 +94,9 @@ const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, 
 // root: an empty one is made if there is none, so that it has that mode from its
 // first secret on. A file that belongs to another user than root is left alone.
 func shareConfig(path, account string) error {
+	if err := makeFile(path, emptyConfig); err != nil {
+		return fmt.Errorf("making the configuration file: %w", err)
+	}
 	if account == "root" {
 		return nil
 	}
@@ -105,16 +107,6 @@ func shareConfig(path, account string) error {
 	gid, err := strconv.Atoi(owner.Gid)
 	if err != nil {
 		return fmt.Errorf("the group of %s is not a number: %w", account, err)
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case err == nil:
-		_, err = file.WriteString(emptyConfig)
-		if err = errors.Join(err, file.Close()); err != nil {
-			return fmt.Errorf("making the configuration file: %w", errors.Join(err, os.Remove(path)))
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("making the configuration file: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 )
@@ -37,8 +38,8 @@ func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error,
 }
 
 // SetEnvironment changes variables in the environment file of a service; an empty
-// value removes one. Other lines stay as they are. The file is for the service's
-// account only, because proxies and the like may hold passwords.
+// value removes one. Other lines and the file's owner stay as they are. The file is
+// for the service's account only, because proxies and the like may hold passwords.
 func SetEnvironment(s Service, variables map[string]string) error {
 	return setEnvironment(s.EnvironmentFile(), variables)
 }
@@ -52,8 +53,34 @@ func setEnvironment(path string, variables map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("changing the service's environment: %w", err)
 	}
-	if _, err := replaceFile(path, []byte(text), 0o600); err != nil {
+	if before == nil {
+		_, err = replaceFile(path, []byte(text), 0o600)
+	} else {
+		err = rewriteFile(path, []byte(text))
+	}
+	if err != nil {
 		return fmt.Errorf("writing the service's environment: %w", err)
 	}
 	return nil
+}
+
+// rewriteFile puts text in place of a file's content by one rename. Its owner
+// stays.
+func rewriteFile(path string, text []byte) (err error) {
+	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Cleanup()) }()
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+			if err := file.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := file.Write(text); err != nil {
+		return err
+	}
+	return file.CloseAtomicallyReplace()
 }

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kardianos/service"
 )
@@ -19,8 +18,11 @@ import (
 // launchdSystem is launchd as kardianos/service wants to see a service manager.
 type launchdSystem struct{ options Options }
 
+// Launchd is the Platform of a service of launchd.
+const Launchd = "darwin-launchd"
+
 // String names the system as kardianos/service does.
-func (launchdSystem) String() string { return "darwin-launchd" }
+func (launchdSystem) String() string { return Launchd }
 
 // Detect reports whether launchd runs this machine.
 func (launchdSystem) Detect() bool { return runtime.GOOS == "darwin" }
@@ -43,6 +45,7 @@ type launchd struct {
 	options  Options
 	commands runner
 	home     string
+	root     string // "" but in tests: what the paths of the machine's service begin with
 	domain   string // system, or gui/UID
 }
 
@@ -65,7 +68,7 @@ func (l *launchd) File() string {
 	if l.options.User {
 		return filepath.Join(l.home, "Library", "LaunchAgents", l.options.Name+".plist")
 	}
-	return filepath.Join("/Library", "LaunchDaemons", l.options.Name+".plist")
+	return filepath.Join(l.root, "/Library", "LaunchDaemons", l.options.Name+".plist")
 }
 
 // EnvironmentFile returns the path of the environment file, which the agent reads
@@ -74,21 +77,17 @@ func (l *launchd) EnvironmentFile() string {
 	if l.options.User {
 		return filepath.Join(l.home, ".config", l.options.Name+".env")
 	}
-	return filepath.Join("/etc", l.options.Name+".env")
+	return filepath.Join(l.root, "/etc", l.options.Name+".env")
 }
 
 func (l *launchd) logFile() string {
 	if l.options.User {
 		return filepath.Join(l.home, "Library", "Logs", l.options.Name+".log")
 	}
-	return filepath.Join("/Library", "Logs", l.options.Name+".log")
+	return filepath.Join(l.root, "/Library", "Logs", l.options.Name+".log")
 }
 
 func (l *launchd) target() string { return l.domain + "/" + l.options.Name }
-
-func (l *launchd) ctl(ctx context.Context, args ...string) (string, error) {
-	return l.commands.run(ctx, "launchctl", args...)
-}
 
 func (l *launchd) rights() error {
 	if l.options.User {
@@ -113,15 +112,44 @@ func (l *launchd) Install() error {
 	if err := os.MkdirAll(filepath.Dir(l.logFile()), 0o755); err != nil {
 		return fmt.Errorf("making the directory of the log: %w", err)
 	}
-	if _, err := replaceFile(l.File(), text, 0o644); err != nil {
+	if !l.options.User {
+		if err := l.prepare(); err != nil {
+			return err
+		}
+	}
+	helper := registration{path: l.helper().File()}
+	if l.options.Updates != nil {
+		if helper.text, err = l.renderUpdates(); err != nil {
+			return err
+		}
+	}
+	if _, err := place([]registration{{l.File(), text}, helper}); err != nil {
 		return fmt.Errorf("writing the property list: %w", err)
 	}
 	return nil
 }
 
+// helper is what installs updates of the service, as a service of its own.
+func (l *launchd) helper() *launchd {
+	h := *l
+	h.options.Name = updateName(l.options)
+	return &h
+}
+
 // Enable lets launchd load the service with the machine, or with the user's
-// session, also if it was switched off before.
+// session, also if it was switched off before. The helper for updates begins to look.
 func (l *launchd) Enable(ctx context.Context) error {
+	if err := l.enable(ctx); err != nil {
+		return err
+	}
+	helper := l.helper()
+	if err := helper.bootout(ctx); err != nil || l.options.Updates == nil {
+		return err
+	}
+	return helper.bootstrap(ctx)
+}
+
+func (l *launchd) enable(ctx context.Context) error {
 	_, err := l.ctl(ctx, "enable", l.target())
 	return err
 }
@@ -134,10 +162,15 @@ func (l *launchd) Uninstall() error {
 	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
 		return service.ErrNotInstalled
 	}
-	if err := l.bootout(context.Background()); err != nil {
+	for _, one := range []*launchd{l.helper(), l} {
+		if err := one.bootout(context.Background()); err != nil {
+			return err
+		}
+	}
+	if _, err := place([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
 		return err
 	}
-	return os.Remove(l.File())
+	return forgetChoices(choicesFile(l))
 }
 
 // Start loads the service, which starts it; one that is loaded and does not run
@@ -150,15 +183,17 @@ func (l *launchd) Start() error {
 	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
 		return service.ErrNotInstalled
 	}
-	if err := l.Enable(ctx); err != nil {
+	if err := l.enable(ctx); err != nil {
 		return err
 	}
-	if !l.loaded(ctx) {
-		_, err := l.ctl(ctx, "bootstrap", l.domain, l.File())
+	loaded, err := l.loaded(ctx)
+	if err != nil {
 		return err
 	}
-	_, err := l.ctl(ctx, "kickstart", l.target())
-	return err
+	if loaded {
+		return l.kickstart(ctx)
+	}
+	return l.bootstrap(ctx)
 }
 
 // Stop unloads the service: launchd would start one that only ended again. Its
@@ -176,41 +211,6 @@ func (l *launchd) Restart() error {
 		return err
 	}
 	return l.Start()
-}
-
-// bootoutTime is how long a service may take to be gone: its ExitTimeOut and
-// some more.
-const bootoutTime = 45 * time.Second
-
-// bootout unloads the service and waits until launchd has forgotten it, because a
-// bootstrap before that fails.
-func (l *launchd) bootout(ctx context.Context) error {
-	if !l.loaded(ctx) {
-		return nil
-	}
-	if _, err := l.ctl(ctx, "bootout", l.target()); err != nil && l.loaded(ctx) && exitCode(err) != exitInProgress {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, bootoutTime)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for l.loaded(ctx) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("launchd did not unload %s within %s: see launchctl print %s", l.options.Name, bootoutTime, l.target())
-		}
-	}
-	return nil
-}
-
-// exitInProgress is launchctl's exit code for a bootout that goes on (EINPROGRESS).
-const exitInProgress = 36
-
-func (l *launchd) loaded(ctx context.Context) bool {
-	_, err := l.ctl(ctx, "print", l.target())
-	return err == nil
 }
 
 // Status returns what kardianos/service has words for.
@@ -233,15 +233,23 @@ func (l *launchd) Describe(ctx context.Context) (State, error) {
 	}
 	state := State{Active: "inactive", Detail: "not loaded", Installed: l.File()}
 	out, err := l.ctl(ctx, "print", l.target())
+	if exitCode(err) > 0 {
+		return state, nil
+	}
 	if err != nil {
-		return state, nil //nolint:nilerr // print fails for what is not loaded, and for nothing else here
+		return State{}, err
 	}
 	for _, match := range printed.FindAllStringSubmatch(out, -1) {
 		switch key, value := match[1], strings.TrimSpace(match[2]); key {
 		case "state":
 			state.Detail = value
-			if value == "running" {
+			switch value {
+			case "running":
 				state.Active = "active"
+			case "spawn scheduled": // it ended, and ThrottleInterval is not over
+				state.Active = "activating"
+			case "SIGTERMed", "SIGKILLed": // a bootout goes on
+				state.Active = "deactivating"
 			}
 		case "pid":
 			state.PID, _ = strconv.Atoi(value) // 0 is unknown

@@ -3,6 +3,7 @@ package osservice
 import (
 	"context"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -48,5 +49,10 @@ func Managed() bool {
 	// launchd sets the second for everything in a user's session, to "0" for what
 	// is not its own.
 	label := os.Getenv("XPC_SERVICE_NAME")
-	return os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0"
+	if os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0" {
+		return true
+	}
+	// A unit that is not ours, such as Homebrew's, has no socket. The children of a
+	// service inherit this variable with the number of another process.
+	return os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }

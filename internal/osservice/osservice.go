@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -29,8 +30,12 @@ const DefaultName = "customer-managed-workflow-agent"
 // nobody chose another.
 const SystemUser = "workflow-agent"
 
-// SystemConfig is the configuration file of a service of the machine.
-const SystemConfig = "/etc/pulumi-workflow-agent.yaml"
+// SystemConfig is the configuration file of a service of the machine. One of the
+// name before it is used where only that one is there.
+const (
+	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
+	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
+)
 
 // Profile is the sandbox of a systemd service.
 type Profile string
@@ -62,6 +67,9 @@ type Options struct {
 	// scripts enable and start, also where no service manager runs, as in the
 	// making of an image.
 	Packaged bool
+	// Updates let the service bring itself up to date; nil for an installation that
+	// somebody else does that for.
+	Updates *Updates
 }
 
 // Service is a service on this machine. Its kardianos methods mean: Install
@@ -74,7 +82,7 @@ type Service interface {
 	// Logs writes the service's last lines, oldest first, and goes on with new
 	// ones until ctx ends if follow is true.
 	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
-	// Enabled starts the service with the machine, or with the user's session.
+	// Enable starts the service with the machine, or with the user's session.
 	Enable(ctx context.Context) error
 	// File is the path of the unit or property list.
 	File() string
@@ -132,7 +140,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Profile = ProfileDocker
 	}
 	if o.Config == "" && !o.User {
-		o.Config = SystemConfig
+		o.Config = firstFile(SystemConfig, oldSystemConfig)
 	}
 	switch {
 	case strings.Trim(o.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(o.Name, "-"):
@@ -151,7 +159,17 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("%q has a line break, which no service manager takes", path)
 		}
 	}
-	return o, nil
+	return o, o.Updates.check()
+}
+
+// firstFile returns the first file that is there, or the first name if none is.
+func firstFile(names ...string) string {
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			return name
+		}
+	}
+	return names[0]
 }
 
 // nobody stands where kardianos/service wants the program: the agent's run

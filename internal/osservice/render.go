@@ -31,13 +31,7 @@ func (s *systemd) render(version int) ([]byte, error) {
 	values := map[string]string{
 		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
 		"Account": o.Account, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
-		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": "yes", "WantedBy": "multi-user.target",
-	}
-	if inHome(o.Executable) || inHome(o.Config) {
-		values["ProtectHome"] = "read-only"
-	}
-	if o.User {
-		values["WantedBy"] = "default.target"
+		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": protectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
 	}
 	return fill(unitText, values, map[string]bool{
 		"User": o.User, "Docker": o.Docker, "Process": o.Profile == ProfileProcess, "RestartSteps": version >= stepsVersion,
@@ -62,7 +56,26 @@ func runArguments(o Options) []string {
 	if o.Config != "" {
 		arguments = append(arguments, "--config", o.Config)
 	}
+	if o.Updates != nil {
+		arguments = append(arguments, "--updates", o.Updates.Stage)
+	}
 	return arguments
+}
+
+// wantedBy is the target that starts the service.
+func wantedBy(o Options) string {
+	if o.User {
+		return "default.target"
+	}
+	return "multi-user.target"
+}
+
+// protectHome closes the home directories, unless one of the paths lies there.
+func protectHome(paths ...string) string {
+	if slices.ContainsFunc(paths, inHome) {
+		return "read-only"
+	}
+	return "yes"
 }
 
 // fill puts values in the places {{Name}} of a template, and keeps or drops what
@@ -123,6 +136,9 @@ func unitQuote(value string) string {
 	}
 	return escaped
 }
+
+// unitPath makes one word of a list of paths of a value, where nothing but % is special.
+func unitPath(value string) string { return strings.ReplaceAll(unitQuote(value), "$$", "$") }
 
 func xmlEscape(value string) string {
 	var buf bytes.Buffer

@@ -41,10 +41,17 @@ type systemd struct {
 	commands runner
 	units    string // directory of the unit
 	settings string // directory of the environment file
+	packaged bool   // the unit is a package's
 }
 
+// Where units are: those of the administrator, which come first, and those of packages.
+const (
+	adminUnits   = "/etc/systemd/system"
+	packageUnits = "/usr/lib/systemd/system"
+)
+
 func newSystemd(o Options, commands runner) (*systemd, error) {
-	s := &systemd{options: o, commands: commands, units: "/etc/systemd/system", settings: "/etc"}
+	s := &systemd{options: o, commands: commands, units: adminUnits, settings: "/etc"}
 	switch {
 	case o.User:
 		config, err := os.UserConfigDir()
@@ -52,8 +59,8 @@ func newSystemd(o Options, commands runner) (*systemd, error) {
 			return nil, fmt.Errorf("finding your configuration directory: %w; set HOME", err)
 		}
 		s.units, s.settings = filepath.Join(config, "systemd", "user"), config
-	case o.Packaged:
-		s.units = "/usr/lib/systemd/system"
+	case o.Packaged || s.ofPackage(adminUnits, packageUnits):
+		s.units, s.packaged = packageUnits, true
 	}
 	if !o.User && o.Account == "" {
 		s.options.Account = SystemUser
@@ -75,6 +82,25 @@ func (s *systemd) EnvironmentFile() string { return filepath.Join(s.settings, s.
 
 func (s *systemd) unit() string { return s.options.Name + ".service" }
 
+// ofPackage reports whether the service is a package's, which is brought up to date
+// where the package has it: a copy among the administrator's units would hide the
+// units of later packages. A binary from elsewhere makes a unit of its own.
+func (s *systemd) ofPackage(admin, packages string) bool {
+	if info, err := os.Lstat(filepath.Join(admin, s.unit())); err == nil && info.Mode().IsRegular() {
+		return false // a link there is a mask
+	}
+	_, err := os.Lstat(filepath.Join(packages, s.unit()))
+	return err == nil && (s.options.Executable == "" || strings.HasPrefix(resolved(s.options.Executable), "/usr/"))
+}
+
+// resolved follows symbolic links as far as it can.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
 // ctl runs systemctl.
 func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	if s.options.User {
@@ -95,6 +121,9 @@ func (s *systemd) Install() error {
 	if err != nil && !s.options.Packaged {
 		return err
 	}
+	if s.packaged {
+		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, old name or new
+	}
 	if !s.options.User {
 		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
 			return err
@@ -102,7 +131,8 @@ func (s *systemd) Install() error {
 		if err := reachable(s.options.Executable, s.options.Account); err != nil {
 			return err
 		}
-		if s.options.Docker {
+		// An upgrade does not fail for what keeps the service from starting.
+		if s.options.Docker && !s.options.Packaged {
 			if err := groupExists("docker"); err != nil {
 				return err
 			}
@@ -113,11 +143,16 @@ func (s *systemd) Install() error {
 			return err
 		}
 	}
-	text, err := s.render(version)
+	files, err := s.registrations(version)
 	if err != nil {
 		return err
 	}
-	undo, err := replaceFile(s.File(), text, 0o644)
+	if s.options.Updates == nil {
+		if err := s.forgetUpdates(ctx); err != nil {
+			return err
+		}
+	}
+	undo, err := place(files)
 	if err != nil {
 		return fmt.Errorf("writing the unit: %w", err)
 	}
@@ -127,10 +162,63 @@ func (s *systemd) Install() error {
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
 		return s.takeBack(ctx, undo, err)
 	}
-	if loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", s.unit()); err != nil || loaded != "loaded" {
-		return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, s.unit()), err))
+	for _, unit := range s.allUnits() {
+		loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", unit)
+		if err == nil && loaded == "masked" && unit == s.unit() {
+			return s.takeBack(ctx, undo, fmt.Errorf("the service is masked: allow it first with: systemctl unmask %s", s.options.Name))
+		}
+		if err != nil || loaded != "loaded" && loaded != "masked" {
+			return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, unit), err))
+		}
 	}
 	return nil
+}
+
+// registrations returns the unit, and those of its helper for updates.
+func (s *systemd) registrations(version int) ([]registration, error) {
+	text, err := s.render(version)
+	if err != nil {
+		return nil, err
+	}
+	files := []registration{{s.File(), text}}
+	if s.packaged {
+		return files, nil
+	}
+	var path, helper []byte
+	if s.options.Updates != nil {
+		if path, helper, err = s.renderUpdates(version); err != nil {
+			return nil, err
+		}
+	}
+	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper}), nil
+}
+
+// allUnits are the names of the units that the service has.
+func (s *systemd) allUnits() []string {
+	units := []string{s.unit()}
+	if s.options.Updates != nil {
+		units = append(units, filepath.Base(s.updatePath()), filepath.Base(s.updateUnit()))
+	}
+	return units
+}
+
+func (s *systemd) updatePath() string { return filepath.Join(s.units, updateName(s.options)+".path") }
+
+func (s *systemd) updateUnit() string {
+	return filepath.Join(s.units, updateName(s.options)+".service")
+}
+
+// forgetUpdates switches the helper for updates off, if there is one. An update that
+// is under way comes to its end.
+func (s *systemd) forgetUpdates(ctx context.Context) error {
+	if s.packaged || !exists(s.updatePath()) && !exists(s.updateUnit()) {
+		return nil
+	}
+	if _, err := s.ctl(ctx, "disable", "--now", filepath.Base(s.updatePath())); err != nil {
+		return err
+	}
+	_, err := s.ctl(ctx, "disable", filepath.Base(s.updateUnit()))
+	return err
 }
 
 func (s *systemd) takeBack(ctx context.Context, undo func() error, cause error) error {
@@ -146,7 +234,11 @@ func (s *systemd) takeBack(ctx context.Context, undo func() error, cause error) 
 
 // Enable starts the service with the machine, or with the user's session.
 func (s *systemd) Enable(ctx context.Context) error {
-	_, err := s.ctl(ctx, "enable", s.unit())
+	if _, err := s.ctl(ctx, append([]string{"enable"}, s.allUnits()...)...); err != nil || s.options.Updates == nil {
+		return err
+	}
+	// It begins to look now, and by the new unit.
+	_, err := s.ctl(ctx, "restart", filepath.Base(s.updatePath()))
 	return err
 }
 
@@ -157,21 +249,31 @@ func (s *systemd) Uninstall() error {
 	if err := s.rights(); err != nil {
 		return err
 	}
+	if s.packaged {
+		return fmt.Errorf("the service belongs to a package: remove that with apt or dnf, or switch the service off with: systemctl disable --now %s", s.options.Name)
+	}
 	if _, err := os.Lstat(s.File()); errors.Is(err, os.ErrNotExist) {
 		return service.ErrNotInstalled
 	}
 	if _, err := s.ctl(ctx, "disable", "--now", s.unit()); err != nil {
 		return err
 	}
-	if err := os.Remove(s.File()); err != nil {
+	units := []string{s.unit()}
+	if exists(s.updateUnit()) {
+		units = append(units, filepath.Base(s.updateUnit()))
+	}
+	if err := s.forgetUpdates(ctx); err != nil {
+		return err
+	}
+	if _, err := place([]registration{{path: s.updatePath()}, {path: s.updateUnit()}, {path: s.File()}}); err != nil {
 		return err
 	}
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
 	// A unit that failed stays listed; that there is nothing to reset is no failure.
-	_, _ = s.ctl(ctx, "reset-failed", s.unit())
-	return nil
+	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
+	return forgetChoices(choicesFile(s))
 }
 
 // Start starts the service and returns when it says that it is up.
