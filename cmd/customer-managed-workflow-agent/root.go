@@ -28,7 +28,7 @@ this host, inside your own network: nothing has to reach it from outside.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc or beside the binary)")
+	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, beside the binary, or Homebrew's etc)")
 	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())
@@ -39,7 +39,7 @@ this host, inside your own network: nothing has to reach it from outside.`,
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newDebugCommand(load), newVersionCommand(version),
+		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newDebugCommand(load), newVersionCommand(version),
 		newManCommand(version),
 	)
 	completeValues(root)

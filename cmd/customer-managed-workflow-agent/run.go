@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/health"
 	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -26,6 +27,7 @@ func newRunCommand(version string, load loader) *cobra.Command {
 	var (
 		debug   bool
 		envFile string
+		updates updateFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -46,11 +48,17 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 			if err != nil || c == nil {
 				return err
 			}
-			return run(cmd.Context(), c, version, debug, s)
+			return run(cmd.Context(), c, version, debug, updates, s)
 		},
 	}
 	cmd.Flags().BoolVar(&debug, "debug", false, "log more")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
+	cmd.Flags().StringVar(&updates.stage, "updates", "", "directory from which the service's helper installs updates")
+	cmd.Flags().DurationVar(&updates.first, "first-update-check", 0, "time to the first look for an update")
+	cmd.Flags().DurationVar(&updates.every, "update-check-interval", 0, "time between two looks for an update")
+	for _, hidden := range []string{"updates", "first-update-check", "update-check-interval"} {
+		_ = cmd.Flags().MarkHidden(hidden) // they are defined above
+	}
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		help(cmd, args)
@@ -63,7 +71,7 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 }
 
 // run is the agent from its configuration to its end.
-func run(ctx context.Context, c *config.Config, version string, debug bool, s *supervision) error {
+func run(ctx context.Context, c *config.Config, version string, debug bool, updates updateFlags, s *supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -158,13 +166,20 @@ func run(ctx context.Context, c *config.Config, version string, debug bool, s *s
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
 	}).Info("The agent has started")
 
-	report := newReporter(a, tracker, c)
+	plain := newReporter(a, tracker, c)
+	keeper := &updating{config: c, version: version, flags: updates, caPEM: caPEM, report: plain, log: log}
+	report := func() status.Report {
+		r := plain()
+		r.Update = keeper.Status()
+		return r
+	}
 	metrics.Watch(report)
 	serving, endServing := context.WithCancel(ctx)
 	over := make(chan struct{})
 	var beside sync.WaitGroup
 	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, report), log) })
 	beside.Go(func() { renew(serving) })
+	beside.Go(func() { keeper.Run(serving) })
 	if socket, err := control.Listen(identity.Dir); err != nil {
 		// The jobs matter more than being asked about them.
 		log.WithError(err).Warn("The commands status and drain do not reach this agent")

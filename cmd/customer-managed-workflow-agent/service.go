@@ -84,8 +84,11 @@ func registered(o osservice.Options) (osservice.Service, error) {
 	if _, err := s.Describe(context.Background()); !errors.Is(err, service.ErrNotInstalled) {
 		return s, err
 	}
-	if o.Executable, err = executable(); err != nil {
+	if o, err = chosen(o); err != nil {
 		return nil, err
+	}
+	if o, err = withUpdates(context.Background(), o); err != nil {
+		fmt.Fprintf(os.Stderr, "The service does not update itself: %v\n", err)
 	}
 	if s, err = osservice.Open(o); err != nil {
 		return nil, err

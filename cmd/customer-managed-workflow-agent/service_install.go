@@ -16,6 +16,7 @@ import (
 func newServiceInstallCommand(o *osservice.Options) *cobra.Command {
 	var (
 		environment []string
+		told        osservice.Options
 		process     bool
 		start       bool
 	)
@@ -29,7 +30,10 @@ On Linux the service of the machine runs as the user workflow-agent, which is ma
 if it is not there, in a sandbox. With --docker that user joins the group docker for
 the service's time: whoever may talk to the engine is root on this machine in all but
 name. Without it, point DOCKER_HOST to an engine that the user may reach. With --process
-the sandbox is the looser one that jobs of deploy_target process need, which live in it.`,
+the sandbox is the looser one that jobs of deploy_target process need, which live in it.
+
+What --account, --config, --docker and --process choose is kept when this runs again, and
+by upgrades of a package. Take a choice back with --docker=false, or --account "".`,
 		Example: `  sudo customer-managed-workflow-agent service install --docker
   sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
   customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
@@ -39,20 +43,28 @@ the sandbox is the looser one that jobs of deploy_target process need, which liv
 			if err != nil {
 				return usageError{err}
 			}
-			if o.Executable, err = executable(); err != nil {
-				return err
-			}
-			if o.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
+			if told.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
 				return usageError{err}
 			}
 			if process {
-				o.Profile = osservice.ProfileProcess
+				told.Profile = osservice.ProfileProcess
 			}
-			s, err := osservice.Open(*o)
+			options, err := chosen(*o)
+			if err != nil {
+				return err
+			}
+			options = amended(options, told, cmd.Flags().Changed)
+			if options, err = withUpdates(cmd.Context(), options); err != nil {
+				cmd.PrintErrf("The service does not update itself: %v\n", err)
+			}
+			s, err := osservice.Open(options)
 			if err != nil {
 				return err
 			}
 			if err := s.Install(); err != nil {
+				return err
+			}
+			if err := osservice.Remember(s, options); err != nil {
 				return err
 			}
 			if len(variables) > 0 {
@@ -77,14 +89,41 @@ the sandbox is the looser one that jobs of deploy_target process need, which liv
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, made if needed)")
-	f.BoolVar(&o.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
+	f.StringVar(&told.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, made if needed)")
+	f.BoolVar(&told.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
 	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
 	f.BoolVar(&start, "start", false, "start the service, or restart one that runs")
 	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
 	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
 	_ = f.MarkHidden("packaged") // the flag is defined two lines up
 	return cmd
+}
+
+// chosen returns the options of a service as an earlier installation left them.
+func chosen(o osservice.Options) (osservice.Options, error) {
+	var err error
+	if o.Executable, err = executable(); err != nil {
+		return o, err
+	}
+	return osservice.Chosen(o)
+}
+
+// amended returns earlier choices with what this command line was told over them; a
+// flag that was given decides, also where it takes a choice back.
+func amended(earlier, told osservice.Options, given func(flag string) bool) osservice.Options {
+	if given("account") {
+		earlier.Account = told.Account
+	}
+	if given("config") {
+		earlier.Config = told.Config
+	}
+	if given("docker") {
+		earlier.Docker = told.Docker
+	}
+	if given("process") {
+		earlier.Profile = told.Profile
+	}
+	return earlier
 }
 
 func assignments(words []string) (map[string]string, error) {

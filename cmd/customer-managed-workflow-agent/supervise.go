@@ -66,6 +66,9 @@ func (s *supervision) isAlive() bool {
 	return alive == nil || alive()
 }
 
+// waitsForConfiguration begins what a service says that has no token yet.
+const waitsForConfiguration = "waiting for a configuration"
+
 // configPause is the time between two looks for a configuration.
 const configPause = 2 * time.Second
 
@@ -80,7 +83,7 @@ func configured(ctx context.Context, load loader, s *supervision) (*config.Confi
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	const advice = "waiting for a configuration: run customer-managed-workflow-agent configure"
+	const advice = waitsForConfiguration + ": run customer-managed-workflow-agent configure"
 	s.say(func() string { return advice }, nil)
 	log := logrus.New()
 	log.SetOutput(os.Stderr)

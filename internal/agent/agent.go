@@ -90,6 +90,9 @@ type Agent struct {
 	journal *journal
 	pulse   pulse
 	board   *board
+	// epochs says that a job of the journal has one, which only servers give that
+	// honour the number of free slots.
+	epochs bool
 
 	// kick has room for one: something changed that the poll loop should act on.
 	kick chan struct{}

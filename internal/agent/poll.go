@@ -53,7 +53,7 @@ type poller struct {
 
 // poll asks for work until there shall be no more.
 func (a *Agent) poll(hard context.Context) {
-	p := &poller{agent: a, request: protocol.PollRequest{
+	p := &poller{agent: a, known: a.epochs, request: protocol.PollRequest{
 		AgentID:   a.opts.Identity.ID,
 		SessionID: a.session,
 		Hostname:  a.opts.Identity.Hostname,

@@ -44,6 +44,7 @@ func (a *Agent) reattach(hard context.Context) error {
 			j.log.WithField("deploy_target", e.Handle.Executor).Warn("The journal has a job of another deploy_target; it is left alone until the agent has that one again")
 		default:
 			j.log.WithField("phase", string(e.Phase)).Info("Going on with a job of before the restart")
+			a.epochs = a.epochs || e.Claim.Epoch > 0
 			a.launch(j, status.Reattaching, func() { j.run(hard, j.resume) })
 			continue
 		}

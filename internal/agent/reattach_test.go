@@ -93,6 +93,8 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 				t.Fatal("the identity changed")
 			}
 			waitLog(t, w, "Going on with a job of before the restart")
+			// It shows that it is there while it has no room: who updates the agent waits for that.
+			w.server.waitFor("presence", func() bool { return w.server.polls[len(w.server.polls)-1].session == second.Status().Agent.SessionID })
 			g.release()
 			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
 			second.Drain()

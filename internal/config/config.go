@@ -108,7 +108,7 @@ type Config struct {
 	AutoUpdate AutoUpdate
 	// UpdateChannel is the channel releases are taken from.
 	UpdateChannel string
-	// UpdateURL is where releases are looked for; empty means nowhere.
+	// UpdateURL is where releases are looked for; empty is where this build was released.
 	UpdateURL string
 
 	// AgentImage is the image helper containers of worker pods are made from.

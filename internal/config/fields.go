@@ -26,7 +26,6 @@ const (
 	minDockerMemory       = 6 << 20 // the engine refuses less
 
 	lacksKubernetes = "the Kubernetes target"
-	lacksUpdates    = "the agent's update of itself"
 )
 
 // fields returns the field table, in the order of the sample file and the reference page.
@@ -305,22 +304,24 @@ the limit.`,
 // updateFields are the keys about new releases of the agent.
 func updateFields() []field {
 	return []field{{
-		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate, lacks: lacksUpdates,
+		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate,
 		def:     string(UpdateAuto),
 		choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
-		doc: `Whether the agent installs new signed releases of itself. auto does so unless a package
-manager owns the installed files; then it only says how to update. Updates are not in this build: the
-keys of this group are checked, and a warning says that they have no effect yet.`,
+		doc: `Whether the agent installs new signed releases of itself. auto does so in a service that
+install.sh has installed; elsewhere the log says once per release how to update. true warns where the
+agent cannot update itself. What dpkg, rpm or Homebrew installed, they update.`,
 		ptr: func(c *Config) any { return (*string)(&c.AutoUpdate) },
 	}, {
-		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate, lacks: lacksUpdates,
+		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate,
 		def: "stable", choices: []string{"stable", "beta"},
 		doc: `Which releases to take.`,
 		ptr: func(c *Config) any { return &c.UpdateChannel },
 	}, {
-		name: "update_url", env: envPrefix + "UPDATE_URL", kind: kindURL, group: groupUpdate, lacks: lacksUpdates,
-		defText: "none: no updates are looked for", example: "https://releases.example.com/workflow-agent",
-		doc: `Where releases are looked for.`,
+		name: "update_url", env: envPrefix + "UPDATE_URL", kind: kindURL, group: groupUpdate,
+		defText: "where this build was released", example: "https://releases.example.com/workflow-agent",
+		doc: `Where releases are looked for: a repository of GitHub, or any HTTP directory with a mirror,
+such as https://SERVER/releases of a workflow-server. A mirror need not be trusted: what it serves is
+signed.`,
 		ptr: func(c *Config) any { return &c.UpdateURL },
 	}}
 }

@@ -192,7 +192,8 @@ type Found struct {
 
 // Find looks for the configuration file: the one that was asked for, which must exist, or the
 // first of both names in the current directory, the home directory, /etc and the directory of
-// the binary. It does not look inside.
+// the binary, before which comes the one in which its installation keeps what outlives an update.
+// It does not look inside.
 func Find(o LoadOptions) (Found, error) {
 	if o.Path != "" {
 		path, err := paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
@@ -235,6 +236,9 @@ func Find(o LoadOptions) (Found, error) {
 func candidates(o LoadOptions) []string {
 	dirs := []string{o.Cwd, o.Home, o.Etc}
 	if o.Binary != "" {
+		if root := o.installRoot(); root != "" {
+			dirs = append(dirs, root)
+		}
 		dirs = append(dirs, filepath.Dir(o.Binary))
 	}
 	var all []string
@@ -245,6 +249,28 @@ func candidates(o LoadOptions) []string {
 		all = append(all, filepath.Join(dir, FileName), filepath.Join(dir, OldFileName))
 	}
 	return all
+}
+
+// installRoot returns where what is to outlive an update is kept, which is not beside the binary:
+// the directory of an installation that updates itself, in which each version has its own directory
+// ROOT/versions/VERSION, or the etc of the Homebrew that the binary is from. It is "" if the binary
+// lies elsewhere.
+func (o LoadOptions) installRoot() string {
+	dir := filepath.Dir(o.Binary)
+	if parent := filepath.Dir(dir); filepath.IsAbs(dir) && filepath.Base(parent) == "versions" && strings.HasPrefix(filepath.Base(dir), "v") {
+		return filepath.Dir(parent)
+	}
+	return o.brewEtc()
+}
+
+// brewEtc returns PREFIX/etc for a binary in PREFIX/Cellar/FORMULA, "" for one that is not
+// Homebrew's.
+func (o LoadOptions) brewEtc() string {
+	prefix, _, ok := strings.Cut(o.Binary, "/Cellar/customer-managed-workflow-agent/")
+	if !ok || !filepath.IsAbs(prefix) {
+		return ""
+	}
+	return filepath.Join(prefix, "etc")
 }
 
 func containsFile(seen []os.FileInfo, info os.FileInfo) bool {

@@ -151,15 +151,12 @@ func TestWarnings(t *testing.T) {
 			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
 		},
 		{
-			name: "what this build does not have", content: "auto_update: true\nupdate_channel: beta\nupdate_url: https://updates.example.com\n",
+			name: "what this build does not have",
 			environ: []string{
 				"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_IMAGE_PULL_POLICY=Always", "PULUMI_AGENT_SERVICE_ACCOUNT_NAME=b",
 				"PULUMI_AGENT_NUM_CPUS=1", "PULUMI_AGENT_MEM_QUANTITY=2", "PULUMI_AGENT_DEBUG_POD=true",
 			},
 			want: []string{
-				"FILE:1: auto_update has no effect, because the agent's update of itself is not in this build",
-				"FILE:2: update_channel has no effect, because the agent's update of itself is not in this build",
-				"FILE:3: update_url has no effect, because the agent's update of itself is not in this build",
 				"env PULUMI_AGENT_IMAGE: image has no effect, because the Kubernetes target is not in this build",
 				"env PULUMI_AGENT_IMAGE_PULL_POLICY: image_pull_policy has no effect, because the Kubernetes target is not in this build",
 				"env PULUMI_AGENT_SERVICE_ACCOUNT_NAME: service_account_name has no effect, because the Kubernetes target is not in this build",
@@ -168,7 +165,7 @@ func TestWarnings(t *testing.T) {
 				"env PULUMI_AGENT_DEBUG_POD: debug_pod has no effect, because the Kubernetes target is not in this build",
 			},
 		},
-		{name: "no updates are wanted", content: "auto_update: false\n"},
+		{name: "updates", content: "auto_update: true\nupdate_channel: beta\nupdate_url: https://updates.example.com\n"},
 		{name: "plain http on this host", content: "service_url: http://127.0.0.1:8800\n"},
 		{
 			name: "single run", content: "single_run: true\nmax_concurrent_jobs: 3\n",
@@ -187,15 +184,35 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestSearch builds all eight places and removes the best one again and again.
+// TestSearch builds all ten places and removes the best one again and again.
+// TestSearchHomebrew finds the file that a formula makes, also by its old name.
+func TestSearchHomebrew(t *testing.T) {
+	prefix := t.TempDir()
+	o := testOptions("", "PULUMI_AGENT_TOKEN="+testToken)
+	o.Binary = filepath.Join(prefix, "Cellar/customer-managed-workflow-agent/1.2.3/libexec/customer-managed-workflow-agent")
+	if err := os.Mkdir(filepath.Join(prefix, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{OldFileName, FileName} {
+		path := filepath.Join(prefix, "etc", name)
+		if err := os.WriteFile(path, []byte("single_run: true\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := Find(o); err != nil || found.Path != path {
+			t.Errorf("found %+v, %v", found, err)
+		}
+	}
+}
+
 func TestSearch(t *testing.T) {
 	root := t.TempDir()
 	o := testOptions("", "PULUMI_AGENT_TOKEN="+testToken)
 	o.Cwd, o.Home, o.Etc = filepath.Join(root, "cwd"), filepath.Join(root, "home"), filepath.Join(root, "etc")
-	o.Binary = filepath.Join(root, "bin", "customer-managed-workflow-agent")
+	install := filepath.Join(root, "install")
+	o.Binary = filepath.Join(install, "versions", "v1.2.3", "customer-managed-workflow-agent")
 	var files []string
-	for _, dir := range []string{o.Cwd, o.Home, o.Etc, filepath.Dir(o.Binary)} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	for _, dir := range []string{o.Cwd, o.Home, o.Etc, install, filepath.Dir(o.Binary)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{FileName, OldFileName} {

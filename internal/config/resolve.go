@@ -84,7 +84,7 @@ func (c *Config) adviseOnIdentity() {
 func (c *Config) adviseOnMissing() {
 	for _, f := range fields() {
 		source := c.Source(f.name)
-		if f.lacks == "" || source.Kind == FromDefault || f.name == "auto_update" && c.AutoUpdate == UpdateOff {
+		if f.lacks == "" || source.Kind == FromDefault {
 			continue
 		}
 		if f.lacks == lacksKubernetes && c.DeployTarget == TargetKubernetes {

@@ -17,7 +17,7 @@ const newFileMode = fs.FileMode(0o600)
 
 // Target returns the file to write: the one that was asked for with --config, or the one that an
 // agent would read, or, where there is none, the place for a new one: /etc for root; beside the
-// binary where the install script put it; else the home directory.
+// binary where the install script put it; Homebrew's etc; else the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
@@ -30,10 +30,16 @@ func Target(o LoadOptions) (string, error) {
 		return found.Path, nil
 	case o.UID == 0 && o.Etc != "":
 		return filepath.Join(o.Etc, FileName), nil
+	case o.brewEtc() != "":
+		return filepath.Join(o.brewEtc(), FileName), nil
 	case !filepath.IsAbs(o.Home):
 		return "", errors.New("there is no home directory to put the configuration file into: name the file with --config")
 	case strings.HasPrefix(o.Binary, filepath.Join(o.Home, ".pulumi")+string(filepath.Separator)):
-		return filepath.Join(filepath.Dir(o.Binary), FileName), nil
+		dir := o.installRoot()
+		if dir == "" {
+			dir = filepath.Dir(o.Binary)
+		}
+		return filepath.Join(dir, FileName), nil
 	}
 	return filepath.Join(o.Home, FileName), nil
 }

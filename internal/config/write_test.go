@@ -30,6 +30,11 @@ func TestTarget(t *testing.T) {
 	check("root's", rooted, filepath.Join(root, "etc", FileName))
 	installed.Binary = filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent/customer-managed-workflow-agent")
 	check("beside the installed binary", installed, filepath.Join(filepath.Dir(installed.Binary), FileName))
+	installed.Binary = filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent/versions/v1.2.3/customer-managed-workflow-agent")
+	check("where no update removes it", installed, filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent", FileName))
+	brewed := o
+	brewed.Binary = filepath.Join(root, "brew/Cellar/customer-managed-workflow-agent/1.2.3/libexec/customer-managed-workflow-agent")
+	check("Homebrew's", brewed, filepath.Join(root, "brew/etc", FileName))
 	if err := os.WriteFile(filepath.Join(home, OldFileName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/osservice"
+	"workflowagent/internal/release"
+	"workflowagent/internal/selfupdate"
+)
+
+// exitNewer is the exit code of update --check when there is a newer release.
+const exitNewer = 10
+
+// newUpdateCommand returns the command that brings the installation up to date.
+func newUpdateCommand(version string, options func() config.LoadOptions, load loader) *cobra.Command {
+	u := updateCommand{version: version, options: options}
+	cmd := &cobra.Command{
+		Use:   "update",
+		Short: "Install the newest release, or say whether there is one",
+		Long: `Find the newest release of update_channel, verify its signature, install all of its
+programs as one, restart the service if it runs, and wait until the new version has
+reached the server. If it does not, the old version is put back.
+
+Running deployments go on. Never is an older version installed, and what dpkg, rpm or
+Homebrew installed is left to them. An installation of the machine needs root.
+
+With --check the exit code is 0 if this is the newest release, 10 if there is a newer
+one, and 1 if that could not be found out. Otherwise it is 0 if the newest release is
+installed, and 1 if not.`,
+		Example: `  customer-managed-workflow-agent update --check
+  sudo customer-managed-workflow-agent update
+  sudo customer-managed-workflow-agent update --version v1.2.3`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			u.out, u.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			u.service.User = os.Geteuid() != 0
+			return u.run(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&u.check, "check", false, "only say whether there is a newer release")
+	f.StringVar(&u.want, "version", "", "release to install instead of the newest, such as v1.2.3")
+	f.BoolVar(&u.asJSON, "json", false, "print JSON")
+	f.StringVar(&u.service.Name, "service", osservice.DefaultName, "name of the service to restart")
+	cmd.AddCommand(newUpdateApplyCommand(load))
+	return cmd
+}
+
+// updateCommand is one call of update.
+type updateCommand struct {
+	version  string // of this program
+	options  func() config.LoadOptions
+	service  osservice.Options
+	check    bool
+	want     string
+	asJSON   bool
+	out, err io.Writer
+}
+
+// updateAnswer is what update prints.
+type updateAnswer struct {
+	Version   string    `json:"version"`             // that is installed now
+	Available string    `json:"available,omitempty"` // that was found
+	Newer     bool      `json:"newer"`               // than what was installed before
+	Published time.Time `json:"published,omitzero"`
+	Notes     string    `json:"notes,omitempty"`
+	Updated   bool      `json:"updated"`
+	Reason    string    `json:"reason,omitempty"`  // why the new version was taken back
+	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
+}
+
+func (u *updateCommand) run(ctx context.Context) error {
+	install, err := ownInstallation(ctx)
+	packaged, isPackaged := errors.AsType[*selfupdate.PackagedError](err)
+	if err != nil && !u.check {
+		if isPackaged && u.asJSON {
+			return errors.Join(u.print(updateAnswer{Version: u.version, Command: packaged.Command}), err)
+		}
+		return err
+	}
+	if !u.check { // which needs the same rights as all that follows
+		if err := mayChange(install); err != nil {
+			return err
+		}
+	}
+	finder, err := u.finder(install)
+	if err != nil {
+		return err
+	}
+	var c selfupdate.Candidate
+	if u.want == "" {
+		c, err = finder.Latest(ctx)
+	} else if release.CheckVersion(u.want) != nil {
+		return usageError{release.CheckVersion(u.want)}
+	} else {
+		c, err = finder.Version(ctx, u.want)
+	}
+	if err != nil {
+		return err
+	}
+	newer, err := c.Newer(u.version)
+	if err != nil {
+		return err
+	}
+	answer := updateAnswer{Version: u.version, Available: c.Version, Newer: newer, Published: c.Published, Notes: c.Notes}
+	if isPackaged && newer {
+		answer.Command = packaged.Command
+	}
+	if u.check {
+		return u.answerCheck(answer)
+	}
+	if u.want != "" && !newer && u.want != u.version {
+		return fmt.Errorf("%s: %w", u.want, selfupdate.ErrDowngrade)
+	}
+	// What runs this command need not be what is installed by now.
+	if current, err := install.Current(); err != nil || !newer && current == u.version {
+		return errors.Join(err, u.print(answer))
+	}
+	return u.install(ctx, install, finder, c, answer)
+}
+
+// mayChange says early, and in words, who may update an installation.
+func mayChange(install selfupdate.Installation) error {
+	err := install.Prove()
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("you may not change %s: run this as its owner, with sudo for an installation of the machine (%w)", install.Root, err)
+	}
+	return err
+}
+
+// finder looks where the configuration says. A state file of its own keeps apart what
+// this command and the agent, which may be another user, have seen.
+func (u *updateCommand) finder(install selfupdate.Installation) (*selfupdate.Finder, error) {
+	c, err := u.config()
+	if err != nil {
+		return nil, err
+	}
+	caPEM, err := c.CACertificates()
+	if err != nil {
+		return nil, usageError{fmt.Errorf("ca_certificate_file %w", err)}
+	}
+	memory := ""
+	if install.Root != "" && !u.check {
+		memory = filepath.Join(install.Root, "releases-seen.json")
+	}
+	return newFinder(c, caPEM, memory)
+}
+
+// config is the configuration of the service, as far as it can be told from here.
+func (u *updateCommand) config() (*config.Config, error) {
+	o := u.options()
+	if chosen, err := osservice.Chosen(u.service); o.Path == "" && err == nil {
+		o.Path = chosen.Config
+	}
+	if _, err := os.Lstat(osservice.SystemConfig); o.Path == "" && err == nil && !u.service.User {
+		o.Path = osservice.SystemConfig
+	}
+	c, err := config.Load(o)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+func (u *updateCommand) answerCheck(answer updateAnswer) error {
+	if u.asJSON {
+		if err := u.print(answer); err != nil {
+			return err
+		}
+	} else if answer.Newer {
+		how := "customer-managed-workflow-agent update"
+		if answer.Command != "" {
+			how = answer.Command
+		}
+		fmt.Fprintf(u.out, "%s is there (this is %s). Install it with: %s\n", answer.Available, answer.Version, how)
+	} else {
+		fmt.Fprintf(u.out, "%s is the newest release.\n", answer.Version)
+	}
+	if answer.Newer {
+		return codeError{code: exitNewer}
+	}
+	return nil
+}
+
+// print prints the answer as JSON, or that there is nothing to do.
+func (u *updateCommand) print(answer updateAnswer) error {
+	if !u.asJSON {
+		fmt.Fprintf(u.out, "%s is installed, and no newer release is there.\n", answer.Version)
+		return nil
+	}
+	encoder := json.NewEncoder(u.out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(answer)
+}
+
+// manualStage is the directory in the installation into which this command downloads.
+const manualStage = ".download"
+
+func (u *updateCommand) install(ctx context.Context, install selfupdate.Installation, finder *selfupdate.Finder, c selfupdate.Candidate, answer updateAnswer) error {
+	stage := filepath.Join(install.Root, manualStage)
+	bar := newProgress(u.err, c.Version)
+	err := finder.Stage(ctx, c, selfupdate.Staging{Dir: stage, Explicit: u.want != "", Progress: bar.show})
+	bar.end()
+	if errors.Is(err, selfupdate.ErrBusy) {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(stage) }() // what is left of it is used, or replaced, the next time
+	if err != nil {
+		return err
+	}
+	logger := logrus.New()
+	logger.SetOutput(u.err)
+	logger.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
+	a := &selfupdate.Applier{Installation: install, Log: logrus.NewEntry(logger)}
+	if a.Keys, err = release.BuiltinKeys(); err != nil {
+		return err
+	}
+	if s := openUpdated(u.service, install, u.config, ""); s != nil {
+		a.Service, a.Ready = s, s.ready
+	}
+	result, err := a.Apply(ctx, stage)
+	if err != nil {
+		return err
+	}
+	if err := install.Prove(); err != nil {
+		return err
+	}
+	if answer.Version, err = install.Current(); err != nil {
+		return err
+	}
+	answer.Updated, answer.Reason = result.Outcome == selfupdate.Updated, result.Reason
+	switch {
+	case u.asJSON:
+		err = u.print(answer)
+	case answer.Updated:
+		fmt.Fprintf(u.out, "%s is installed (it was %s).\n", answer.Version, result.From)
+	case result.Outcome == selfupdate.Nothing:
+		fmt.Fprintf(u.out, "%s is installed already.\n", answer.Version)
+	}
+	if result.Outcome == selfupdate.Back {
+		return errors.Join(err, fmt.Errorf("%s did not get to work and was taken back; %s is installed: %s", result.To, answer.Version, result.Reason))
+	}
+	return err
+}

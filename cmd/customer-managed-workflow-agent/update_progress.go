@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// progress shows a download on a terminal, and elsewhere nothing.
+type progress struct {
+	out   io.Writer // nil: nobody looks
+	what  string
+	shown int64 // last step that was shown
+}
+
+func newProgress(out io.Writer, what string) *progress {
+	file, isFile := out.(*os.File)
+	if !isFile || !term.IsTerminal(int(file.Fd())) {
+		return &progress{}
+	}
+	return &progress{out: out, what: what, shown: -1}
+}
+
+// show shows how many of total bytes are done; total is -1 if nobody knows.
+func (p *progress) show(done, total int64) {
+	if p.out == nil {
+		return
+	}
+	const mib = 1 << 20
+	step, text := done/mib, fmt.Sprintf("%d MiB", done/mib)
+	if total > 0 {
+		step = done * 100 / total
+		text = fmt.Sprintf("%3d %% of %d MiB", step, (total+mib-1)/mib)
+	}
+	if step != p.shown {
+		p.shown = step
+		fmt.Fprintf(p.out, "\rDownloading %s: %s", p.what, text)
+	}
+}
+
+// end ends the line, if one was begun.
+func (p *progress) end() {
+	if p.out != nil && p.shown >= 0 {
+		fmt.Fprintln(p.out)
+	}
+}

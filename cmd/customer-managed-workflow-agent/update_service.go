@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/kardianos/service"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/control"
+	"workflowagent/internal/osservice"
+	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/status"
+	"workflowagent/internal/upkeep"
+)
+
+// updatedService is a service that an update restarts, and asks whether it works.
+type updatedService struct {
+	osservice.Service
+	install selfupdate.Installation
+	load    func() (*config.Config, error) // of the service
+	states  []string                       // directories in which its agent may keep its state
+
+	// restarted is the version that was current when this process restarted the
+	// service: an agent that waits for its configuration answers no questions.
+	restarted string
+}
+
+// Restart restarts the service.
+func (s *updatedService) Restart(context.Context) error {
+	version, err := s.install.Current()
+	if err != nil {
+		return err
+	}
+	if err := s.Service.Restart(); err != nil {
+		return err
+	}
+	s.restarted = version
+	return nil
+}
+
+// Health asks the agent of the service how far it is.
+func (s *updatedService) Health(ctx context.Context) (selfupdate.Health, error) {
+	state, err := s.Describe(ctx)
+	if errors.Is(err, service.ErrNotInstalled) || err == nil && state.Active == "inactive" {
+		return selfupdate.Health{Progress: selfupdate.NotRunning}, nil
+	}
+	if err != nil {
+		return selfupdate.Health{}, err
+	}
+	if state.Active != "active" || state.PID == 0 {
+		return selfupdate.Health{}, fmt.Errorf("the service is %s (%s)", state.Active, state.Detail)
+	}
+	report, err := s.report(ctx, state.PID)
+	switch {
+	case err == nil && report.Server.LastPoll != nil:
+		return selfupdate.Health{Version: report.Agent.Version, PID: state.PID, Progress: selfupdate.Polled}, nil
+	case err == nil:
+		return selfupdate.Health{Version: report.Agent.Version, PID: state.PID, Progress: selfupdate.Starting}, nil
+	case errors.Is(err, control.ErrNotRunning) && s.waits(state):
+		return selfupdate.Health{Version: s.restarted, PID: state.PID, Progress: selfupdate.Waiting}, nil
+	}
+	return selfupdate.Health{}, err
+}
+
+// report asks the agent that is the process. It returns [control.ErrNotRunning] if no
+// agent says that it is.
+func (s *updatedService) report(ctx context.Context, pid int) (status.Report, error) {
+	for _, dir := range s.states {
+		instances, err := control.Find(dir)
+		if err != nil {
+			return status.Report{}, err
+		}
+		for _, instance := range instances {
+			// Another agent's trouble is not ours.
+			if report, err := instance.Status(ctx); err == nil && report.Agent.PID == pid {
+				return report, nil
+			}
+		}
+	}
+	return status.Report{}, fmt.Errorf("the agent of the service does not answer: %w", control.ErrNotRunning)
+}
+
+// waits reports whether the service waits for its configuration.
+func (s *updatedService) waits(state osservice.State) bool {
+	if strings.Contains(state.Detail, waitsForConfiguration) {
+		return true
+	}
+	if s.Platform() != osservice.Launchd {
+		return false
+	}
+	c, err := s.load() // launchd does not tell what a service says
+	return err == nil && !hasIdentity(c)
+}
+
+// ready says why the service's agent must not be restarted with another version now.
+func (s *updatedService) ready(ctx context.Context) error {
+	state, err := s.Describe(ctx)
+	if errors.Is(err, service.ErrNotInstalled) || err == nil && state.PID == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	report, err := s.report(ctx, state.PID)
+	if errors.Is(err, control.ErrNotRunning) {
+		return nil // the update itself looks whether it is well
+	}
+	if err != nil {
+		return err
+	}
+	if reason := upkeep.Blocked(report); reason != "" {
+		return errors.New("it " + reason)
+	}
+	return nil
+}
+
+// openUpdated opens the service of an installation. There may be none, and no service
+// manager either: then it returns nil.
+func openUpdated(o osservice.Options, install selfupdate.Installation, load func() (*config.Config, error), stage string) *updatedService {
+	s, err := osservice.Open(o)
+	if err != nil {
+		return nil
+	}
+	u := &updatedService{Service: s, install: install, load: load}
+	if c, err := load(); err == nil {
+		u.states = append(u.states, c.StateDirectory)
+	}
+	if stage != "" && (len(u.states) == 0 || u.states[0] != filepath.Dir(stage)) {
+		u.states = append(u.states, filepath.Dir(stage))
+	}
+	return u
+}

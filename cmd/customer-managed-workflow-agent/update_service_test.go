@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kardianos/service"
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"workflowagent/internal/config"
+	"workflowagent/internal/control"
+	"workflowagent/internal/osservice"
+	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/status"
+)
+
+// managed is a service of a service manager that the test plays.
+type managed struct {
+	osservice.Service
+	state    osservice.State
+	err      error
+	platform string
+	restarts int
+}
+
+func (m *managed) Describe(context.Context) (osservice.State, error) { return m.state, m.err }
+func (m *managed) Platform() string                                  { return m.platform }
+func (m *managed) Restart() error                                    { m.restarts++; return nil }
+
+// answering is an agent that says the report to whoever asks by its control socket.
+func answering(t *testing.T, state string, report status.Report) {
+	t.Helper()
+	dir := filepath.Join(state, "instances", "0")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := control.Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _ := test.NewNullLogger()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		control.Serve(ctx, socket, control.Agent{Report: func() status.Report { return report }, Drain: func() {}, Over: make(chan struct{})}, logrus.NewEntry(log))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func TestHealthOfAnUpdatedService(t *testing.T) {
+	now := time.Now()
+	active := osservice.State{Active: "active", PID: 7}
+	agent := func(pid int, polled *time.Time) *status.Report {
+		return &status.Report{Agent: status.Agent{Version: "v1.1.0", PID: pid}, Server: status.Server{LastPoll: polled}}
+	}
+	for _, tt := range []struct {
+		name     string
+		service  managed
+		agent    *status.Report
+		config   string
+		progress selfupdate.Progress
+		wrong    string
+	}{
+		{"polls", managed{state: active}, agent(7, &now), "", selfupdate.Polled, ""},
+		{"has not polled yet", managed{state: active}, agent(7, nil), "", selfupdate.Starting, ""},
+		{"is another process", managed{state: active}, agent(8, &now), "", "", "does not answer"},
+		{"does not answer", managed{state: active}, nil, "", "", "does not answer"},
+		{"was stopped", managed{state: osservice.State{Active: "inactive"}}, nil, "", selfupdate.NotRunning, ""},
+		{"is not installed", managed{err: service.ErrNotInstalled}, nil, "", selfupdate.NotRunning, ""},
+		{"has failed", managed{state: osservice.State{Active: "failed"}}, nil, "", "", "failed"},
+		{"crashes", managed{state: osservice.State{Active: "activating", Detail: "auto-restart"}}, nil, "", "", "auto-restart"},
+		{"waits, says systemd", managed{state: osservice.State{Active: "active", PID: 7, Detail: "running: waiting for a configuration: run"}}, nil, "", selfupdate.Waiting, ""},
+		{"waits, and launchd does not tell", managed{state: active, platform: osservice.Launchd}, nil, "", selfupdate.Waiting, ""},
+		{"has a token, and launchd does not tell", managed{state: active, platform: osservice.Launchd}, nil, "token: pul-a-token\n", "", "does not answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			state := t.TempDir()
+			if tt.agent != nil {
+				answering(t, state, *tt.agent)
+			}
+			path := settings(t, tt.config)
+			s := &updatedService{
+				Service: &tt.service, states: []string{t.TempDir(), state},
+				load: func() (*config.Config, error) { return config.Load(config.LoadOptions{Path: path, UID: os.Geteuid()}) },
+			}
+			health, err := s.Health(t.Context())
+			if tt.wrong != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wrong) {
+					t.Errorf("got %+v, %v", health, err)
+				}
+				return
+			}
+			if err != nil || health.Progress != tt.progress {
+				t.Errorf("got %+v, %v, want %s", health, err, tt.progress)
+			}
+			if tt.agent != nil && (health.Version != "v1.1.0" || health.PID != 7) {
+				t.Errorf("got %+v", health)
+			}
+		})
+	}
+}
+
+// What waits answers no questions: its version is known from its restart on.
+func TestVersionOfAServiceThatWaits(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Symlink("versions/v1.1.0", filepath.Join(root, "current")); err != nil {
+		t.Fatal(err)
+	}
+	m := &managed{state: osservice.State{Active: "active", PID: 7, Detail: waitsForConfiguration}}
+	s := &updatedService{Service: m, install: selfupdate.Installation{Root: root}}
+	if health, err := s.Health(t.Context()); err != nil || health.Version != "" {
+		t.Errorf("before it is %+v, %v", health, err)
+	}
+	if err := s.Restart(t.Context()); err != nil || m.restarts != 1 {
+		t.Fatalf("%d restarts, %v", m.restarts, err)
+	}
+	if health, err := s.Health(t.Context()); err != nil || health.Version != "v1.1.0" || health.Progress != selfupdate.Waiting {
+		t.Errorf("afterwards it is %+v, %v", health, err)
+	}
+}
+
+// The helper of a second service of an installation restarts that service only.
+func TestServiceThatIsBehindCatchesUp(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Symlink("versions/v1.2.0", filepath.Join(root, "current")); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	log, _ := test.NewNullLogger()
+	log.SetOutput(io.Discard)
+	for _, tt := range []struct {
+		name     string
+		version  string
+		phase    status.Phase
+		restarts int
+		wrong    string
+	}{
+		{"behind", "v1.1.0", status.Running, 1, ""},
+		{"current", "v1.2.0", status.Running, 0, ""},
+		{"behind and busy", "v1.1.0", status.Preparing, 0, "no job is being started"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			state := t.TempDir()
+			answering(t, state, status.Report{
+				State: status.Ready, Agent: status.Agent{Version: tt.version, PID: 7}, Engine: status.Engine{Up: true},
+				Server: status.Server{LastPoll: &now, Connected: true}, Jobs: []status.Job{{Phase: tt.phase, Epoch: 1}},
+			})
+			m := &managed{state: osservice.State{Active: "active", PID: 7}}
+			h := helper{log: logrus.NewEntry(log), service: &updatedService{Service: m, install: selfupdate.Installation{Root: root}, states: []string{state}}}
+			err := h.catchUp(t.Context())
+			if (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) || m.restarts != tt.restarts {
+				t.Errorf("%d restarts, %v", m.restarts, err)
+			}
+		})
+	}
+}
+
+// Who has taken over the agent's account gets no update where the administrator wants none.
+func TestHelperObeysAutoUpdate(t *testing.T) {
+	root, state, outside := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{filepath.Join(root, "versions", "v1.0.0"), filepath.Join(state, "updates")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{
+		filepath.Join(root, "versions", "v1.0.0", "customer-managed-workflow-agent"),
+		filepath.Join(state, "updates", selfupdate.RequestFile), filepath.Join(outside, selfupdate.RequestFile),
+	} {
+		if err := os.WriteFile(path, []byte("{}"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("versions/v1.0.0", filepath.Join(root, "current")); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := test.NewNullLogger()
+	path := settings(t, "auto_update: false\n")
+	h := helper{log: logrus.NewEntry(log), stage: filepath.Join(state, "updates"), load: func() (*config.Config, error) {
+		return config.Load(config.LoadOptions{Path: path, UID: os.Geteuid()})
+	}}
+	request := filepath.Join(h.stage, selfupdate.RequestFile)
+	if err := h.run(t.Context(), selfupdate.Installation{Root: root}); err == nil || !strings.Contains(err.Error(), "auto_update is false") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(request); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the request is still there: %v", err)
+	}
+
+	// Nothing is removed through a link.
+	if err := os.RemoveAll(h.stage); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, h.stage); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.run(t.Context(), selfupdate.Installation{Root: root}); err == nil {
+		t.Error("a link in the place of the stage is no error")
+	}
+	if _, err := os.Lstat(filepath.Join(outside, selfupdate.RequestFile)); err != nil {
+		t.Errorf("what the link leads to was removed: %v", err)
+	}
+}
+
+func TestBusyInstallationIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		wrong := errors.New("wrong")
+		err := whileBusy(t.Context(), func() error {
+			if tries++; tries < 2 {
+				return selfupdate.ErrBusy
+			}
+			return wrong
+		})
+		if tries != 2 || !errors.Is(err, wrong) {
+			t.Errorf("%d tries, %v", tries, err)
+		}
+		begin := time.Now()
+		if err := whileBusy(t.Context(), func() error { return selfupdate.ErrBusy }); !errors.Is(err, selfupdate.ErrBusy) || time.Since(begin) > busyTime+busyPause {
+			t.Errorf("got %v after %s", err, time.Since(begin))
+		}
+	})
+}
+
+func TestProgressOfADownload(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{out: &out, what: "v1.1.0", shown: -1}
+	for _, done := range []int64{0, 1, 20 << 20, 20<<20 + 1, 40 << 20} {
+		p.show(done, 40<<20)
+	}
+	p.end()
+	want := "\rDownloading v1.1.0:   0 % of 40 MiB\rDownloading v1.1.0:  50 % of 40 MiB\rDownloading v1.1.0: 100 % of 40 MiB\n"
+	if out.String() != want {
+		t.Errorf("got %q", out.String())
+	}
+	out.Reset()
+	p = newProgress(&out, "v1.1.0") // which is no terminal
+	p.show(1, 2)
+	p.end()
+	if out.Len() > 0 {
+		t.Errorf("got %q", out.String())
+	}
+}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// journalForm are entries of the version 1, as the first agent that updates itself wrote
+// them into testdata/journal-v1. These files are never written anew: an agent that was
+// updated in the middle of a job must read them. A form that does not fit is another
+// version, and this one is still read beside it.
+func journalForm() map[string]entry {
+	code := 1
+	claim := protocol.PollResponse{
+		JobID: "98a73190-fbf9-4ca8-8fff-7f391684015f", JobToken: "a job's token", OIDCToken: "a token of the issuer",
+		RunID: "run", TypeSpecificID: "4a67fd98-2ce2-483e-aaff-4caed6554f0a", DeploymentID: "4a67fd98-2ce2-483e-aaff-4caed6554f0a",
+		WorkflowType: workflow.TypeDeployment, Epoch: 3, PoolID: "ef9c517f-f521-4a6a-bfda-3961d66e8393",
+	}
+	handle := &executor.Handle{
+		Executor: "docker", JobID: claim.JobID, Epoch: 3, CreatedAt: time.Date(2026, 11, 22, 2, 23, 54, 0, time.UTC), Data: json.RawMessage(`{"container":"c"}`),
+	}
+	e := entry{
+		Version: 1, Claim: claim, ServiceURL: "https://deployments.example.com", Stack: "acme/web/prod", Steps: 5,
+		ClaimedAt: time.Date(2026, 11, 22, 2, 23, 50, 123456789, time.UTC), Operation: workflow.OperationUpdate,
+	}
+	starting, started, reporting := e, e, e
+	starting.Phase, starting.Handle = phaseStarting, handle
+	started.Phase, started.Handle, started.Echoed = phaseStarted, handle, 4711
+	reporting.Phase, reporting.Handle = phaseReporting, handle
+	reporting.Result = &protocol.ResultRequest{
+		Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, Message: "The program ended with exit code 1.", ExitCode: &code,
+		FinishedAt: time.Date(2026, 11, 22, 2, 24, 3, 0, time.UTC), Truncated: true,
+		Steps: []protocol.StepResult{{Step: 0, Bytes: 412, SHA256: "00ff"}, {Step: 4, Bytes: 9, SHA256: "ff00", Gone: true}},
+	}
+	return map[string]entry{
+		jobName(claim.JobID, 3): starting, jobName("started", 3): started, jobName("reporting", 3): reporting,
+	}
+}
+
+func TestJournalOfEarlierVersionsIsRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "journal-v1"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"newer.1":   `{"version": 2, "phase": "started", "claim": {"jobID": "newer"}}`,
+		"nothing.1": `{}`,
+		"broken.1":  `{"version": 1,`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, foreign, err := (&journal{dir: dir}).read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(journalForm(), got); diff != "" {
+		t.Errorf("the journal is read as something else (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"broken.1", "newer.1", "nothing.1"}, foreign); diff != "" {
+		t.Errorf("left alone (-want +got):\n%s", diff)
+	}
+	for _, name := range foreign {
+		if _, err := os.Lstat(filepath.Join(dir, name+".json")); err != nil {
+			t.Errorf("%s was touched: %v", name, err)
+		}
+	}
+}
