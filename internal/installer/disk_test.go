@@ -1,0 +1,70 @@
+//go:build linux
+
+package installer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tmpfs mounts a file system of a size in bytes.
+func tmpfs(t *testing.T, dir string, size int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
+		t.Skipf("mounting a small file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A full disk is said in a line, and leaves what was there.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.release(t, "v1.0.0")
+	m.newest(t, "v1.1.0")
+	for name, room := range map[string]struct{ root, tmp int }{
+		"where it goes to":   {padding * 3 / 2, 0},
+		"while it downloads": {0, padding / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inShells(t, func(t *testing.T, sh shell) {
+				b := newBox(t, m, sh)
+				parent := filepath.Dir(b.root())
+				if room.root > 0 {
+					tmpfs(t, parent, room.root)
+				}
+				b.want(t, 0, nil, "--version=1.0.0")
+				writeFile(t, filepath.Join(b.root(), "pulumi-workflow-agent.yaml"), []byte("token: mine\n"), 0o600)
+				if room.tmp > 0 {
+					tmpfs(t, b.tmp, room.tmp)
+				}
+				out := b.want(t, 1, []string{"install.sh: cannot "}, "--version=1.1.0")
+				b.whole(t, "v1.0.0", "")
+				t.Log(out)
+				// And for a new one nothing is left.
+				if room.root > 0 {
+					b.want(t, 0, nil, "--uninstall", "--purge")
+					writeFile(t, filepath.Join(parent, "ballast"), make([]byte, padding), 0o600)
+					b.want(t, 1, []string{"install.sh: cannot unpack"})
+					if left := names(t, parent); len(left) != 1 {
+						t.Errorf("%q are left", left)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,218 @@
+package installer
+
+import (
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Where a mirror was named with https, nothing goes over plain HTTP.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	redirect := false
+	files := http.FileServer(http.Dir(m.dir))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if redirect {
+			http.Redirect(w, r, m.url+r.URL.Path, http.StatusFound)
+			return
+		}
+		files.ServeHTTP(w, r)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that hang up, which is what they shall
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	writeFile(t, authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644)
+
+	b := newBox(t, m, dash(t))
+	b.path = []string{noSleep(t)}
+	b.want(t, 1, []string{"cannot download stable.txt from " + server.URL}, "--mirror", server.URL)
+	b.env = []string{"CURL_CA_BUNDLE=" + authority}
+	redirect = true
+	b.want(t, 1, []string{"cannot download stable.txt from " + server.URL}, "--mirror", server.URL)
+	if asked := m.downloads(); asked != "" {
+		t.Errorf("it asked over HTTP for %s", asked)
+	}
+	b.nothing(t)
+	redirect = false
+	b.want(t, 0, nil, "--mirror", server.URL)
+	b.whole(t, "v1.2.3", "")
+}
+
+// A mirror that is out of order for a while is asked again, and what it says is shown
+// without what a terminal would obey.
+func TestFlakyMirror(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	for name, only := range map[string]string{
+		"curl": tools(t, used...),
+		"wget": tools(t, append(without(used, "curl"), "wget")...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			var dead atomic.Bool
+			files := http.FileServer(http.Dir(m.dir))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1)%3 != 0 || dead.Load() {
+					hijacked, _, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer hijacked.Close()
+					if _, err := hijacked.Write([]byte("HTTP/1.1 503 \x1b[31mred\x07\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				files.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			b := newBox(t, m, dash(t))
+			b.path, b.only = []string{noSleep(t)}, only
+			b.want(t, 0, nil, "--mirror", server.URL)
+			b.whole(t, "v1.2.3", "")
+			dead.Store(true)
+			before := asked.Load()
+			out := b.want(t, 1, []string{"cannot download stable.txt", "503"}, "--mirror", server.URL)
+			if strings.ContainsAny(out, "\x1b\x07") {
+				t.Errorf("it shows %q", out)
+			}
+			if n := asked.Load() - before; n != 4 {
+				t.Errorf("it asked %d times", n)
+			}
+		})
+	}
+}
+
+// Ctrl-C and a hang-up leave nothing.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	inShells(t, func(t *testing.T, sh shell) {
+		for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+			reached, release := make(chan struct{}), make(chan struct{})
+			files := http.FileServer(http.Dir(m.dir))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, ".tar.gz") {
+					close(reached)
+					<-release
+					return
+				}
+				files.ServeHTTP(w, r)
+			}))
+			b := newBox(t, m, sh)
+			cmd := b.command(t.Context(), t, "--mirror", server.URL)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-reached:
+			case <-time.After(time.Minute):
+				t.Error("it does not download")
+			}
+			if err := syscall.Kill(-cmd.Process.Pid, signal); err != nil {
+				t.Error(err)
+			}
+			if err := ignoreExit(cmd.Wait()); err != nil {
+				t.Error(err)
+			}
+			close(release)
+			server.Close()
+			if got := cmd.ProcessState.ExitCode(); got != code {
+				t.Errorf("after %v the exit code is %d, want %d", signal, got, code)
+			}
+			if left := names(t, b.tmp); len(left) > 0 {
+				t.Errorf("after %v, %q are in TMPDIR", signal, left)
+			}
+			b.nothing(t)
+		}
+	})
+}
+
+// Machines with a small or another userland.
+func TestUserlands(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.release(t, "v1.0.0")
+	m.newest(t, "v1.1.0")
+	busybox := tools(t, "openssl")
+	applets := strings.Fields(runScript(t, dash(t), "busybox --list"))
+	for _, name := range append(without(used, "openssl", "curl"), "wget") {
+		if slices.Contains(applets, name) {
+			link(t, "busybox", filepath.Join(busybox, name))
+		}
+	}
+	// A mv as macOS has it, and one as an old macOS has it.
+	bsd, old := tools(t, without(append(used, "perl"), "mv", "flock")...), tools(t, without(append(used, "perl"), "mv", "flock")...)
+	writeFile(t, filepath.Join(bsd, "mv"), []byte(`#!/bin/sh
+for word; do
+  case $word in
+    -T) echo "mv: illegal option -- T" >&2; exit 64 ;;
+    -h) h=1 ;;
+    -*) ;;
+    *) first=${first-$word} second=$word ;;
+  esac
+done
+if [ -n "$h" ]; then exec /bin/mv -f -T "$first" "$second"; fi
+exec /bin/mv "$first" "$second"
+`), 0o755)
+	writeFile(t, filepath.Join(old, "mv"), []byte(`#!/bin/sh
+case " $* " in *" -T "* | *" -h "*) echo "mv: illegal option" >&2; exit 64 ;; esac
+exec /bin/mv "$@"
+`), 0o755)
+	// Its tar, too, where this machine has that.
+	if path, err := exec.LookPath("bsdtar"); err == nil {
+		if err := errors.Join(os.Remove(filepath.Join(bsd, "tar")), os.Symlink(path, filepath.Join(bsd, "tar"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		sh   shell
+		only string
+	}{
+		"busybox": {shell{filepath.Join(busybox, "sh")}, busybox},
+		"bsd":     {dash(t), bsd},
+		"old bsd": {dash(t), old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, m, c.sh)
+			b.only = c.only
+			b.want(t, 0, nil, "--version=1.0.0")
+			b.want(t, 0, nil)
+			b.want(t, 0, nil)
+			b.whole(t, "v1.1.0", "v1.0.0")
+			if entries := names(t, filepath.Join(b.root(), "versions", "v1.1.0")); len(entries) != 8 {
+				t.Errorf("the version has %q", entries)
+			}
+			for _, evil := range evils() {
+				forged := newMirror(t)
+				forged.release(t, "v1.2.0", evil)
+				b.want(t, 1, []string{"names that a release does not have"}, "--version=1.2.0", "--mirror", forged.url, "--key", forged.keyFile)
+			}
+			b.whole(t, "v1.1.0", "v1.0.0")
+			b.want(t, 0, nil, "--uninstall")
+			if _, err := os.Lstat(b.root()); !os.IsNotExist(err) {
+				t.Errorf("%s is left: %v", b.root(), err)
+			}
+		})
+	}
+}
