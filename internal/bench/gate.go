@@ -95,3 +95,47 @@ func (g *gate) firstPoll(ctx context.Context, since time.Time) (float64, error) 
 		return 0, context.Cause(ctx)
 	}
 }
+
+// gatedPair is product and yardstick, each with its agent behind a gate.
+type gatedPair struct {
+	product   *product
+	yardstick *yardstick
+	toProduct *gate
+	toFloor   *gate
+}
+
+// startGated starts such a pair. It is to be closed after an error too.
+func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
+	if g.product, err = b.startProduct(ctx); err != nil {
+		return g, err
+	}
+	if g.toProduct, err = newGate(g.product.server.URL); err != nil {
+		return g, err
+	}
+	if err := g.product.startAgent(ctx, g.toProduct.url, "process", nil); err != nil {
+		return g, err
+	}
+	if g.yardstick, err = b.startYardstick(ctx, false); err != nil {
+		return g, err
+	}
+	if g.toFloor, err = newGate(g.yardstick.url); err != nil {
+		return g, err
+	}
+	g.yardstick.agent, err = b.startMinAgent(ctx, g.toFloor.url, g.yardstick.dir, 1)
+	return g, err
+}
+
+func (g gatedPair) close() {
+	if g.toFloor != nil {
+		g.toFloor.close()
+	}
+	if g.yardstick != nil {
+		g.yardstick.close()
+	}
+	if g.toProduct != nil {
+		g.toProduct.close()
+	}
+	if g.product != nil {
+		g.product.close()
+	}
+}

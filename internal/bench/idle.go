@@ -100,30 +100,9 @@ type restFigures struct{ rss, anon, cpu, requests []float64 }
 
 // idle watches both agents at the same time while they have nothing to do.
 func (b *bench) idle(ctx context.Context) error {
-	p, err := b.startProduct(ctx)
+	g, err := b.startGated(ctx)
+	defer g.close()
 	if err != nil {
-		return err
-	}
-	defer p.close()
-	toProduct, err := newGate(p.server.URL)
-	if err != nil {
-		return err
-	}
-	defer toProduct.close()
-	if err := p.startAgent(ctx, toProduct.url, "process", nil); err != nil {
-		return err
-	}
-	y, err := b.startYardstick(ctx, false)
-	if err != nil {
-		return err
-	}
-	defer y.close()
-	toFloor, err := newGate(y.url)
-	if err != nil {
-		return err
-	}
-	defer toFloor.close()
-	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir, 1); err != nil {
 		return err
 	}
 	// Go collects the garbage of the start within two minutes in a program that
@@ -135,7 +114,7 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	product, floor := &restFigures{}, &restFigures{}
-	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{p.agentPID(), y.agentPID()}, []*gate{toProduct, toFloor}); err != nil {
+	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{g.product.agentPID(), g.yardstick.agentPID()}, []*gate{g.toProduct, g.toFloor}); err != nil {
 		return err
 	}
 	// A quick run does not wait for rest, so its gate is wider.

@@ -19,39 +19,18 @@ const slowRequest = 500 * time.Millisecond
 // slow has a job print much more than a slow server takes, and looks at the memory
 // of the programs that the log goes through.
 func (b *bench) slow(ctx context.Context) error {
-	p, err := b.startProduct(ctx)
+	g, err := b.startGated(ctx)
+	defer g.close()
 	if err != nil {
-		return err
-	}
-	defer p.close()
-	toProduct, err := newGate(p.server.URL)
-	if err != nil {
-		return err
-	}
-	defer toProduct.close()
-	if err := p.startAgent(ctx, toProduct.url, "process", nil); err != nil {
-		return err
-	}
-	y, err := b.startYardstick(ctx, false)
-	if err != nil {
-		return err
-	}
-	defer y.close()
-	toFloor, err := newGate(y.url)
-	if err != nil {
-		return err
-	}
-	defer toFloor.close()
-	if y.agent, err = b.startMinAgent(ctx, toFloor.url, y.dir, 1); err != nil {
 		return err
 	}
 	// With its time stamps the log of a full run has 1 GB, just below the server's limit.
 	lines := pick(b, 8_000_000, 800_000)
 	var product, floor slowFigures
-	if err := b.measureSlow(ctx, p, toProduct, lines, &product); err != nil {
+	if err := b.measureSlow(ctx, g.product, g.toProduct, lines, &product); err != nil {
 		return err
 	}
-	if err := b.measureSlow(ctx, y, toFloor, lines, &floor); err != nil {
+	if err := b.measureSlow(ctx, g.yardstick, g.toFloor, lines, &floor); err != nil {
 		return err
 	}
 	size := lines * (burstBytes + stampBytes) / 1_000_000

@@ -74,6 +74,7 @@ type ban struct {
 var (
 	sqlPaths    = []string{"database/sql", "modernc.org", "github.com/jackc/pgx", "github.com/pressly/goose"}
 	dockerPaths = []string{"github.com/moby", "github.com/docker"}
+	updatePaths = []string{"github.com/creativeprojects/go-selfupdate", "github.com/google/go-github"}
 )
 
 // harmless are packages that are linked by way of others and do nothing by themselves.
@@ -87,16 +88,17 @@ func harmless() []string {
 // agentOnly are the packages that only the agent may use.
 func agentOnly() []string {
 	return []string{
-		module + "internal/config", module + "internal/doctor", module + "internal/health", module + "internal/control", module + "internal/status", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate",
+		module + "internal/config", module + "internal/doctor", module + "internal/health", module + "internal/control", module + "internal/status", module + "internal/pooltoken", module + "internal/osservice", module + "internal/selfupdate", module + "internal/upkeep",
 		module + "internal/executor/docker", module + "internal/executor/kubernetes", module + "internal/executor/process",
 	}
 }
 
-// testOnly are the packages that only tests and their tools may use.
+// testOnly are the packages that only tests and tools may use, such as those that make a release.
 func testOnly() []string {
 	return []string{
 		"testing", module + "internal/e2e", module + "internal/lab", module + "internal/bench",
 		module + "internal/executor/fake", module + "internal/executor/executortest", module + "internal/server/store/storetest",
+		module + "internal/release/homebrew", module + "internal/release/image",
 	}
 }
 
@@ -111,11 +113,12 @@ func TestPrograms(t *testing.T) {
 			{dockerPaths, "the runner is inside the container already, and must stay small"},
 			{[]string{"k8s.io"}, "the runner is inside the pod already, and must stay small"},
 			{sqlPaths, "the runner keeps no database, and must stay small"},
+			{updatePaths, "the agent replaces the runner, which must stay small"},
 			{[]string{"github.com/prometheus"}, "nobody scrapes a job, and the runner must stay small"},
 			{[]string{module + "internal/server"}, "code of the control plane must not run beside untrusted code"},
 			{append(agentOnly(), module+"internal/agent"), "the agent's code has no place inside a job"},
 			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi, it does not link one"},
-			{testOnly(), "test code must not be shipped"},
+			{testOnly(), "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/customer-managed-workflow-agent",
@@ -123,16 +126,17 @@ func TestPrograms(t *testing.T) {
 			{sqlPaths, "the agent's journal is files; a database belongs to the control plane"},
 			{[]string{module + "internal/server"}, "the agent knows the control plane by its wire only"},
 			{[]string{"github.com/pulumi"}, "the agent never runs pulumi itself"},
-			{testOnly(), "test code must not be shipped"},
+			{testOnly(), "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/workflow-server",
 		[]ban{
 			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints by its own code and never links the engine"},
 			{dockerPaths, "the control plane runs no jobs"},
+			{append(updatePaths, module+"internal/selfupdate"), "the control plane may serve a mirror, and updates nobody"},
 			{[]string{"k8s.io"}, "the control plane runs no jobs"},
 			{[]string{module + "internal/agent", module + "internal/runner", module + "internal/executor", module + "internal/config"}, "the control plane knows agents and runners by their wire only"},
-			{testOnly(), "test code must not be shipped"},
+			{testOnly(), "code of tests and tools must not be shipped"},
 		},
 	}} {
 		for _, goos := range []string{"linux", "darwin"} {
@@ -227,6 +231,10 @@ func rules() []rule {
 			ban: ban{dockerPaths, "only the docker executor knows the engine's API"},
 		},
 		rule{
+			of: "", except: []string{module + "internal/selfupdate"},
+			ban: ban{updatePaths, "only selfupdate knows where and how releases are found"},
+		},
+		rule{
 			of: "", except: []string{module + "cmd", module + "internal/tools"},
 			ban: ban{[]string{"github.com/spf13"}, "the command line is translated in cmd and known nowhere else"},
 		},
@@ -244,12 +252,16 @@ func rules() []rule {
 func onlyOurs() map[string]ban {
 	return map[string]ban{
 		module + "internal/protocol":        {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
+		module + "internal/selfupdate":      {[]string{module + "internal/release"}, "updating knows the form of releases, and is told everything else by the agent's command"},
+		module + "internal/upkeep":          {[]string{module + "internal/selfupdate", module + "internal/status"}, "upkeep decides when, and is told everything else by the agent's command"},
 		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
 		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
+		module + "internal/release":         {nil, "the form of a release is shared by who makes and who installs it, and depends on nothing"},
 		module + "internal/config":          {nil, "the configuration depends on nothing, so that everything may depend on it"},
 		module + "internal/status":          {[]string{module + "internal/termtext"}, "a report is data, whoever fills it in"},
-		module + "internal/health":          {[]string{module + "internal/status"}, "health is told of activity and looks at nothing itself"},
-		module + "internal/control":         {[]string{module + "internal/status"}, "the control socket passes reports and orders on and knows nobody"},
+		module + "internal/serve":           {nil, "serving until a context ends depends on nothing"},
+		module + "internal/health":          {[]string{module + "internal/status", module + "internal/serve"}, "health is told of activity and looks at nothing itself"},
+		module + "internal/control":         {[]string{module + "internal/status", module + "internal/serve"}, "the control socket passes reports and orders on and knows nobody"},
 		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
 		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
 		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
@@ -315,6 +327,10 @@ func TestViolations(t *testing.T) {
 		{"internal/agent", "workflowagent/internal/server/store", false},
 		{"internal/agent", "database/sql", false},
 		{"internal/agent", "github.com/moby/moby/client", false},
+		{"internal/agent", "github.com/creativeprojects/go-selfupdate", false},
+		{"internal/selfupdate", "github.com/creativeprojects/go-selfupdate", true},
+		{"internal/selfupdate", "workflowagent/internal/release", true},
+		{"internal/selfupdate", "workflowagent/internal/osservice", false},
 		{"internal/agent", "workflowagent/internal/config", true},
 		{"internal/runner/source", "workflowagent/internal/server", false},
 		{"internal/runner", "workflowagent/internal/executor", true},

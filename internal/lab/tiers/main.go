@@ -49,10 +49,11 @@ type suite struct {
 
 // Test functions of internal/e2e by tier; everything else there is an error.
 const (
-	engineTests = "^TestEngine"
-	initTests   = "^TestInit"
-	faultTests  = "^TestFault"
-	clientTests = "^Test(Scripts|Clients)"
+	engineTests  = "^TestEngine"
+	initTests    = "^TestInit"
+	faultTests   = "^TestFault"
+	clientTests  = "^Test(Scripts|Clients)"
+	packageTests = "^TestPackages"
 )
 
 // parallelWorlds bounds the tests of internal/e2e that run at once, on any number
@@ -68,6 +69,7 @@ func tiers() []tier {
 		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
 		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
 		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+		{"packages", "what a release holds, who signed it, and that it can be made again", packagesMissing, e2e(packageTests)},
 		{"init", "the agent as a service of a booted systemd", initMissing, e2e(initTests)},
 	}
 }
@@ -214,8 +216,24 @@ func clientsMissing(ctx context.Context) string {
 	return ""
 }
 
+func packagesMissing(context.Context) string {
+	if reason, ok := lab.ReleasesAvailable(); !ok {
+		return reason
+	}
+	// The tests leave out what these would check.
+	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program + " is not installed"
+		}
+	}
+	return ""
+}
+
 func initMissing(ctx context.Context) string {
 	if reason := clientsMissing(ctx); reason != "" {
+		return reason
+	}
+	if reason, ok := lab.ReleasesAvailable(); !ok { // packages are installed there
 		return reason
 	}
 	reason, ok := lab.MachineAvailable()

@@ -1,0 +1,269 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// machineBoot bounds a boot, machineStop a shutdown.
+	machineBoot = time.Minute
+	machineStop = 30 * time.Second
+	// machinePackages are what a small server has that somebody installs a
+	// service on.
+	machinePackages = "systemd,systemd-sysv,dbus,libpam-systemd,procps,ca-certificates,git,curl,init-system-helpers,rpm,dnf"
+)
+
+// Machine is a Debian with a real systemd as its first process, in a container
+// that shares this machine's network. Its files are an overlay that is thrown away.
+type Machine struct {
+	Root string // of its files, seen from here
+
+	name    string
+	dir     string
+	process *Process
+	leader  int // pid of its first process, seen from here
+}
+
+// MachineAvailable says whether [BootMachine] can work on this machine, and why
+// not.
+func MachineAvailable() (reason string, ok bool) {
+	switch {
+	case runtime.GOOS != "linux":
+		return "a machine with systemd needs Linux", false
+	case os.Geteuid() != 0:
+		return "a machine with systemd needs root", false
+	}
+	for _, name := range []string{"systemd-nspawn", "mmdebstrap", "nsenter", "unshare"} {
+		if _, err := findProgram(name); err != nil {
+			return fmt.Sprintf("a machine with systemd needs %s (Debian's systemd-container, mmdebstrap and util-linux)", name), false
+		}
+	}
+	return "", true
+}
+
+// machineRoot finds the machine's files in the cache or makes them from Debian
+// packages, which takes minutes the first time. They are made anew each month.
+func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
+	var key fingerprint
+	key.add("packages", machinePackages)
+	key.add("month", time.Now().Format("2006-01"))
+	dir, err := cached(ctx, "machine", key.sum(), func(dir string) error {
+		fmt.Fprintln(progress, "making a Debian with systemd from packages (first time only, about 1 to 4 min)")
+		mirror, suite, err := debianSource("/etc/apt/sources.list.d/debian.sources")
+		if err != nil {
+			return err
+		}
+		cmd := command(ctx, "mmdebstrap", "--quiet", "--variant=apt", "--include="+machinePackages,
+			"--dpkgopt=force-unsafe-io", `--aptopt=APT::Install-Recommends "false"`,
+			suite, filepath.Join(dir, "root"), mirror)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("mmdebstrap: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
+	return filepath.Join(dir, "root"), err
+}
+
+// debianSource reads where this machine has its packages from.
+func debianSource(path string) (mirror, suite string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", "", fmt.Errorf("this is not a Debian with deb822 sources: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	for scanner := bufio.NewScanner(file); scanner.Scan() && (mirror == "" || suite == ""); {
+		name, value, _ := strings.Cut(scanner.Text(), ":")
+		words := strings.Fields(value)
+		switch {
+		case len(words) == 0:
+		case name == "URIs" && mirror == "":
+			mirror = words[0]
+		case name == "Suites" && suite == "":
+			suite = words[0]
+		}
+	}
+	if mirror == "" || suite == "" {
+		return "", "", fmt.Errorf("%s names no mirror and suite", path)
+	}
+	return mirror, suite, nil
+}
+
+// Bind is a file or directory of this machine that the booted one shares.
+type Bind struct {
+	Host, Inside string
+	ReadOnly     bool
+}
+
+// BootMachine boots a machine with its files under dir. Close ends it and
+// removes them.
+func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...Bind) (*Machine, error) {
+	if reason, ok := MachineAvailable(); !ok {
+		return nil, errors.New(reason)
+	}
+	base, err := machineRoot(ctx, progress)
+	if err != nil {
+		return nil, fmt.Errorf("making a machine: %w", err)
+	}
+	m := &Machine{dir: dir, Root: filepath.Join(dir, "root"), name: "wflab" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(dir)}
+	for _, sub := range []string{"root", "upper", "work"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, fmt.Errorf("making a machine: %w", err)
+		}
+	}
+	overlay := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", base, filepath.Join(dir, "upper"), filepath.Join(dir, "work"))
+	if err := mountOverlay(m.Root, overlay); err != nil {
+		return nil, fmt.Errorf("mounting the files of a machine: %w", err)
+	}
+	if err := m.boot(ctx, binds); err != nil {
+		return nil, errors.Join(fmt.Errorf("booting a machine: %w", err), m.Close()) //nolint:contextcheck // Cleaning up must work when the caller gave up.
+	}
+	return m, nil
+}
+
+// boot starts systemd. The script gives the machine control groups of its own,
+// because two machines would share those of this process, and a /run that nspawn
+// can clean.
+func (m *Machine) boot(ctx context.Context, binds []Bind) error {
+	const script = `set -eu
+for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
+  if [ -d "$mount" ]; then mkdir -p "$mount/$NAME"; echo $$ >"$mount/$NAME/cgroup.procs"; fi
+done
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then mkdir -p "/sys/fs/cgroup/$NAME"; echo $$ >"/sys/fs/cgroup/$NAME/cgroup.procs"; fi
+exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec systemd-nspawn "$@"' sh \
+  --boot --quiet --directory="$ROOT" --machine="$NAME" --register=no --keep-unit --console=pipe \
+  --link-journal=no --resolv-conf=copy-host --kill-signal=SIGRTMIN+4 "$@"`
+	args := []string{"-c", script, "boot"}
+	for _, b := range binds {
+		flag := "--bind="
+		if b.ReadOnly {
+			flag = "--bind-ro="
+		}
+		args = append(args, flag+b.Host+":"+b.Inside)
+	}
+	console := filepath.Join(m.dir, "console.log")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", args...)
+	cmd.Env = append(os.Environ(), "PATH="+programPath(), "NAME="+m.name, "ROOT="+m.Root)
+	process, err := start(cmd, console)
+	if err != nil {
+		return err
+	}
+	m.process = process
+	ctx, cancel := context.WithTimeout(ctx, machineBoot)
+	defer cancel()
+	err = Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+		select {
+		case <-process.Done():
+			return false, fmt.Errorf("it ended at once: %w\n%s", process.Err(), Tail(console, tailLines))
+		default:
+		}
+		if m.leader == 0 {
+			m.leader = firstProcess(process.Pid())
+		}
+		if m.leader == 0 {
+			return false, nil
+		}
+		state, _ := m.Run(ctx, "systemctl is-system-running") // fails until it runs
+		state = strings.TrimSpace(state)
+		return state == "running" || state == "degraded", nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("it did not come up within %s\n%s", machineBoot, Tail(console, tailLines))
+	}
+	return err
+}
+
+// firstProcess returns the process below pid that is the first one of a process
+// name space one level down, or 0.
+func firstProcess(pid int) int {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0
+	}
+	for field := range strings.FieldsSeq(string(children)) {
+		child, err := strconv.Atoi(field)
+		if err != nil {
+			continue
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+				if ids := strings.Fields(ids); len(ids) > 1 && ids[len(ids)-1] == "1" {
+					return child
+				}
+			}
+		}
+		if found := firstProcess(child); found != 0 {
+			return found
+		}
+	}
+	return 0
+}
+
+// Run runs a script as root inside the machine and returns all it wrote. The
+// error of a script that failed has its exit code and its output.
+func (m *Machine) Run(ctx context.Context, script string) (string, error) {
+	cmd := command(ctx, "nsenter", "-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
+		"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-c", script)
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), &ScriptError{Script: script, Code: exit.ExitCode(), Output: string(out)}
+	}
+	return string(out), err
+}
+
+// ScriptError is a script that failed.
+type ScriptError struct {
+	Script string
+	Code   int
+	Output string
+}
+
+// Error returns the script, its exit code and what it wrote.
+func (e *ScriptError) Error() string {
+	return fmt.Sprintf("%s: exit code %d\n%s", e.Script, e.Code, e.Output)
+}
+
+// Close shuts the machine down and removes its files.
+func (m *Machine) Close() error {
+	var errs []error
+	if m.process != nil {
+		errs = append(errs, m.process.Stop(syscall.SIGTERM, machineStop))
+	}
+	errs = append(errs, unmount(m.Root), os.RemoveAll(m.dir))
+	for _, mount := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		removeGroups(filepath.Join(mount, m.name))
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroups removes a tree of empty control groups. What systemd in the
+// machine is still about to remove, it removes.
+func removeGroups(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			removeGroups(filepath.Join(dir, entry.Name()))
+		}
+	}
+	_ = os.Remove(dir)
+}

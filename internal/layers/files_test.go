@@ -1,0 +1,35 @@
+package layers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// largest is the most bytes that a file of the repository has: nobody reads more, and
+// what was built by accident is larger.
+const largest = 1 << 20
+
+// TestNoLargeFiles checks that nothing is committed that was built.
+func TestNoLargeFiles(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Skipf("this is no checkout of git: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		info, err := os.Lstat(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and git was not told yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > largest {
+			t.Errorf("%s has %d bytes: was it built?", name, info.Size())
+		}
+	}
+}
