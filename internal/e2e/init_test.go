@@ -34,7 +34,12 @@ func newService(t *testing.T, binds ...lab.Bind) *service {
 	if reason, ok := lab.MachineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	w := testWorld(t, "")
+	return newServiceOf(t, testWorld(t, ""), binds...)
+}
+
+// newServiceOf is newService for a server that is there.
+func newServiceOf(t *testing.T, w *world, binds ...lab.Bind) *service {
+	t.Helper()
 	if err := w.makePool(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +116,12 @@ func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
 // exposure measures the service's sandbox as systemd does: 0 is closed, 10 open.
 func (s *service) exposure(ctx context.Context, t *testing.T) float64 {
 	t.Helper()
-	out := s.run(ctx, t, "systemd-analyze security --no-pager customer-managed-workflow-agent.service | tail -n 1")
+	return exposureOf(ctx, t, s, "customer-managed-workflow-agent.service")
+}
+
+func exposureOf(ctx context.Context, t *testing.T, s *service, unit string) float64 {
+	t.Helper()
+	out := s.run(ctx, t, "systemd-analyze security --no-pager "+unit+" | tail -n 1")
 	match := regexp.MustCompile(`: (\d+\.\d)`).FindStringSubmatch(out)
 	if match == nil {
 		t.Fatalf("systemd-analyze says %q", out)
@@ -256,8 +266,13 @@ func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log 
 	}
 }
 
-func TestInitDockerService(t *testing.T) {
-	ctx := t.Context()
+// dockerGroup is the id of the machine's group docker in tests with an engine.
+const dockerGroup = 990
+
+// serviceEngine starts an engine whose socket a booted machine's group docker may
+// use, as on any host, and returns the bind that brings it there, and an image.
+func serviceEngine(ctx context.Context, t *testing.T) (*lab.Engine, lab.Bind, string) {
+	t.Helper()
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
@@ -280,13 +295,17 @@ func TestInitDockerService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The machine's group docker may use the engine's socket, as on any host.
-	const dockerGroup = 990
 	socket := strings.TrimPrefix(engine.Host, "unix://")
 	if err := os.Chown(socket, 0, dockerGroup); err != nil {
 		t.Fatal(err)
 	}
-	s := newService(t, lab.Bind{Host: socket, Inside: "/srv/docker.sock"})
+	return engine, lab.Bind{Host: socket, Inside: "/srv/docker.sock"}, image
+}
+
+func TestInitDockerService(t *testing.T) {
+	ctx := t.Context()
+	engine, socket, image := serviceEngine(ctx, t)
+	s := newService(t, socket)
 	if out, err := s.Run(ctx, agentInside+" service install --docker"); err == nil || !strings.Contains(out, "no group docker") {
 		t.Errorf("without a group docker the installation says %q, %v", out, err)
 	}
