@@ -14,6 +14,11 @@ CACHE    := $(if $(WORKFLOW_LAB_CACHE),$(WORKFLOW_LAB_CACHE),$(if $(XDG_CACHE_HO
 LINTKEY  := $(shell cat internal/tools/lint/go.mod internal/tools/lint/go.sum | cksum | cut -d' ' -f1)
 LINT     := $(CACHE)/lint-$(LINTKEY)-$(HOSTOS)-$(HOSTARCH)
 
+# Not from a pinned module of ours as the linters are: "go install" at a version builds it
+# with exactly the modules its release lists, while tidying a module of ours would also ask for
+# those of its dependencies' tests. Versions after 2.16 need a newer Go.
+GORELEASER := $(CACHE)/goreleaser-2.16.0
+
 .PHONY: help
 help: ## List the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,10 +48,19 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 		GOOS=linux GOARCH=arm64 $(GOBUILD) -o $$dir/workflow-runner-embeddable-arm64 ./cmd/workflow-runner; \
 	done
 
+# What tests exist for a Mac only is at least compiled.
+.PHONY: vet-darwin
+vet-darwin: ## Check the code and the tests for macOS, and link the tests of what touches it.
+	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	@for package in internal/osservice internal/config cmd/customer-managed-workflow-agent; do \
+		GOOS=darwin CGO_ENABLED=0 go test -c -o /dev/null ./$$package || exit 1; done
+
 $(LINT)/golangci-lint:
 	@echo "building golangci-lint and gofumpt (first time only, about 2 to 5 min)"
 	@mkdir -p $(LINT)
 	@cd internal/tools/lint && go build -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
 
 .PHONY: lint
 lint: $(LINT)/golangci-lint ## Check format, vet and the house rules.
@@ -56,6 +70,8 @@ lint: $(LINT)/golangci-lint ## Check format, vet and the house rules.
 	cd internal/tools/provider && go vet ./...
 	cd internal/tools/issuer && go vet ./...
 	$(LINT)/golangci-lint run ./...
+	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
+		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
 
 .PHONY: fmt
 fmt: $(LINT)/golangci-lint ## Format the code.
@@ -69,6 +85,21 @@ generate: ## Write the generated files anew (sample configuration, its reference
 man: ## Write the agent's manual pages to dist/man (SOURCE_DATE_EPOCH dates them; default: the last commit).
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
 		go run -ldflags '$(LDFLAGS)' ./cmd/customer-managed-workflow-agent man --dir dist/man
+
+$(GORELEASER)/goreleaser:
+	@echo "building goreleaser (first time only, about 5 min)"
+	@mkdir -p $(GORELEASER)
+	@GOFLAGS= GOBIN=$(GORELEASER) CGO_ENABLED=0 go install github.com/goreleaser/goreleaser/v2@v2.16.0
+
+# Without VERSION on the command line the tag of the commit is the version. REQUIRE=all
+# fails where this machine lacks a tool instead of leaving out a part. PUSH=REGISTRY/PREFIX
+# pushes the images.
+.PHONY: packages
+packages: $(GORELEASER)/goreleaser ## Make a release in dist/: archives, packages, checksums, signatures, mirror (docs/releasing.md).
+	@go run ./internal/release/maker -goreleaser $(GORELEASER)/goreleaser -cache $(CACHE) \
+		-dist '$(or $(DIST),dist)' -mirror '$(MIRROR)' -platforms '$(PLATFORM)' -home '$(RELEASE_HOME)' \
+		-version '$(if $(filter-out file,$(origin VERSION)),$(VERSION))' \
+		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
 .PHONY: bench
 bench: ## Measure the product beside its yardsticks (under 20 min; PAGE=docs/performance.md writes the figures there).
