@@ -170,12 +170,6 @@ func TestEngineImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if !t.Failed() {
-			leftovers(context.Background(), t, engine)
-		}
-	})
-
 	w := &world{dir: docker.dir, bin: bin, tools: tools, server: imagedServer(t, docker, bin, engine.BridgeIP.String())}
 	listen := net.JoinHostPort(engine.BridgeIP.String(), "0")
 	if w.git, err = lab.StartGitServer(ctx, filepath.Join(w.dir, "git"), lab.GitOptions{Listen: listen}); err != nil {
@@ -218,6 +212,7 @@ func TestEngineImages(t *testing.T) {
 	docker.script(t, ours(fromPage(t, "image stop", nil), "workflow-agent"))
 	docker.script(t, ours(fromPage(t, "image agent", start), "workflow-agent"))
 	waitAgentOnline(t, w)
+	leftovers(ctx, t, engine)
 
 	// The names from before.
 	old := docker.must(t, "run", "--rm", "--entrypoint", "customer-managed-deployment-agent", names[len(names)-1], "version")

@@ -51,9 +51,7 @@ func engineWorld(t *testing.T, listen func(*lab.Engine) string, serverArgs ...st
 		t.Fatal(err)
 	}
 	w = testWorld(t, listen(engine), serverArgs...)
-	// While the agents still run: one that is stopped leaves what it has not removed
-	// yet to its next start. The next test may have the same engine.
-	t.Cleanup(func() {
+	t.Cleanup(func() { // while the agents still run
 		if !t.Failed() {
 			leftovers(context.Background(), t, engine)
 		}

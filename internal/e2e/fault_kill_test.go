@@ -116,14 +116,14 @@ func (a *arena) workDone() {
 
 func strikeAgent(a *arena)  { a.t.Helper(); a.killAgent() }
 func strikeServer(a *arena) { a.t.Helper(); a.killServer() }
-func strikeRunner(a *arena) { a.t.Helper(); a.signal(a.runner(), syscall.SIGKILL) }
+func strikeRunner(a *arena) { a.t.Helper(); a.killRunner(a.runner()) }
 
 func strikeAll(a *arena) {
 	a.t.Helper()
 	runner := a.runner()
 	a.killServer()
 	a.killAgent()
-	a.signal(runner, syscall.SIGKILL)
+	a.killRunner(runner)
 	// Until the host has forgotten the process, a new agent can still learn of the
 	// signal; this row is about one that cannot.
 	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {

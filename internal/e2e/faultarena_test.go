@@ -260,6 +260,21 @@ func (a *arena) signal(pid int, sig syscall.Signal) {
 	}
 }
 
+// killRunner kills a runner and waits until it is dead, if nobody has asked how yet.
+// Before that it may still be given what it then never reads.
+func (a *arena) killRunner(pid int) {
+	a.t.Helper()
+	a.signal(pid, syscall.SIGKILL)
+	a.eventually(10*time.Second, "the killed runner is dead", func() (bool, error) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return true, nil //nolint:nilerr // gone, or there is no such directory
+		}
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"), nil
+	})
+}
+
 // bringBack starts agent and server again where they are not running, and lifts
 // all rules of the proxy.
 func (a *arena) bringBack() {

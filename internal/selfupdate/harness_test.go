@@ -149,11 +149,12 @@ func sign(t testing.TB, key *ecdsa.PrivateKey, data []byte) []byte {
 	return signature
 }
 
-// site is a mirror whose files tests change.
+// site is a mirror whose files tests change. It locks because child processes ask
+// it too, and what they ask is in no order with this process.
 type site struct {
-	files
 	url    string
 	mu     sync.Mutex
+	files  files
 	asked  map[string]int
 	answer func(w http.ResponseWriter, r *http.Request) bool // true: it has answered
 }
@@ -165,11 +166,11 @@ func newSite(t *testing.T) *site {
 		name := strings.TrimPrefix(r.URL.Path, "/mirror/")
 		s.mu.Lock()
 		s.asked[name]++
+		data, ok := s.files[name]
 		s.mu.Unlock()
 		if s.answer != nil && s.answer(w, r) {
 			return
 		}
-		data, ok := s.files[name]
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -191,6 +192,8 @@ func (s *site) hits(name string) int {
 // publish puts a release into the mirror and makes it the newest of the channel.
 func (s *site) publish(t testing.TB, key *ecdsa.PrivateKey, channel, version string, at time.Time, f files) {
 	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for name, data := range f {
 		s.files[version+"/"+name] = data
 	}
