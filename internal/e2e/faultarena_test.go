@@ -260,7 +260,7 @@ func (a *arena) signal(pid int, sig syscall.Signal) {
 	}
 }
 
-// killRunner kills a runner and waits until it is dead, if nobody has asked how yet.
+// killRunner kills a runner and waits until it is dead, or a zombie.
 // Before that it may still be given what it then never reads.
 func (a *arena) killRunner(pid int) {
 	a.t.Helper()
