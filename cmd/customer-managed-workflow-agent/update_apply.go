@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/osservice"
 	"workflowagent/internal/release"
 	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/sleep"
 )
 
 // newUpdateApplyCommand returns the command of the service's helper, which belongs to
@@ -156,10 +157,8 @@ func whileBusy(ctx context.Context, do func() error) error {
 		if !errors.Is(err, selfupdate.ErrBusy) || time.Now().After(deadline) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, busyPause) != nil {
 			return err
-		case <-time.After(busyPause):
 		}
 	}
 }

@@ -11,7 +11,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -283,15 +282,3 @@ type anything struct{}
 
 func (anything) AllowsImage(string) bool      { return true }
 func (anything) AllowsRepository(string) bool { return true }
-
-// sleep waits for d or until ctx ends, and then returns its error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("waiting: %w", context.Cause(ctx))
-	case <-timer.C:
-		return nil
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/executor"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 )
 
@@ -65,7 +66,7 @@ func (w *engineWatch) run(ctx context.Context, err error) {
 		if err != nil {
 			pause = engineDownInterval
 		}
-		if sleep(ctx, spread(pause)) != nil {
+		if sleep.For(ctx, spread(pause)) != nil {
 			return
 		}
 		err = w.check(ctx)

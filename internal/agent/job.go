@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
@@ -140,7 +141,7 @@ func (j *job) openLogs(hard context.Context) (*jobLogs, error) {
 			return logs, err
 		}
 		j.log.WithError(err).Warn("The log of the job cannot be opened; trying again")
-		if sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
 			return nil, errStopping
 		}
 	}
@@ -288,7 +289,7 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 			if err == nil {
 				return
 			}
-			if protocol.Permanent(err) || sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+			if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
 				log.WithError(err).Debug("A step's status was not taken")
 				return
 			}
@@ -333,7 +334,7 @@ func (j *job) removeObjects(h *executor.Handle) {
 		if err = j.agent.opts.Executor.Remove(ctx, *h); err == nil {
 			return
 		}
-		if sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
 			break
 		}
 	}

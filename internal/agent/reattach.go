@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 )
 
@@ -73,11 +74,11 @@ func (a *Agent) sweep(foreign []string) {
 			if a.stopping.Err() == nil {
 				a.log.WithError(err).Warn("Cleaning up after earlier jobs failed; trying again")
 			}
-			if sleep(a.stopping, spread(sweepRetry)) != nil {
+			if sleep.For(a.stopping, spread(sweepRetry)) != nil {
 				return
 			}
 		}
-		if sleep(a.stopping, spread(time.Second)) != nil {
+		if sleep.For(a.stopping, spread(time.Second)) != nil {
 			return
 		}
 	}
@@ -148,7 +149,7 @@ func (j *job) wasStarted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 		j.log.WithError(err).Debug("The executor does not say whether the job was started")
-		if err := sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+		if err := sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
 			return false, err
 		}
 	}

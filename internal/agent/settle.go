@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/logspool"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
@@ -124,7 +125,7 @@ func (j *job) openRunnerLogs(ctx context.Context) (*jobLogs, error) {
 		if err = j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir); err == nil {
 			break
 		}
-		if ctx.Err() != nil || tries == spoolCopies-1 || sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		if ctx.Err() != nil || tries == spoolCopies-1 || sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
 			return nil, fmt.Errorf("copying the runner's log: %w", err)
 		}
 	}
@@ -205,7 +206,7 @@ func (j *job) deliver(ctx context.Context, req protocol.ResultRequest, sources [
 		case protocol.Permanent(err):
 			return fmt.Errorf("delivering the result: %w", err)
 		}
-		if sleep(ctx, protocol.Backoff(retryFirst, deliverWait, tries, err)) != nil {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, deliverWait, tries, err)) != nil {
 			return fmt.Errorf("delivering the result: %w", err)
 		}
 	}

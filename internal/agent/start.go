@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
@@ -85,7 +86,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 			tries++
 			log.WithError(err).Debug("A heartbeat got no answer")
 		}
-		if sleep(ctx, pause) != nil {
+		if sleep.For(ctx, pause) != nil {
 			return
 		}
 	}
@@ -109,7 +110,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 			return nil, errSuperseded
 		}
 		if !protocol.Permanent(err) {
-			if sleep(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) == nil {
+			if sleep.For(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) == nil {
 				continue
 			}
 			if cause := context.Cause(ctx); cause != nil {
@@ -218,7 +219,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 			askedAgain = true
 			continue
 		}
-		if sleep(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
 			return err
 		}
 		j.log.WithError(err).Warn("The job could not be started; trying again")
@@ -242,7 +243,7 @@ func (j *job) askLeave(ctx context.Context) error {
 		case gone(err):
 			return errSuperseded
 		}
-		if sleep(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+		if sleep.For(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}

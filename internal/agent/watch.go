@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
@@ -85,7 +86,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 			j.log.WithError(err).Warn("The job cannot be watched at the moment; it goes on by itself")
 			told = true
 		}
-		if err := sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+		if err := sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
 			return executor.Exit{}, err
 		}
 	}
@@ -97,7 +98,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
-	for sleep(ctx, spread(a.opts.StatusInterval)) == nil {
+	for sleep.For(ctx, spread(a.opts.StatusInterval)) == nil {
 		token, err := a.opts.Tokens.Token(ctx)
 		if err != nil {
 			return // ctx has ended
@@ -130,7 +131,7 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 // endCancelled interrupts a runner whose deployment is over for the server, and
 // kills it when its patience has ended.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
-	if sleep(ctx, graceAfterFinal) != nil {
+	if sleep.For(ctx, graceAfterFinal) != nil {
 		return // it ended by itself, as it mostly does
 	}
 	j.log.WithField("status", status).Info("The deployment is over for the server; asking its job to end")
@@ -140,7 +141,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
 		patience = patiencePreview
 	}
-	if sleep(ctx, patience+patienceReserve) != nil {
+	if sleep.For(ctx, patience+patienceReserve) != nil {
 		return
 	}
 	j.log.Warn("The job did not end in time; killing it")
@@ -155,7 +156,7 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 			return
 		}
 		j.log.WithError(err).Warn("The job could not be asked to end; trying again")
-		if sleep(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
 			return
 		}
 	}

@@ -152,18 +152,6 @@ func until(ctx context.Context, interval, patience time.Duration, what string, a
 	}
 }
 
-// pause waits, so that what the last job left behind does not meet the next one.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // alone waits until a process has no descendants any more.
 func alone(ctx context.Context, pid int) error {
 	return until(ctx, 5*time.Millisecond, time.Minute, "the end of the last job", func() (bool, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/lab"
+	"workflowagent/internal/sleep"
 )
 
 // benchImage is the image in which the jobs of both sides run.
@@ -141,7 +142,7 @@ func (d *dockerJobs) both(ctx context.Context, product, floor *jobFigures) error
 	if err := d.bare(ctx, floor); err != nil {
 		return err
 	}
-	return pause(ctx, jobPause)
+	return sleep.For(ctx, jobPause)
 }
 
 // deploy runs one job on the product, whose stamps are in its log.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 // gate passes requests on to a server. It counts them, can make each of them slow,
@@ -65,7 +67,7 @@ func (g *gate) pass(w http.ResponseWriter, r *http.Request) {
 		default:
 		}
 	}
-	if delay := time.Duration(g.delay.Load()); delay > 0 && pause(r.Context(), delay) != nil {
+	if delay := time.Duration(g.delay.Load()); delay > 0 && sleep.For(r.Context(), delay) != nil {
 		return
 	}
 	g.proxy.ServeHTTP(w, r)

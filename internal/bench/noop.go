@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 const (
@@ -110,7 +112,7 @@ func (b *bench) measureJob(ctx context.Context, s site, f *jobFigures) error {
 	if err := alone(ctx, s.agentPID()); err != nil {
 		return err
 	}
-	return pause(ctx, jobPause)
+	return sleep.For(ctx, jobPause)
 }
 
 func (f *jobFigures) add(t jobTimes, missing int) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 // outage has jobs end while the server cannot be reached, and measures how long
@@ -44,7 +46,7 @@ func (b *bench) outage(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := pause(ctx, time.Until(shut.Add(away))); err != nil {
+		if err := sleep.For(ctx, time.Until(shut.Add(away))); err != nil {
 			return err
 		}
 		returned := time.Now()

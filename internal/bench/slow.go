@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 // stampBytes is what the product stores of each line beside its text.
@@ -74,7 +76,7 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 	if err := appears(ctx, silent); err != nil {
 		return err
 	}
-	if err := pause(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
+	if err := sleep.For(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
 		return err
 	}
 	idle := sum(s.agentPID(), "VmRSS", logPath)

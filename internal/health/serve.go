@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/serve"
+	"workflowagent/internal/sleep"
 )
 
 // The first and the longest pause between two attempts to get a port that is taken.
@@ -47,12 +48,8 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 		}
 		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and tries again; "+
 			"end the process that has the port, or set http_server_port to another one, or to 0 for no server.", addr)
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return nil
-		case <-timer.C:
 		}
 	}
 }

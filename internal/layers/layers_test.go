@@ -251,18 +251,19 @@ func rules() []rule {
 // onlyOurs are packages that may import nothing of ours but what is listed.
 func onlyOurs() map[string]ban {
 	return map[string]ban{
-		module + "internal/protocol":        {[]string{module + "internal/workflow"}, "protocol is the wire of the domain and knows nothing else"},
-		module + "internal/selfupdate":      {[]string{module + "internal/release"}, "updating knows the form of releases, and is told everything else by the agent's command"},
-		module + "internal/upkeep":          {[]string{module + "internal/selfupdate", module + "internal/status"}, "upkeep decides when, and is told everything else by the agent's command"},
+		module + "internal/protocol":        {[]string{module + "internal/workflow", module + "internal/sleep"}, "protocol is the wire of the domain and knows nothing else"},
+		module + "internal/selfupdate":      {[]string{module + "internal/release", module + "internal/sleep"}, "updating knows the form of releases, and is told everything else by the agent's command"},
+		module + "internal/upkeep":          {[]string{module + "internal/selfupdate", module + "internal/status", module + "internal/sleep"}, "upkeep decides when, and is told everything else by the agent's command"},
 		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
 		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
 		module + "internal/release":         {nil, "the form of a release is shared by who makes and who installs it, and depends on nothing"},
 		module + "internal/config":          {nil, "the configuration depends on nothing, so that everything may depend on it"},
 		module + "internal/status":          {[]string{module + "internal/termtext"}, "a report is data, whoever fills it in"},
 		module + "internal/serve":           {nil, "serving until a context ends depends on nothing"},
-		module + "internal/health":          {[]string{module + "internal/status", module + "internal/serve"}, "health is told of activity and looks at nothing itself"},
+		module + "internal/health":          {[]string{module + "internal/status", module + "internal/serve", module + "internal/sleep"}, "health is told of activity and looks at nothing itself"},
 		module + "internal/control":         {[]string{module + "internal/status", module + "internal/serve"}, "the control socket passes reports and orders on and knows nobody"},
 		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
+		module + "internal/sleep":           {nil, "waiting is used everywhere and depends on nothing"},
 		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
 		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
 	}

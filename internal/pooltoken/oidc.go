@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
 )
 
 // Pauses between exchanges.
@@ -234,7 +235,7 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	if refusals <= 1 {
 		return true // at once: it was revoked, or the machine has slept
 	}
-	return wait(ctx, protocol.Backoff(firstRetry, maxRefusedRetry, refusals-2, nil))
+	return sleep.For(ctx, protocol.Backoff(firstRetry, maxRefusedRetry, refusals-2, nil)) == nil
 }
 
 // untilRetry waits after an exchange that failed. A token that the server refuses,
@@ -248,7 +249,7 @@ func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err
 		limit = fileInterval
 	}
 	for left := protocol.Backoff(firstRetry, limit, failures, err); left > 0; left -= fileInterval {
-		if !wait(ctx, min(left, fileInterval)) {
+		if sleep.For(ctx, min(left, fileInterval)) != nil {
 			return false
 		}
 		if now, err := readFile(o.opts.File); err == nil && subject != "" && now != subject {
@@ -256,16 +257,4 @@ func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err
 		}
 	}
 	return true
-}
-
-// wait waits for d and returns false if ctx ended before.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/sony/gobreaker/v2"
+
+	"workflowagent/internal/sleep"
 )
 
 // Breaker says when the calls that look for work stop for a while:
@@ -130,15 +132,15 @@ func (c *circuit) close() {
 
 // AwaitRecovery blocks while the circuit breaker is open: it probes the server,
 // seconds apart and growing, and returns nil as soon as a probe succeeds or the
-// breaker's timeout has passed, whichever is first. It returns ctx's error if ctx
-// ends before. One goroutine at a time calls it.
+// breaker's timeout has passed, whichever is first. It returns why ctx
+// ended if that is before. One goroutine at a time calls it.
 func (c *Client) AwaitRecovery(ctx context.Context) error {
 	for {
 		pause, open := c.circuit.nextProbe()
 		if !open {
 			return nil
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return err
 		}
 		if !c.circuit.open() {
@@ -175,16 +177,4 @@ func (c *Client) probe(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("probing the server: %w", err)
-}
-
-// sleep waits for d or until ctx ends, and then returns its error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/sleep"
 )
 
 // The waits for a service, where nobody chose others.
@@ -145,7 +147,7 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 				last = fmt.Sprintf("%s is %s", health.Version, health.Progress)
 			}
 		}
-		if pause(ctx, or(a.interval, interval)) != nil {
+		if sleep.For(ctx, or(a.interval, interval)) != nil {
 			return fmt.Errorf("%s did not get to work in %v: %s", version, or(a.Patience, patience), last)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/release"
+	"workflowagent/internal/sleep"
 )
 
 // How the agent of a release behaves, as its program says it.
@@ -326,7 +327,7 @@ func said(path, argument string) (string, error) {
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			return strings.TrimSpace(string(out)), err
 		}
-		_ = pause(context.Background(), wait)
+		_ = sleep.For(context.Background(), wait)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/release"
+	"workflowagent/internal/sleep"
 )
 
 // The names of an intake's files, in the private directory of an update on its way.
@@ -157,7 +158,7 @@ func try(ctx context.Context, path, version string) error {
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			break
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := sleep.For(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -178,17 +179,6 @@ func try(ctx context.Context, path, version string) error {
 func cut(text string) string {
 	text = strings.TrimSpace(text)
 	return fmt.Sprintf("%q", text[:min(len(text), 200)])
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // place moves what was unpacked to its place among the versions. From then on it is

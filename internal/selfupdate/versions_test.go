@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 // TestPrune checks which versions stay after updates: the current one, the one
@@ -24,11 +26,11 @@ func TestPrune(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	h.add(t, "v0.1.0", polls)
 	h.add(t, "v0.2.0", polls)
-	sleep, err := exec.LookPath("sleep")
+	program, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary, err := os.ReadFile(sleep)
+	binary, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestPrune(t *testing.T) {
 		} else if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			t.Fatal(err)
 		}
-		_ = pause(t.Context(), wait)
+		_ = sleep.For(t.Context(), wait)
 	}
 	defer func() { _, _ = job.Process.Kill(), job.Wait() }()
 

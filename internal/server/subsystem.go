@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/sleep"
 )
 
 // Subsystem is named background work.
@@ -44,7 +45,7 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 			delay = firstRestart
 		}
 		log.WithError(err).WithField("again_in", delay.String()).Error("background work ended; starting it again")
-		if !pause(ctx, delay/2+rand.N(delay)) {
+		if sleep.For(ctx, delay/2+rand.N(delay)) != nil {
 			return
 		}
 		delay = min(2*delay, lastRestart)
@@ -60,26 +61,14 @@ func guarded(ctx context.Context, run func(context.Context) error) (err error) {
 	return run(ctx)
 }
 
-// pause waits, or returns false when ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // every calls work at an interval, jittered by a tenth, until ctx ends.
 func every(ctx context.Context, interval time.Duration, work func(context.Context) error) error {
 	for {
 		if err := work(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if !pause(ctx, interval-interval/20+rand.N(max(1, interval/10))) {
-			return nil
+		if sleep.For(ctx, interval-interval/20+rand.N(max(1, interval/10))) != nil {
+			return nil //nolint:nilerr // the end of ctx ends it well
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
 )
 
@@ -95,7 +96,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		return
 	}
 	pause, failures := k.o.First, 0
-	for sleep(ctx, spread(pause)) {
+	for sleep.For(ctx, spread(pause)) == nil {
 		err := k.look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -192,7 +193,7 @@ func (k *Keeper) settle(ctx context.Context) bool {
 	}
 	k.set(func(s *status.Update) { s.State = "the update from " + from + " to " + to + " is not confirmed yet" })
 	for k.o.Install.Pending() {
-		if !sleep(ctx, min(lookAgain, k.o.Every)) {
+		if sleep.For(ctx, min(lookAgain, k.o.Every)) != nil {
 			return false
 		}
 	}
@@ -242,7 +243,7 @@ func (k *Keeper) await(ctx context.Context, patience time.Duration, done func() 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !done() {
-		if !sleep(ctx, min(lookAgain, k.o.Every)) {
+		if sleep.For(ctx, min(lookAgain, k.o.Every)) != nil {
 			return false
 		}
 	}
@@ -252,16 +253,4 @@ func (k *Keeper) await(ctx context.Context, patience time.Duration, done func() 
 // spread keeps agents that were started together from asking together.
 func spread(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2+1)
-}
-
-// sleep waits, and returns false if ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/executor"
+	"workflowagent/internal/sleep"
 )
 
 // The bounds of how often a file that does not grow is looked at.
@@ -59,12 +60,8 @@ func (f *follower) Read(b []byte) (int, error) {
 		if !alive {
 			return 0, io.EOF
 		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-f.ctx.Done():
-			timer.Stop()
-			return 0, f.ctx.Err()
+		if err := sleep.For(f.ctx, delay); err != nil {
+			return 0, err
 		}
 	}
 }

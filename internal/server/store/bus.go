@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/sleep"
 )
 
 // postgresChannel is the one LISTEN/NOTIFY channel that carries all notes.
@@ -105,11 +107,7 @@ func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 				delay = time.Second
 			}
 			log.WithError(err).Warn("lost the database connection that carries notifications; connecting again")
-			timer := time.NewTimer(delay/2 + rand.N(delay))
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if sleep.For(ctx, delay/2+rand.N(delay)) != nil {
 				return
 			}
 			delay = min(delay*2, 15*time.Second)

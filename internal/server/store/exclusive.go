@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"time"
+
+	"workflowagent/internal/sleep"
 )
 
 const (
@@ -43,12 +45,8 @@ func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Cont
 		if got {
 			break
 		}
-		timer := time.NewTimer(exclusiveRetry/2 + rand.N(exclusiveRetry))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := sleep.For(ctx, exclusiveRetry/2+rand.N(exclusiveRetry)); err != nil {
+			return err
 		}
 	}
 	working, cancel := context.WithCancelCause(ctx)

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"workflowagent/internal/sleep"
 )
 
 const (
@@ -58,12 +60,7 @@ func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 		if err == nil || !isPostgresRetryable(err) || try == postgresWriteTries {
 			return err
 		}
-		timer := time.NewTimer(delay/2 + rand.N(delay))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = sleep.For(ctx, delay/2+rand.N(delay)) // the loop looks at ctx itself
 		delay = min(delay*2, 200*time.Millisecond)
 	}
 }
