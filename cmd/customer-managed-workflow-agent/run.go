@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -25,7 +26,7 @@ import (
 // newRunCommand returns the command that is the agent.
 func newRunCommand(version string, load loader) *cobra.Command {
 	var (
-		debug   bool
+		verbose bool
 		envFile string
 		updates updateFlags
 	)
@@ -39,6 +40,7 @@ while the jobs it started go on and report by themselves; the next start finds t
 again. A second signal ends it at once. No signal cancels a deployment.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			liveLong()
 			if err := loadEnvironment(envFile); err != nil {
 				return usageError{err}
 			}
@@ -48,10 +50,10 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 			if err != nil || c == nil {
 				return err
 			}
-			return run(cmd.Context(), c, version, debug, updates, s)
+			return run(cmd.Context(), c, version, verbose, updates, s)
 		},
 	}
-	cmd.Flags().BoolVar(&debug, "debug", false, "log more")
+	cmd.Flags().BoolVar(&verbose, "debug", false, "log more")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
 	cmd.Flags().StringVar(&updates.stage, "updates", "", "directory from which the service's helper installs updates")
 	cmd.Flags().DurationVar(&updates.first, "first-update-check", 0, "time to the first look for an update")
@@ -70,12 +72,22 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 	return cmd
 }
 
+// liveLong changes two habits of Go programs that do not suit a service. A crash, and
+// the signal of systemd's watchdog, end with exit code 2, which is that of a mistake in
+// the configuration, after which nobody starts the agent again: let them end by a
+// signal. And whoever writes to a log that nobody reads any more, as after a crash of
+// journald, dies of it: the jobs matter more.
+func liveLong() {
+	debug.SetTraceback("crash")
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
+}
+
 // run is the agent from its configuration to its end.
-func run(ctx context.Context, c *config.Config, version string, debug bool, updates updateFlags, s *supervision) error {
+func run(ctx context.Context, c *config.Config, version string, verbose bool, updates updateFlags, s *supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
-	logger, err := newLog(c, debug)
+	logger, err := newLog(c, verbose)
 	if err != nil {
 		return err
 	}

@@ -173,9 +173,19 @@ func TestInitProcessService(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := s.newStack(ctx, t, "box", "dev", "", nil)
+	const pid = "$(systemctl show -p MainPID --value customer-managed-workflow-agent)"
 	for i, disturb := range []string{
 		agentInside + " service restart",
-		"kill -9 $(systemctl show -p MainPID --value customer-managed-workflow-agent)",
+		"kill -9 " + pid,
+		"kill -ABRT " + pid, // what a crash looks like, and how the watchdog begins
+		"kill -HUP " + pid,
+		// A process that stands still, and a watchdog that does not wait for minutes.
+		`mkdir /run/systemd/system/customer-managed-workflow-agent.service.d
+printf '[Service]\nWatchdogSec=3s\n' >/run/systemd/system/customer-managed-workflow-agent.service.d/test.conf
+systemctl daemon-reload && systemctl restart customer-managed-workflow-agent && kill -STOP ` + pid + `
+while [ "$(systemctl show -p NRestarts --value customer-managed-workflow-agent)" = 0 ]; do sleep 0.1; done
+rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl daemon-reload`,
+		"systemctl kill -s KILL systemd-journald; systemctl daemon-reexec",
 		agentInside + " service install --process --env NEW=1 --start", // what an upgrade does
 	} {
 		name := "job" + strconv.Itoa(i)
@@ -192,9 +202,15 @@ func TestInitProcessService(t *testing.T) {
 		if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != i+1 {
 			t.Fatalf("after %s pulumi ran %d times, want %d (%v)", disturb, strings.Count(string(data), "\n"), i+1, err)
 		}
-	}
-	if n := s.run(ctx, t, "systemctl show -p NRestarts --value customer-managed-workflow-agent"); n == "" {
-		t.Error("systemd does not tell the restarts")
+		waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+		err := until(waiting, func() (bool, error) {
+			_, err := s.Run(ctx, agentInside+" service status")
+			return err == nil, nil
+		})
+		cancel()
+		if err != nil {
+			t.Fatalf("after %s the service does not run again", disturb)
+		}
 	}
 
 	// A mistake in the configuration is not tried again and again.

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLiveLong runs itself as a program that crashes, or whose log nobody reads.
+func TestLiveLong(t *testing.T) {
+	switch os.Getenv("WORKFLOW_TEST_LIVE_LONG") {
+	case "crash":
+		liveLong()
+		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // a dump would only be litter
+		_ = syscall.Kill(os.Getpid(), syscall.SIGABRT)
+		time.Sleep(time.Minute)
+		os.Exit(0)
+	case "log":
+		liveLong()
+		if _, err := fmt.Fprintln(os.Stderr, "nobody reads this"); err == nil {
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	child := func(what string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLiveLong$")
+		cmd.Env = append(os.Environ(), "WORKFLOW_TEST_LIVE_LONG="+what)
+		return cmd
+	}
+	// What ends with exit code 2 is not started again.
+	cmd := child("crash")
+	err := cmd.Run()
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGABRT {
+		t.Errorf("a crash ends with %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = child("log")
+	cmd.Stderr = w
+	r.Close()
+	if err := cmd.Run(); err != nil {
+		t.Errorf("a log that nobody reads ends it: %v", err)
+	}
+	w.Close()
+}
