@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"workflowagent/internal/osservice"
 )
 
 // version is set by the linker.
@@ -59,13 +61,14 @@ func main() {
 
 func exitCode(err error) int {
 	var usage usageError
+	var options *osservice.OptionsError
 	var code codeError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &code):
 		return code.code
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &options):
 		return exitUsage
 	}
 	return exitFailed

@@ -55,6 +55,8 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		{"unknown key", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling: 1m\n")}, "polling"},
 		{"bad value", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling_interval: soon\n")}, "polling_interval"},
 		{"no token", []string{"run", "--config", settings(t, "deploy_target: process\n")}, "token"},
+		{"variable", []string{"service", "install", "--env", "1x=y"}, "1x"},
+		{"name", []string{"service", "status", "--name", "a b"}, "a b"},
 		{"kubernetes", []string{"run", "--config", settings(t, "token: pul-secret-token\ndeploy_target: kubernetes\n")}, "kubernetes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +34,9 @@ this host, inside your own network: nothing has to reach it from outside.`,
 	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, usageError{fmt.Errorf("%w; if it is the machine's, run this as root or as the user of its service; --config names another", err)}
+		}
 		if err != nil {
 			return nil, usageError{err}
 		}

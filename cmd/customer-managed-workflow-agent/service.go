@@ -57,7 +57,7 @@ func serviceAction(verb, short, done string, open func() (osservice.Service, err
 			if err != nil {
 				return err
 			}
-			if err := notInstalled(do(s)); err != nil {
+			if err := notInstalled(s, do(s)); err != nil {
 				return err
 			}
 			cmd.Printf("%s %s.\n", done, s.File())
@@ -67,9 +67,9 @@ func serviceAction(verb, short, done string, open func() (osservice.Service, err
 }
 
 // notInstalled says what to do about a service that is not there.
-func notInstalled(err error) error {
+func notInstalled(s osservice.Service, err error) error {
 	if errors.Is(err, service.ErrNotInstalled) {
-		return errors.New("the service is not installed: see customer-managed-workflow-agent service install --help (a service of a user needs --user with every command)")
+		return fmt.Errorf("the service is not installed, there is no %s: see %s service install --help (a service of a user needs --user with every command)", s.File(), osservice.DefaultName)
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Comm
 			}
 			state, err := s.Describe(cmd.Context())
 			if errors.Is(err, service.ErrNotInstalled) {
-				return codeError{notInstalled(err), exitNotInstalled}
+				return codeError{notInstalled(s, err), exitNotInstalled}
 			}
 			if err != nil {
 				return err
@@ -184,6 +184,10 @@ func newServiceLogsCommand(open func() (osservice.Service, error)) *cobra.Comman
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			// What else goes wrong there is no reason not to show the log.
+			if _, err := s.Describe(ctx); errors.Is(err, service.ErrNotInstalled) {
+				return notInstalled(s, err)
+			}
 			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)
 		},
 	}

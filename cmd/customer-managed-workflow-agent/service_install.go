@@ -136,7 +136,7 @@ func assignments(words []string) (map[string]string, error) {
 		}
 		variables[name] = value
 	}
-	return variables, nil
+	return variables, osservice.CheckVariables(variables)
 }
 
 func absolute(path string) (string, error) {

@@ -33,6 +33,12 @@ func ParseEnvironment(text string) (map[string]string, error) {
 	return variables, nil
 }
 
+// CheckVariables refuses variables that an environment file cannot hold.
+func CheckVariables(variables map[string]string) error {
+	_, err := editEnvironment("", variables)
+	return err
+}
+
 // editEnvironment returns the text with the variables set, or removed where the
 // value is empty.
 func editEnvironment(text string, variables map[string]string) (string, error) {

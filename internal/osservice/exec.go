@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 )
@@ -16,7 +17,8 @@ type runner interface {
 	// run returns what the program wrote, without the last line break. The error
 	// of a program that failed is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies what the program writes to out, until it ends or ctx does.
+	// stream copies what the program writes to out, until it ends or ctx does. What
+	// it complains about goes to standard error.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
@@ -52,6 +54,7 @@ func (execRunner) run(ctx context.Context, name string, args ...string) (string,
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Env = append(os.Environ(), "TZ=UTC") // of the times that systemctl shows
 	err := cmd.Run()
 	out := strings.TrimRight(stdout.String(), "\n")
 	if ctx.Err() != nil {
@@ -61,14 +64,13 @@ func (execRunner) run(ctx context.Context, name string, args ...string) (string,
 }
 
 func (execRunner) stream(ctx context.Context, out io.Writer, name string, args ...string) error {
-	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = out, &stderr
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // following ends when the caller has seen enough
 	}
-	return failure(err, name, args, strings.TrimSpace(stderr.String()))
+	return failure(err, name, args, "")
 }
 
 func failure(err error, name string, args []string, said string) error {

@@ -111,7 +111,7 @@ const callTimeout = 90 * time.Second
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return nil, err
+		return nil, &OptionsError{err}
 	}
 	if o.Packaged {
 		return newSystemd(o, execRunner{})
@@ -126,6 +126,15 @@ func Open(o Options) (Service, error) {
 	}
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above make nothing else
 }
+
+// OptionsError is a mistake in the options, which only a person can mend.
+type OptionsError struct{ err error }
+
+// Error returns what is wrong.
+func (e *OptionsError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *OptionsError) Unwrap() error { return e.err }
 
 const (
 	displayName = "Customer-managed workflow agent"
@@ -160,6 +169,18 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	return o, o.Updates.check()
+}
+
+// flags are those that name the service on a command line.
+func (o Options) flags() string {
+	var flags string
+	if o.User {
+		flags = " --user"
+	}
+	if o.Name != DefaultName {
+		flags += " --name " + o.Name
+	}
+	return flags
 }
 
 // firstFile returns the first file that is there, or the first name if none is.

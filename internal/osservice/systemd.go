@@ -117,6 +117,9 @@ func (s *systemd) Install() error {
 	if err := s.rights(); err != nil {
 		return err
 	}
+	if err := s.masked(); err != nil {
+		return err
+	}
 	version, err := s.version(ctx)
 	if err != nil && !s.options.Packaged {
 		return err
@@ -165,13 +168,29 @@ func (s *systemd) Install() error {
 	for _, unit := range s.allUnits() {
 		loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", unit)
 		if err == nil && loaded == "masked" && unit == s.unit() {
-			return s.takeBack(ctx, undo, fmt.Errorf("the service is masked: allow it first with: systemctl unmask %s", s.options.Name))
+			return s.takeBack(ctx, undo, s.errMasked())
 		}
 		if err != nil || loaded != "loaded" && loaded != "masked" {
 			return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, unit), err))
 		}
 	}
 	return nil
+}
+
+// masked refuses to put a unit in the place of an administrator's mask.
+func (s *systemd) masked() error {
+	if resolved(s.File()) == os.DevNull {
+		return s.errMasked()
+	}
+	return nil
+}
+
+func (s *systemd) errMasked() error {
+	user := ""
+	if s.options.User {
+		user = "--user "
+	}
+	return fmt.Errorf("the service is masked: allow it first with: systemctl %sunmask %s", user, s.options.Name)
 }
 
 // registrations returns the unit, and those of its helper for updates.
@@ -252,6 +271,9 @@ func (s *systemd) Uninstall() error {
 	if s.packaged {
 		return fmt.Errorf("the service belongs to a package: remove that with apt or dnf, or switch the service off with: systemctl disable --now %s", s.options.Name)
 	}
+	if err := s.masked(); err != nil {
+		return err
+	}
 	if _, err := os.Lstat(s.File()); errors.Is(err, os.ErrNotExist) {
 		return service.ErrNotInstalled
 	}
@@ -294,7 +316,7 @@ func (s *systemd) act(verb string) error {
 		return err
 	}
 	if _, err := s.ctl(ctx, verb, s.unit()); err != nil {
-		return fmt.Errorf("%w; its own words are in: customer-managed-workflow-agent service logs", err)
+		return fmt.Errorf("%w\nWhat it said itself shows: %s service logs%s", err, DefaultName, s.options.flags())
 	}
 	return nil
 }
@@ -310,8 +332,11 @@ func (s *systemd) Status() (service.Status, error) {
 
 // Describe returns what systemd knows.
 func (s *systemd) Describe(ctx context.Context) (State, error) {
-	out, err := s.ctl(ctx, "show", "--timestamp=unix", s.unit(),
-		"--property=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result,StatusText,ExecMainStatus,StateChangeTimestamp")
+	if err := s.session(); err != nil {
+		return State{}, err
+	}
+	out, err := s.ctl(ctx, "show", s.unit(),
+		"--property=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result,StatusText,ExecMainCode,ExecMainStatus,StateChangeTimestamp")
 	if err != nil {
 		return State{}, err
 	}
@@ -329,16 +354,23 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	if values["LoadState"] == "masked" {
 		state.Detail = "masked"
 	}
-	if text := values["StatusText"]; text != "" {
-		state.Detail += ": " + text
+	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
+	if text := values["StatusText"]; text != "" && state.PID > 0 {
+		state.Detail += ": " + text // else the last words of one that has ended
 	}
-	state.PID, _ = strconv.Atoi(values["MainPID"])        // absent means 0
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
-	if seconds, err := strconv.ParseInt(strings.TrimPrefix(values["StateChangeTimestamp"], "@"), 10, 64); err == nil {
-		state.Since = time.Unix(seconds, 0)
+	// --timestamp=unix would say it more plainly, but is an error before systemd 251.
+	if since, err := time.Parse("Mon 2006-01-02 15:04:05 MST", values["StateChangeTimestamp"]); err == nil {
+		state.Since = since.Local()
 	}
-	if result := values["Result"]; result != "" && result != "success" {
-		state.LastExit = fmt.Sprintf("%s, exit code %s", result, values["ExecMainStatus"])
+	if result := values["Result"]; result != "success" {
+		state.LastExit = result
+		switch values["ExecMainCode"] { // as waitid(2) has them
+		case "1":
+			state.LastExit += ", exit code " + values["ExecMainStatus"]
+		case "2", "3":
+			state.LastExit += ", signal " + values["ExecMainStatus"]
+		}
 	}
 	return state, nil
 }
@@ -360,13 +392,18 @@ func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 // rights says early, and in words, who may do this.
 func (s *systemd) rights() error {
 	if s.options.User {
-		if os.Getenv("XDG_RUNTIME_DIR") == "" {
-			return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; log in as that user " +
-				"(not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID")
-		}
-		return nil
+		return s.session()
 	}
 	return needRoot()
+}
+
+// session says that a user's systemd cannot be reached from here.
+func (s *systemd) session() error {
+	if s.options.User && os.Getenv("XDG_RUNTIME_DIR") == "" {
+		return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; log in as that user " +
+			"(not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID")
+	}
+	return nil
 }
 
 // version returns the major version of systemd.

@@ -2,6 +2,7 @@ package osservice
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"os"
@@ -144,6 +145,24 @@ func TestFailedFirstInstallLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestMaskStays(t *testing.T) {
+	s := userService(t, &scripted{})
+	if err := os.MkdirAll(filepath.Dir(s.File()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(os.DevNull, s.File()); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{s.Install(), s.Uninstall()} {
+		if err == nil || !strings.Contains(err.Error(), "systemctl --user unmask "+DefaultName) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if to, err := os.Readlink(s.File()); to != os.DevNull {
+		t.Errorf("the mask is gone: %q, %v", to, err)
+	}
+}
+
 func TestUninstall(t *testing.T) {
 	commands := &scripted{}
 	s := userService(t, commands)
@@ -171,9 +190,10 @@ UnitFileState=enabled
 MainPID=0
 NRestarts=7
 Result=exit-code
-StatusText=
+StatusText=what it said last
+ExecMainCode=1
 ExecMainStatus=1
-StateChangeTimestamp=@1700000000`}}}}
+StateChangeTimestamp=Tue 2023-11-14 22:13:20 UTC`}}}}
 	s := userService(t, commands)
 	state, err := s.Describe(t.Context())
 	want := State{
@@ -182,6 +202,20 @@ StateChangeTimestamp=@1700000000`}}}}
 	}
 	if err != nil || state != want {
 		t.Errorf("got %+v, %v", state, err)
+	}
+	// What systemd before 251 does not know must not be asked for.
+	if line := commands.calls[0]; strings.Contains(line, "--timestamp") {
+		t.Errorf("ran %s", line)
+	}
+	for out, want := range map[string]string{
+		"Result=success\nExecMainCode=1\nExecMainStatus=0":  "",
+		"Result=watchdog\nExecMainCode=2\nExecMainStatus=6": "watchdog, signal 6",
+		"Result=resources\nExecMainCode=0":                  "resources",
+	} {
+		commands.rules["systemctl --user show"] = []answer{{out: "LoadState=loaded\n" + out}}
+		if state, err := s.Describe(t.Context()); err != nil || state.LastExit != want {
+			t.Errorf("%q: got %q, %v", out, state.LastExit, err)
+		}
 	}
 	commands.rules["systemctl --user show"] = []answer{{out: "LoadState=not-found\nActiveState=inactive"}}
 	if _, err := s.Describe(t.Context()); !errors.Is(err, service.ErrNotInstalled) {
@@ -192,10 +226,15 @@ StateChangeTimestamp=@1700000000`}}}}
 	}
 }
 
+func describe(s Service) error {
+	_, err := s.Describe(context.Background())
+	return err
+}
+
 func TestNoSession(t *testing.T) {
 	s := userService(t, &scripted{})
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	for _, err := range []error{s.Install(), s.Start(), s.Stop(), s.Uninstall()} {
+	for _, err := range []error{s.Install(), s.Start(), s.Stop(), s.Uninstall(), describe(s)} {
 		if err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") {
 			t.Errorf("got %v", err)
 		}
