@@ -37,6 +37,8 @@ type plane struct {
 	logs     bytes.Buffer
 
 	pollCode, statusCode int // instead of an answer; 0: none
+
+	hold bool // its agents' runners wait for the end of the test
 }
 
 type plannedJob struct {
@@ -150,8 +152,8 @@ func (p *plane) look() (polls []seenPoll, statuses []time.Time, results []protoc
 const scriptRunner = `#!/bin/sh
 here=$(dirname "$0")
 cat > "$here/launch.$$"
-mv "$here/launch.$$" "$here/launch-$$.json"
 echo "$3" > "$here/jobdir-$$.txt"
+mv "$here/launch.$$" "$here/launch-$$.json"
 echo "said by the job"
 while [ -e "$here/hold" ] && [ ! -e "$here/go" ]; do read -t 1 none 2>/dev/null || sleep 0.05; done
 `
@@ -194,6 +196,11 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	if err := os.WriteFile(filepath.Join(a.dir, "workflow-runner"), []byte(scriptRunner), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if p.hold { // before the first job can start
+		if err := os.WriteFile(filepath.Join(a.dir, "hold"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The beginning of a static Linux program, for the Docker target: nothing starts it.
 	var program bytes.Buffer
 	header := elf.Header64{
@@ -234,7 +241,7 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 		_ = a.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-a.done:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			_ = a.cmd.Process.Kill()
 			<-a.done
 			t.Error("the agent does not stop")
@@ -246,10 +253,10 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	return a
 }
 
-// until waits for a condition, for at most 30 s.
+// until waits for a condition, for at most 2 min.
 func (a *agentProcess) until(what string, met func() bool) {
 	a.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

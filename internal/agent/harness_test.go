@@ -145,7 +145,7 @@ func (r *running) wait() {
 		if r.err != nil {
 			r.t.Fatal(r.err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		r.t.Fatal("the agent does not end")
 	}
 }

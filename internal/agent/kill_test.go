@@ -220,15 +220,18 @@ func TestAgentProcessIsKilled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			s.mu.Lock()
+			polls := len(s.polls) // of the first agent
+			s.mu.Unlock()
 			second := c.spawn(t)
 			if !tc.die {
-				s.waitFor("the second agent", func() bool { return len(s.polls) > 1 })
+				s.waitFor("the second agent", func() bool { return len(s.polls) > polls })
 				if err := os.WriteFile(c.Go, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			s.waitFor("the result", func() bool { return len(job.results) == 1 })
-			s.waitFor("a free slot", func() bool { return s.polls[len(s.polls)-1].slots == 1 })
+			s.waitFor("a free slot", func() bool { return len(s.polls) > polls && s.polls[len(s.polls)-1].slots == 1 })
 			if err := second.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}

@@ -121,7 +121,7 @@ func (s *server) update(f func()) {
 // waitFor waits until ok, called under the lock, returns true.
 func (s *server) waitFor(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		s.mu.Lock()
 		done, changed := ok(), s.changed

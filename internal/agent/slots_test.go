@@ -42,7 +42,7 @@ func TestEngineDown(t *testing.T) {
 
 func waitLog(t *testing.T, w *world, text string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !strings.Contains(w.log.String(), text) {

@@ -24,7 +24,7 @@ import (
 // await waits until what the agent says about itself is as wanted.
 func (r *running) await(what string, ok func(status.Report) bool) status.Report {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		report := r.Status()
 		report.Healthy = true // the tracker's business
 		report.Judge()

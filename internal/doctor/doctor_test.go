@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	}}}
 	w.engine = &engine{arch: "amd64", facts: docker.Facts{Host: "unix:///x", Version: "29", APIVersion: "1.50", OS: "linux", Arch: "amd64", RootDirectory: "/", SameHost: true}}
 	w.options = Options{
-		Version: "v1", Executor: w.place, Owner: "me", Limit: 5 * time.Second,
+		Version: "v1", Executor: w.place, Owner: "me", Limit: time.Minute,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		Token: func(context.Context) (string, error) { return testToken, nil },
 		Disk:  func(string) (uint64, uint64, error) { return 50 << 30, 100 << 30, nil },

@@ -94,7 +94,7 @@ func (s *stack) wait(ctx context.Context, t *testing.T, d deployment, patience t
 // finish waits for the end of a deployment.
 func (s *stack) finish(ctx context.Context, t *testing.T, d deployment) deployment {
 	t.Helper()
-	return s.wait(ctx, t, d, 3*time.Minute, "succeeded", "failed", "skipped")
+	return s.wait(ctx, t, d, 5*time.Minute, "succeeded", "failed", "skipped")
 }
 
 // log returns the deployment's log as the stream mode shows it so far.

@@ -233,7 +233,7 @@ func imagedServer(t *testing.T, docker dockerCLI, bin, host string) *lab.Server 
 	docker.start(t, "image server", map[string]string{
 		"IMAGE": docker.loadImage(t, image.Server(), bin)[0], "URL": server.URL, "PORT": strconv.Itoa(port),
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	client := &http.Client{Timeout: 5 * time.Second}
 	err = until(ctx, func() (bool, error) {
@@ -256,7 +256,7 @@ func imagedServer(t *testing.T, docker dockerCLI, bin, host string) *lab.Server 
 
 func waitAgentOnline(t *testing.T, w *world) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := until(ctx, func() (bool, error) {
 		n, err := w.online(ctx)

@@ -51,11 +51,7 @@ func engineWorld(t *testing.T, listen func(*lab.Engine) string, serverArgs ...st
 		t.Fatal(err)
 	}
 	w = testWorld(t, listen(engine), serverArgs...)
-	t.Cleanup(func() { // while the agents still run
-		if !t.Failed() {
-			leftovers(context.Background(), t, engine)
-		}
-	})
+	t.Cleanup(func() { leftovers(context.Background(), t, engine) }) // while the agents still run
 	return w, engine, image
 }
 
@@ -148,7 +144,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	}
 	s := w.newStack(ctx, t, "box", "dev", image, nil)
 	d := s.deploy(ctx, t, "update", repo.URL)
-	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err = until(waiting, func() (bool, error) {
 		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil

@@ -193,7 +193,7 @@ var killRows = []faultRow{
 		phase: inRunning, fault: "SIGTERM of the agent; the job ends without it, then it starts again", want: kept,
 		do: func(a *arena) {
 			a.running()
-			if err := a.agent.Process.Stop(syscall.SIGTERM, 12*time.Second); err != nil {
+			if err := a.agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
 				a.t.Fatal(err)
 			}
 			a.goOn()

@@ -244,7 +244,7 @@ func (a *arena) runner() int {
 
 func (a *arena) kill(p *lab.Process) {
 	a.t.Helper()
-	if err := p.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
+	if err := p.Stop(syscall.SIGKILL, time.Minute); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -265,7 +265,7 @@ func (a *arena) signal(pid int, sig syscall.Signal) {
 func (a *arena) killRunner(pid int) {
 	a.t.Helper()
 	a.signal(pid, syscall.SIGKILL)
-	a.eventually(10*time.Second, "the killed runner is dead", func() (bool, error) {
+	a.eventually(time.Minute, "the killed runner is dead", func() (bool, error) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return true, nil //nolint:nilerr // gone, or there is no such directory

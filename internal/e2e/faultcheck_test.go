@@ -26,7 +26,7 @@ func (a *arena) check() {
 	if want.lostFirst {
 		finals = []string{want.status} // the lost verdict may still stand for a moment
 	}
-	a.stack.wait(a.t.Context(), a.t, a.job, 3*time.Minute+a.row.job.over, finals...)
+	a.stack.wait(a.t.Context(), a.t, a.job, 5*time.Minute+a.row.job.over, finals...)
 	a.checkLeft() // what is left could still change the rest
 	d := a.details()
 	log := a.stack.log(a.t.Context(), a.t, a.job)
@@ -134,7 +134,7 @@ func (a *arena) checkNotes(want outcome, d details) {
 // reported, so it may take a while.
 func (a *arena) checkLeft() {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
 	defer cancel()
 	var left []string
 	err := until(ctx, func() (bool, error) {

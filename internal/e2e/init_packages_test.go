@@ -118,7 +118,7 @@ if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/
 func (p *packaged) running(ctx context.Context, t *testing.T, st *stack, repo *lab.Repo, branch string) (proceed func()) {
 	t.Helper()
 	d := st.deploy(ctx, t, "update", repo.URL, halfwayOf(repo, branch))
-	waiting, cancel := context.WithTimeout(ctx, 90*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err := until(waiting, func() (bool, error) {
 		now, err := st.get(waiting, d)

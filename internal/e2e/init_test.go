@@ -102,7 +102,7 @@ func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) 
 // awaitOnline waits until the server has seen the service's agent.
 func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err := until(ctx, func() (bool, error) {
 		n, err := s.online(ctx)
@@ -216,7 +216,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 	// A mistake in the configuration is not tried again and again.
 	s.configure(ctx, t, "deploy_target: nowhere")
 	s.Run(ctx, agentInside+" service restart") // fails, sooner or later
-	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err = until(waiting, func() (bool, error) {
 		out, _ := s.Run(ctx, agentInside+" service status") // fails, as it must
@@ -271,7 +271,7 @@ func wantLines(t *testing.T, log string) {
 // awaitFile waits until a job has made a file in the shared directory.
 func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err := until(ctx, func() (bool, error) {
 		_, err := os.Stat(filepath.Join(s.shared, name))
@@ -336,7 +336,7 @@ func TestInitDockerService(t *testing.T) {
 	}
 	st := s.newStack(ctx, t, "box", "dev", image, nil)
 	d := st.deploy(ctx, t, "update", repo.URL, "{ sleep 6; touch /tmp/job.on; } & "+halfway("/tmp/job"))
-	st.wait(ctx, t, d, time.Minute, "running", "failed")
+	st.wait(ctx, t, d, 3*time.Minute, "running", "failed")
 	s.run(ctx, t, agentInside+" service restart")
 	if d = st.finish(ctx, t, d); d.Status != "succeeded" {
 		t.Fatalf("it ended as %+v\n%s", d, st.log(ctx, t, d))

@@ -124,7 +124,7 @@ sed -n 's/^ExecStart=.*/& %[3]s/p' %[1]s/%[2]s.service; } >%[1]s/%[2]s.service.d
 // await waits for a condition for as long as an update may take.
 func (u *updatedService) await(ctx context.Context, t *testing.T, what string, done func() bool) {
 	t.Helper()
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	if err := lab.Poll(waiting, 300*time.Millisecond, func() (bool, error) { return done(), nil }); err != nil {
 		t.Fatalf("%s: %v; the installation is at %s, and the agent %+v", what, err, u.current(), u.status(ctx, t))

@@ -265,7 +265,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	become("readiness again", func() bool { code, _ := ask(http.MethodGet, "/readyz", ""); return code == 200 })
-	if err := agent.Process.Stop(syscall.SIGTERM, 20*time.Second); err != nil {
+	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }

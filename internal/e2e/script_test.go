@@ -89,7 +89,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 			},
 			"stopagent": func(ts *testscript.TestScript, neg bool, args []string) {
 				w := of(ts)
-				ts.Check(w.agents[len(w.agents)-1].Process.Stop(syscall.SIGTERM, 30*time.Second))
+				ts.Check(w.agents[len(w.agents)-1].Process.Stop(syscall.SIGTERM, time.Minute))
 			},
 			"repo":        repo,
 			"settings":    settings,
@@ -172,7 +172,7 @@ func job(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: job STACK N STATUS")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var last string
 	err := until(ctx, func() (bool, error) {

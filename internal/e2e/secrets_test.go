@@ -293,7 +293,7 @@ func (tc leak) run(t *testing.T, w *world, engineHost, image string) {
 		}
 		s.look(path, answer)
 	}
-	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err = until(waiting, func() (bool, error) { // the agent has removed what the job needed
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(agent.LogFile), "state", "instances", "*", "jobs", "*"))
@@ -302,7 +302,7 @@ func (tc leak) run(t *testing.T, w *world, engineHost, image string) {
 	if err != nil {
 		t.Errorf("the agent keeps the job: %v", err)
 	}
-	if err := agent.Process.Stop(syscall.SIGTERM, 15*time.Second); err != nil { // nothing is being removed while we look
+	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil { // nothing is being removed while we look
 		t.Fatal(err)
 	}
 	s.lookInto(filepath.Dir(agent.LogFile))
@@ -440,7 +440,7 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 			defer cancel()
 			err = until(waiting, func() (bool, error) {
 				log := lab.Tail(agent.LogFile, 1000)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestKilledClientFreesItsStack kills a pulumi process in the middle of an
+// TestClientsKilledFreeTheirStack kills a pulumi process in the middle of an
 // update: when its lease has expired the next update can start.
-func TestKilledClientFreesItsStack(t *testing.T) {
+func TestClientsKilledFreeTheirStack(t *testing.T) {
 	bin, tools := programs(t)
 	w, err := newWorld(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "5s")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestKilledClientFreesItsStack(t *testing.T) {
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := until(ctx, func() (bool, error) {
 		_, err := os.Stat(filepath.Join(dir, "started"))

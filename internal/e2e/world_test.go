@@ -193,7 +193,7 @@ func (w *world) restartServer(ctx context.Context) error {
 }
 
 func (w *world) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return until(ctx, func() (bool, error) {
 		select {

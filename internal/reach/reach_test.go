@@ -27,7 +27,7 @@ func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
 func try(t *testing.T, rawURL string, o Options) *Trace {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if o.Proxy == nil {
 		o.Proxy = direct
@@ -217,7 +217,7 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "no answer came in time")
 }

@@ -86,7 +86,7 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 		},
 		timing: runner.Timing{
 			Heartbeat: 20 * time.Millisecond,
-			Linger:    300 * time.Millisecond,
+			Linger:    2 * time.Second,
 			Retry:     5 * time.Millisecond,
 			Delivery:  30 * time.Second,
 		},
@@ -376,13 +376,13 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 // A process that the step leaves behind holds the output open. One that has left
 // the session is out of the runner's reach; the end of the place it runs in ends it.
 func TestRunOrphans(t *testing.T) {
-	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 20 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
+	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 60 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
 	begin := time.Now()
 	code, _ := h.run()
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if took := time.Since(begin); took > 20*time.Second {
+	if took := time.Since(begin); took > 50*time.Second {
 		t.Errorf("took %v", took)
 	}
 	h.wantLog(1, "started\n", "processes that the step left running were ended")

@@ -59,7 +59,7 @@ func TestGoodUpdate(t *testing.T) {
 // pid is that of the process that the service runs.
 func (h *house) pid(t testing.TB) int {
 	t.Helper()
-	r, err := (&unit{h.root}).read()
+	r, err := (&unit{root: h.root}).read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,9 @@ func TestWaiting(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	h.behave(t, "v1.0.0", waits)
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", waits))
-	if result, err := h.applier().Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
+	a := h.applier()
+	a.Service, a.Patience = &unit{root: h.root}, time.Minute
+	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
 	h.behave(t, "v1.1.0", polls)
@@ -179,17 +181,17 @@ func TestNotNow(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
-	if err := os.Remove((&unit{h.root}).file()); err != nil {
+	if err := os.Remove((&unit{root: h.root}).file()); err != nil {
 		t.Fatal(err)
 	}
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	if result, err := h.applier().Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
 		t.Fatalf("Apply: %+v, %v", result, err)
 	}
-	if health, err := (&unit{h.root}).Health(t.Context()); err != nil || health.Progress != NotRunning {
+	if health, err := (&unit{root: h.root}).Health(t.Context()); err != nil || health.Progress != NotRunning {
 		t.Errorf("the service is %+v, %v", health, err)
 	}
-	if err := (&unit{h.root}).start(); err != nil {
+	if err := (&unit{root: h.root}).start(); err != nil {
 		t.Fatal(err)
 	}
 	h.works(t, "v1.1.0")
@@ -233,15 +235,14 @@ func TestUnsteady(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	a := h.applier()
-	a.Service, a.steady = &unsteady{unit: a.Service.(*unit)}, 100*time.Millisecond
+	a.Service, a.steady = &unsteady{unit: a.Service.(*unit)}, time.Nanosecond
 	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Back {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
 	h.works(t, "v1.0.0")
 }
 
-// unsteady is a service whose new version has another process every third time that
-// one looks.
+// unsteady is a service whose new version has another process every time that one looks.
 type unsteady struct {
 	*unit
 	looks int
@@ -251,9 +252,16 @@ func (u *unsteady) Health(ctx context.Context) (Health, error) {
 	health, err := u.unit.Health(ctx)
 	if health.Version == "v1.1.0" {
 		u.looks++
-		health.PID += u.looks / 3
+		health.PID += u.looks
+		u.applier.Patience = little
 	}
 	return health, err
+}
+
+func (u *unsteady) Restart(ctx context.Context) error {
+	err := u.unit.Restart(ctx)
+	_, _ = u.Health(ctx)
+	return err
 }
 
 // TestRestartFails checks that a service manager that refuses brings the old version

@@ -108,7 +108,7 @@ func TestDiskFullAtSwap(t *testing.T) {
 			h := &house{key: outside.key, root: filepath.Join(smallDisk(t), "root"), stage: outside.stage}
 			outside.copyTree(t, filepath.Dir(outside.root), filepath.Dir(h.root))
 			h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", crashes))
-			runs, elsewhere := (&unit{h.root}).file(), (&unit{outside.root}).file()
+			runs, elsewhere := (&unit{root: h.root}).file(), (&unit{root: outside.root}).file()
 			if err := os.Remove(runs); err != nil {
 				t.Fatal(err)
 			}

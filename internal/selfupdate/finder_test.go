@@ -218,7 +218,7 @@ func TestBounds(t *testing.T) {
 				tt.answer(w, r)
 				return true
 			}
-			f, err := Open(Options{Home: s.url, Keys: release.Keys{&key.PublicKey}, stall: 200 * time.Millisecond})
+			f, err := Open(Options{Home: s.url, Keys: release.Keys{&key.PublicKey}, stall: 2 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -62,10 +61,7 @@ func runChild(text string) error {
 	}
 	log := logrus.New()
 	log.SetLevel(logrus.PanicLevel)
-	a := &Applier{
-		Installation: Installation{Root: c.Root}, Keys: keys, Service: &unit{c.Root}, Log: logrus.NewEntry(log),
-		Patience: 150 * time.Millisecond, interval: time.Millisecond, steady: 2 * time.Millisecond,
-	}
+	a := newApplier(c.Root, keys, log)
 	switch ctx := context.Background(); c.Task {
 	case "apply":
 		_, err = a.Apply(ctx, c.Stage)

@@ -142,7 +142,7 @@ func (l *lab) details(path, id string) details {
 // becomes waits until a deployment has a status.
 func (l *lab) becomes(path, id, status string) details {
 	l.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		d := l.details(path, id)
 		if d.Status == status {

@@ -213,7 +213,7 @@ func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
 			}
 			held <- err
 		}()
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			var pool struct{ Agents []struct{ ID string } }
 			l.do("GET", "/api/orgs/acme/agent-pools/"+l.pool, nil).want(200, &pool)

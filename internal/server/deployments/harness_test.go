@@ -160,7 +160,7 @@ func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 // eventually waits for a condition.
 func (p *plant) eventually(what string, ok func() bool) {
 	p.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("%s did not happen", what)

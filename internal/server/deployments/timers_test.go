@@ -19,9 +19,12 @@ import (
 // which the server was away.
 var quick = deployments.Options{Lease: 400 * time.Millisecond, Lost: 400 * time.Millisecond, Sweep: 40 * time.Millisecond}
 
+// patient are timers for tests in which something must come before they end.
+var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 40 * time.Millisecond}
+
 func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		p := newPlant(t, db, quick)
+		p := newPlant(t, db, patient)
 		id := p.deploy(p.stack("dev"))
 		first := p.poll("a")
 		p.run()
@@ -45,11 +48,11 @@ func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 }
 
 func TestHeartbeatsKeepTheClaim(t *testing.T) {
-	p := newPlant(t, storetest.SQLite(t), quick)
+	p := newPlant(t, storetest.SQLite(t), patient)
 	id := p.deploy(p.stack("dev"))
 	c := p.poll("a")
 	p.run()
-	for range 20 {
+	for begin := time.Now(); time.Since(begin) < 2*patient.Lease; {
 		<-time.After(50 * time.Millisecond)
 		p.must(p.heartbeat(c, protocol.PhasePreparing))
 	}
