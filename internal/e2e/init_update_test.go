@@ -78,7 +78,10 @@ func newUpdatedMachine(t *testing.T) *updatedService {
 		}) // fails if the agent has gone away
 		forward.ServeHTTP(rw, r)
 	}))
-	t.Cleanup(proxy.Close)
+	t.Cleanup(func() {
+		proxy.CloseClientConnections() // polls that are held
+		proxy.Close()
+	})
 
 	u.config = fmt.Sprintf("token: %s\nservice_url: %s\npolling_interval: 2s\nhttp_server_port: 0\ndeploy_target: process\nupdate_url: %s/releases\n",
 		u.pool.token, proxy.URL, w.server.URL)
@@ -132,8 +135,11 @@ func (u *updatedService) await(ctx context.Context, t *testing.T, what string, d
 }
 
 // current is the version that is installed.
-func (u *updatedService) current() string {
-	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, "current")) // there may be none
+func (u *updatedService) current() string { return u.link("current") }
+
+// link is the version that a link of the installation names.
+func (u *updatedService) link(name string) string {
+	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // there may be none
 	return filepath.Base(target)
 }
 

@@ -33,6 +33,7 @@ type Machine struct {
 
 	name    string
 	dir     string
+	binds   []Bind
 	process *Process
 	leader  int // pid of its first process, seen from here
 }
@@ -117,7 +118,7 @@ func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...B
 	if err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
-	m := &Machine{dir: dir, Root: filepath.Join(dir, "root"), name: "wflab" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(dir)}
+	m := &Machine{dir: dir, Root: filepath.Join(dir, "root"), name: "wflab" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(dir), binds: binds}
 	for _, sub := range []string{"root", "upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, fmt.Errorf("making a machine: %w", err)
@@ -127,16 +128,47 @@ func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...B
 	if err := mountOverlay(m.Root, overlay); err != nil {
 		return nil, fmt.Errorf("mounting the files of a machine: %w", err)
 	}
-	if err := m.boot(ctx, binds); err != nil {
-		return nil, errors.Join(fmt.Errorf("booting a machine: %w", err), m.Close()) //nolint:contextcheck // Cleaning up must work when the caller gave up.
+	if err := m.Boot(ctx); err != nil {
+		return nil, errors.Join(err, m.Close()) //nolint:contextcheck // Cleaning up must work when the caller gave up.
 	}
 	return m, nil
+}
+
+// PowerOff shuts the machine down in good order. Boot switches it on again.
+func (m *Machine) PowerOff() error {
+	return m.process.Stop(syscall.SIGTERM, machineStop)
+}
+
+// CutPower ends all processes of the machine at once. What they wrote is there, stored or
+// not: it is in this machine's memory. Boot switches it on again.
+func (m *Machine) CutPower(ctx context.Context) error {
+	// Nobody must see the others go and act on it, so all stand still before.
+	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {
+		return err
+	}
+	if err := syscall.Kill(m.leader, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("killing the first process of a machine: %w", err)
+	}
+	select {
+	case <-m.process.Done():
+		return nil
+	case <-time.After(machineStop):
+		return fmt.Errorf("the machine did not end within %s after its first process was killed", machineStop)
+	}
+}
+
+// Boot switches a machine on that is off.
+func (m *Machine) Boot(ctx context.Context) error {
+	if err := m.boot(ctx); err != nil {
+		return fmt.Errorf("booting a machine: %w", err)
+	}
+	return nil
 }
 
 // boot starts systemd. The script gives the machine control groups of its own,
 // because two machines would share those of this process, and a /run that nspawn
 // can clean.
-func (m *Machine) boot(ctx context.Context, binds []Bind) error {
+func (m *Machine) boot(ctx context.Context) error {
 	const script = `set -eu
 for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
   if [ -d "$mount" ]; then mkdir -p "$mount/$NAME"; echo $$ >"$mount/$NAME/cgroup.procs"; fi
@@ -146,7 +178,7 @@ exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec syste
   --boot --quiet --directory="$ROOT" --machine="$NAME" --register=no --keep-unit --console=pipe \
   --link-journal=no --resolv-conf=copy-host --kill-signal=SIGRTMIN+4 "$@"`
 	args := []string{"-c", script, "boot"}
-	for _, b := range binds {
+	for _, b := range m.binds {
 		flag := "--bind="
 		if b.ReadOnly {
 			flag = "--bind-ro="
@@ -160,7 +192,7 @@ exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec syste
 	if err != nil {
 		return err
 	}
-	m.process = process
+	m.process, m.leader = process, 0
 	ctx, cancel := context.WithTimeout(ctx, machineBoot)
 	defer cancel()
 	err = Poll(ctx, 100*time.Millisecond, func() (bool, error) {

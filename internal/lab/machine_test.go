@@ -26,6 +26,17 @@ func TestMachine(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Code != 7 {
 		t.Errorf("got %v", err)
 	}
+	for name, off := range map[string]func() error{"PowerOff": m.PowerOff, "CutPower": func() error { return m.CutPower(t.Context()) }} {
+		if _, err := m.Run(t.Context(), "test ! -e /run/on && touch /run/on && echo "+name+" >>/root/kept"); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(off(), m.Boot(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := m.Run(t.Context(), "test ! -e /run/on && grep -c . /root/kept"); err != nil || out != "2\n" {
+		t.Errorf("after two boots: %q, %v", out, err)
+	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}

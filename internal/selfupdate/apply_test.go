@@ -282,6 +282,38 @@ type refuses struct{ *unit }
 
 func (refuses) Restart(context.Context) error { return errors.New("no such unit") }
 
+// TestShutdown checks that a version is not blamed for a service manager that refuses
+// because the machine is shut down.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "v1.0.0")
+	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
+	ctx, cancel := context.WithCancel(t.Context())
+	a := h.applier()
+	a.Service, a.steady = shutsDown{a.Service.(*unit), cancel}, time.Minute
+	if _, err := a.Apply(ctx, h.stage); !errors.Is(err, context.Canceled) {
+		t.Errorf("Apply: %v", err)
+	}
+	if from, to, ok := a.Underway(); from != "v1.0.0" || to != "v1.1.0" || !ok {
+		t.Errorf("the update from %q to %q is under way: %v", from, to, ok)
+	}
+	if result, err := h.applier().Recover(t.Context()); err != nil || result.Outcome != Updated {
+		t.Errorf("Recover: %+v, %v", result, err)
+	}
+	h.works(t, "v1.1.0")
+}
+
+// shutsDown is a service manager that refuses, and ends the updater then.
+type shutsDown struct {
+	*unit
+	end func()
+}
+
+func (s shutsDown) Restart(context.Context) error {
+	time.AfterFunc(time.Millisecond, s.end)
+	return errors.New("the job was canceled")
+}
+
 // TestKeys checks the change of a key: a release signed with either of two is good,
 // and with the old one alone it is not.
 func TestKeys(t *testing.T) {

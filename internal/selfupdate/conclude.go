@@ -117,6 +117,9 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		err := a.Service.Restart(call)
 		cancel()
 		if err != nil {
+			// So does a service manager that shuts down, and it ends us a moment later:
+			// that is not the version's fault.
+			_ = sleep.For(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
 	}
