@@ -25,7 +25,7 @@ func daemon(t *testing.T) (address string, next func() string) {
 	t.Cleanup(func() { conn.Close() })
 	return address, func() string {
 		t.Helper()
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 64<<10)

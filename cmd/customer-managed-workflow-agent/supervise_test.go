@@ -25,7 +25,7 @@ func manager(t *testing.T) (told func() string) {
 	return func() string {
 		t.Helper()
 		buf := make([]byte, 4096)
-		if err := listener.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := listener.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := listener.Read(buf)
@@ -66,7 +66,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 		if r.err != nil || r.c.Token.Reveal() != "pul-1" {
 			t.Errorf("got %v, %v", r.c, r.err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("still waiting")
 	}
 	s.close()

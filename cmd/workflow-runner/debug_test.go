@@ -83,7 +83,7 @@ func TestDebugPassesAnInterruptOn(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		if _, err := os.Stat(began); err == nil {
 			break
 		}

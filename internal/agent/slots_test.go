@@ -124,6 +124,8 @@ func TestStockServer(t *testing.T) {
 	if !job.has(0, "runs this job") {
 		t.Errorf("set-up log: %q", job.text(0))
 	}
+	w.server.mu.Lock() // a poll that was given up may still come
+	defer w.server.mu.Unlock()
 	for _, p := range w.server.polls {
 		if p.slots == 0 {
 			t.Error("a poll without free slots went to a server that does not know them")

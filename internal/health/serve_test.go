@@ -36,7 +36,7 @@ func (l *logBuffer) String() string {
 // await waits until text is logged; the server must not have ended before.
 func (l *logBuffer) await(t *testing.T, text string, served <-chan struct{}) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(l.String(), text); {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.String(), text); {
 		if time.Now().After(deadline) {
 			t.Fatalf("%q was not logged in 20 s", text)
 		}
@@ -69,7 +69,7 @@ func wait(t *testing.T, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s did not happen in 20 s", what)
 	}
 }

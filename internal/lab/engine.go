@@ -17,7 +17,7 @@ import (
 )
 
 // pingPatience is how long an engine may take to answer a ping.
-const pingPatience = 5 * time.Second
+const pingPatience = 30 * time.Second
 
 // Engine is a Docker Engine.
 type Engine struct {

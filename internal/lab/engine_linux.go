@@ -13,15 +13,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	// engineStart bounds the start of a private engine.
-	engineStart = time.Minute
+	engineStart = 3 * time.Minute
 	// engineStop bounds each step of its stop.
-	engineStop = 30 * time.Second
+	engineStop = 2 * time.Minute
 	// maxSocketPath is the longest path of a unix socket that every system takes.
 	maxSocketPath = 103
 	// deepestSocket is the deepest socket that the engine makes in its directory.
@@ -233,7 +234,9 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	var errs []error
 	for _, c := range containers.Items {
 		_, err := docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		errs = append(errs, err)
+		if !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // it is being removed already
+			errs = append(errs, err)
+		}
 	}
 	_, err = docker.NetworkPrune(ctx, client.NetworkPruneOptions{})
 	return errors.Join(append(errs, err)...)

@@ -25,9 +25,9 @@ import (
 const (
 	issuerBinary = "issuer"
 	// issuerStart bounds the start of an issuer, once it is built.
-	issuerStart = 30 * time.Second
+	issuerStart = 2 * time.Minute
 	// issuerCall bounds one call to it.
-	issuerCall = 10 * time.Second
+	issuerCall = time.Minute
 	// issuerCallback is the redirect URI of the clients it knows.
 	issuerCallback = "http://127.0.0.1/callback"
 )

@@ -19,8 +19,8 @@ import (
 
 const (
 	// machineBoot bounds a boot, machineStop a shutdown.
-	machineBoot = time.Minute
-	machineStop = 30 * time.Second
+	machineBoot = 3 * time.Minute
+	machineStop = 2 * time.Minute
 	// machinePackages are what a small server has that somebody installs a
 	// service on.
 	machinePackages = "systemd,systemd-sysv,dbus,libpam-systemd,procps,ca-certificates,git,curl,init-system-helpers,rpm,dnf"

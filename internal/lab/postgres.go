@@ -21,7 +21,7 @@ import (
 
 const (
 	// postgresStart bounds the start of a PostgreSQL server.
-	postgresStart = time.Minute
+	postgresStart = 3 * time.Minute
 	// postgresUser is the superuser of the server.
 	postgresUser = "lab"
 )

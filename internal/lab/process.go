@@ -13,7 +13,7 @@ import (
 
 // stopPatience is how long a child process has between being asked to end and
 // being killed.
-const stopPatience = 10 * time.Second
+const stopPatience = 30 * time.Second
 
 // command returns a child process that is asked to end when ctx does, with all
 // of its descendants, and is killed if it does not listen.

@@ -39,7 +39,7 @@ type ServerOptions struct {
 }
 
 // serverReady bounds how long a server may take to answer /readyz.
-const serverReady = 60 * time.Second
+const serverReady = 3 * time.Minute
 
 // StartServer starts a workflow-server and waits until it is ready. It ends
 // with Process.Stop, or with ctx.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// sshStart bounds the start of an ssh server.
-	sshStart = 30 * time.Second
+	sshStart = 2 * time.Minute
 	// sshRunDir is where sshd wants an empty directory when root runs it.
 	sshRunDir = "/run/sshd"
 )

@@ -126,7 +126,7 @@ func TestLinesGoOnInAnotherProcess(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- shipper.Run(ctx) }()
 		if process%2 == 0 {
-			limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+			limited, cancel := context.WithTimeout(ctx, time.Minute)
 			if err := shipper.Flush(limited); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestLinesGoOnInAnotherProcess(t *testing.T) {
 	defer sp.Close()
 	server.after = nil
 	shipper := NewShipper(sp, NewLineSender(sp, server.post), ShipperOptions{})
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	done := make(chan error)
 	go func() { done <- shipper.Run(ctx) }()
 	if err := shipper.Flush(ctx); err != nil {

@@ -35,7 +35,7 @@ func run(t *testing.T, s *Server) (stop func() error) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			return errors.New("the server did not stop")
 		}
 	}
@@ -43,7 +43,7 @@ func run(t *testing.T, s *Server) (stop func() error) {
 
 func get(t *testing.T, url, token string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

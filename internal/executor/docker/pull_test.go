@@ -225,8 +225,8 @@ func TestPullThatStalls(t *testing.T) {
 	r := newRegistry(t, lab.RegistryOptions{})
 	tagged, _ := push(t, r, picture(runtime.GOARCH))
 	asked := r.Hold()
-	_, err := pullInto(t, Options{PullImage: true, PullStall: 2 * time.Second}, &workflow.Image{Reference: tagged})
-	wantRefusal(t, err, tagged, "nothing arrived for 2s")
+	_, err := pullInto(t, Options{PullImage: true, PullStall: 8 * time.Second}, &workflow.Image{Reference: tagged})
+	wantRefusal(t, err, tagged, "nothing arrived for 8s")
 	select {
 	case <-asked:
 	default:

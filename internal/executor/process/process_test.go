@@ -99,5 +99,5 @@ func TestConformance(t *testing.T) {
 
 // testContext bounds the calls of a test; only a failure takes so long.
 func testContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 30*time.Second)
+	return context.WithTimeout(context.Background(), 2*time.Minute)
 }

@@ -17,10 +17,10 @@ import (
 // quick are timers for tests that wait for them. The sweep interval must stay
 // well below a third of them, or a slow machine's pauses are taken for time in
 // which the server was away.
-var quick = deployments.Options{Lease: 400 * time.Millisecond, Lost: 400 * time.Millisecond, Sweep: 40 * time.Millisecond}
+var quick = deployments.Options{Lease: time.Second, Lost: time.Second, Sweep: 150 * time.Millisecond}
 
 // patient are timers for tests in which something must come before they end.
-var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 40 * time.Millisecond}
+var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 200 * time.Millisecond}
 
 func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
