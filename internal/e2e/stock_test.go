@@ -128,6 +128,7 @@ func TestEngineStockServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	stockServerRuns(t, newStockWorld(t, "docker", image, "DOCKER_HOST="+engine.Host))
+	leftovers(t.Context(), t, engine)
 }
 
 // stockServerRuns runs what a stock server can ask for, to each of its ends.
