@@ -165,7 +165,7 @@ func (s *suite) provider(ctx context.Context) error {
 // e2e returns the test of a tier whose functions in internal/e2e match pattern.
 func e2e(pattern string) func(*suite, context.Context) error {
 	return func(s *suite, ctx context.Context) error {
-		return s.goTest(ctx, s.env, "-run", pattern, "-timeout", "40m", "-parallel", parallelWorlds, "./internal/e2e")
+		return s.goTest(ctx, s.env, "-run", pattern, "-parallel", parallelWorlds, "./internal/e2e")
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *suite) engine(ctx context.Context) error {
 	if err := s.goTest(ctx, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
 		return err
 	}
-	return s.goTest(ctx, env, "-run", engineTests, "-timeout", "40m", "-parallel", parallelWorlds, "./internal/e2e")
+	return s.goTest(ctx, env, "-run", engineTests, "-parallel", parallelWorlds, "./internal/e2e")
 }
 
 func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
@@ -187,7 +187,7 @@ func (s *suite) goTest(ctx context.Context, env []string, args ...string) error 
 }
 
 func (s *suite) goTestIn(ctx context.Context, dir string, env []string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=40m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
