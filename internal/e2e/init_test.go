@@ -202,7 +202,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 		if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != i+1 {
 			t.Fatalf("after %s pulumi ran %d times, want %d (%v)", disturb, strings.Count(string(data), "\n"), i+1, err)
 		}
-		waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+		waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		err := until(waiting, func() (bool, error) {
 			_, err := s.Run(ctx, agentInside+" service status")
 			return err == nil, nil
