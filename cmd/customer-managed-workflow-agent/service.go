@@ -27,8 +27,9 @@ func newServiceCommand() *cobra.Command {
 		Short: "Register the agent with systemd or launchd, and control it there",
 		Long: `Register the agent with systemd (Linux) or launchd (macOS), and control it there.
 
-Without --user the service is the machine's, starts with it and needs root. Stopping,
-restarting, upgrading and uninstalling the service leave running deployments alone.`,
+Without --user the service is the machine's, starts with it and needs root. With it, the
+service ends with your last session, unless your account lingers (loginctl enable-linger).
+Stopping, restarting, upgrading and uninstalling the service leave running deployments alone.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

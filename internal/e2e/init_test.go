@@ -186,6 +186,7 @@ systemctl daemon-reload && systemctl restart customer-managed-workflow-agent && 
 while [ "$(systemctl show -p NRestarts --value customer-managed-workflow-agent)" = 0 ]; do sleep 0.1; done
 rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl daemon-reload`,
 		"systemctl kill -s KILL systemd-journald; systemctl daemon-reexec",
+		agentInside + " service uninstall && " + agentInside + " service install --process --start",
 		agentInside + " service install --process --env NEW=1 --start", // what an upgrade does
 	} {
 		name := "job" + strconv.Itoa(i)

@@ -51,7 +51,7 @@ func setEnvironment(path string, variables map[string]string) error {
 	}
 	text, err := editEnvironment(string(before), variables)
 	if err != nil {
-		return fmt.Errorf("changing the service's environment: %w", err)
+		return fmt.Errorf("changing %s: %w", path, err)
 	}
 	if before == nil {
 		_, err = replaceFile(path, []byte(text), 0o600)
@@ -59,7 +59,7 @@ func setEnvironment(path string, variables map[string]string) error {
 		err = rewriteFile(path, []byte(text))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the service's environment: %w", err)
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil
 }

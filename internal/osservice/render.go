@@ -30,7 +30,7 @@ func (s *systemd) render(version int) ([]byte, error) {
 	}
 	values := map[string]string{
 		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
-		"Account": o.Account, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
+		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
 		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": protectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
 	}
 	return fill(unitText, values, map[string]bool{

@@ -44,6 +44,9 @@ type systemd struct {
 	packaged bool   // the unit is a package's
 }
 
+// stateName is the directory below /var/lib that the services of the machine share.
+const stateName = "workflow-agent"
+
 // Where units are: those of the administrator, which come first, and those of packages.
 const (
 	adminUnits   = "/etc/systemd/system"
@@ -128,6 +131,9 @@ func (s *systemd) Install() error {
 		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, old name or new
 	}
 	if !s.options.User {
+		if err := sharesState([]string{adminUnits, packageUnits}, s.unit(), s.options.Account); err != nil && !s.options.Packaged {
+			return err
+		}
 		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
 			return err
 		}
@@ -191,6 +197,28 @@ func (s *systemd) errMasked() error {
 		user = "--user "
 	}
 	return fmt.Errorf("the service is masked: allow it first with: systemctl %sunmask %s", user, s.options.Name)
+}
+
+// sharesState refuses an account that is not that of the other services: systemd gives
+// the state directory, which they share, to the account of the one that starts.
+func sharesState(dirs []string, unit, account string) error {
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.service"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			_, rest, ours := strings.Cut(string(text), "\nUser=")
+			other, _, _ := strings.Cut(rest, "\n")
+			if err != nil || !ours || other == account || filepath.Base(file) == unit || !strings.Contains(rest, "\nStateDirectory="+stateName+"\n") {
+				continue
+			}
+			return fmt.Errorf("the service %s has its state in /var/lib/%s as the user %s, and all services share that directory: choose --account %s",
+				strings.TrimSuffix(filepath.Base(file), ".service"), stateName, other, other)
+		}
+	}
+	return nil
 }
 
 // registrations returns the unit, and those of its helper for updates.

@@ -163,6 +163,35 @@ func TestMaskStays(t *testing.T) {
 	}
 }
 
+func TestServicesShareTheirState(t *testing.T) {
+	dir := t.TempDir()
+	s, err := newSystemd(mustDefault(t, Options{Executable: "/opt/agent", Account: "deploy", Name: "first"}), &scripted{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, err := s.render(252)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"first.service": string(unit), "other.service": "[Service]\nUser=www\nStateDirectory=www\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		unit, account string
+		refused       bool
+	}{
+		{"second.service", "deploy", false},
+		{"second.service", "ann", true},
+		{"first.service", "ann", false}, // takes its state along
+	} {
+		if err := sharesState([]string{dir}, tt.unit, tt.account); (err != nil) != tt.refused {
+			t.Errorf("%s as %s: %v", tt.unit, tt.account, err)
+		}
+	}
+}
+
 func TestUninstall(t *testing.T) {
 	commands := &scripted{}
 	s := userService(t, commands)
