@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -227,7 +228,9 @@ func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, self, "configure", "--config", w.file)
+	// A session that ends flushes its terminal, and with it what was written a moment ago: the
+	// shell, which is the session, waits until that was read.
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; code=$?; stty -a; echo "ended with $code."; read -r _`, self, w.file)
 	cmd.Env = append(os.Environ(), asMain+"=1", "NO_COLOR=1")
 	f, err := pty.Start(cmd)
 	if err != nil {
@@ -268,13 +271,22 @@ func (d *dialogue) say(text string) {
 	}
 }
 
-// ended waits for the end and returns the exit code and all that the terminal showed.
+// ended waits for the end and returns the exit code and all that the terminal showed,
+// with the modes that it was left in.
 func (d *dialogue) ended() (int, string) {
 	d.t.Helper()
+	d.expect("ended with ")
+	from := d.at
+	d.expect(".")
+	code, err := strconv.Atoi(d.seen.String()[from : d.at-1])
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.say("\n")
 	for d.read() {
 	}
-	_ = d.cmd.Wait()
-	return d.cmd.ProcessState.ExitCode(), d.seen.String()
+	_ = d.cmd.Wait() // the shell's end says nothing
+	return code, d.seen.String()
 }
 
 func TestConfigureOnATerminal(t *testing.T) {
@@ -358,19 +370,7 @@ func TestConfigureInterrupted(t *testing.T) {
 // TestConfigureRestoresTheTerminal looks at the terminal after a Ctrl-C in the hidden answer.
 func TestConfigureRestoresTheTerminal(t *testing.T) {
 	w := newConfigureWorld(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The shell keeps the terminal open and says what became of it.
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; stty -a`, self, w.file)
-	cmd.Env = append(os.Environ(), asMain+"=1")
-	f, err := pty.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	d := &dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
+	d := w.onTerminal(t)
 	d.expect("]: ")
 	d.say(w.url + "\n")
 	d.expect("not shown: ")
