@@ -174,7 +174,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
-		j := w.server.add(w.image, step("Long", `trap 'echo interrupted; exit 130' INT; echo begun; while :; do sleep 0.1; done`))
+		j := w.server.add(w.image, step("Long", `mkfifo never; trap 'echo interrupted; exit 130' INT; echo begun; read -r _ <>never`))
 		w.waitFor("the job to begin", j, func() bool { return len(j.lines[1]) > 0 })
 		w.server.look(func() { j.status = "failed" })
 		w.waitFor("the interrupt", j, func() bool { return slices.Contains(j.lines[1], "interrupted") })
