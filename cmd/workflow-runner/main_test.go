@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,7 +110,9 @@ func TestRunJob(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/log") {
 			body, _ := io.ReadAll(r.Body)
-			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: int64(len(body)), Durable: int64(len(body))})
+			end, _ := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64) // the log may come in parts
+			end += int64(len(body))
+			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: end, Durable: end})
 			return
 		}
 		_, _ = io.WriteString(w, "{}")
