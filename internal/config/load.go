@@ -70,22 +70,32 @@ func Load(o LoadOptions) (*Config, error) {
 		return nil, err
 	}
 	if found.Path == "" {
-		return load(o, found, nil, 0)
+		return load(o, found, nil, 0, 0)
 	}
-	data, mode, err := readFile(found.Path, o.UID)
+	data, info, err := readFile(found.Path, o.UID)
 	if err != nil {
 		return nil, err
 	}
-	return load(o, found, data, mode)
+	return load(o, found, data, info.Mode(), privateMode(info, o.UID))
+}
+
+// privateMode is the widest mode of a file that holds a token. The service of the machine has
+// a file of root's that its group may read; chmod 600 would take it away from the service.
+func privateMode(info fs.FileInfo, uid int) fs.FileMode {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (int(stat.Uid) != uid || int(stat.Gid) != os.Getegid()) {
+		return 0o640
+	}
+	return newFileMode
 }
 
 // LoadText is [Load] for the text that the file at path is about to get.
 func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
-	return load(o, Found{Path: path}, text, newFileMode)
+	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
 }
 
-// load makes a configuration of the file's text, if there is a file, and the environment.
-func load(o LoadOptions, found Found, text []byte, mode fs.FileMode) (*Config, error) {
+// load makes a configuration of the file's text, if there is a file, and the environment. The
+// file has a mode, and private is the one that it should have with a token in it.
+func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
 	env := environment(o.Environ)
 	c := Default()
 	p := paths{cwd: o.Cwd, home: o.Home}
@@ -101,8 +111,8 @@ func load(o LoadOptions, found Found, text []byte, mode fs.FileMode) (*Config, e
 	if found.Path != "" {
 		entries, unread := parseYAML(found.Path, text)
 		wrong = append(unread, c.apply(found.Path, entries, p)...)
-		if !c.Token.IsZero() && mode.Perm()&0o044 != 0 {
-			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod 600 on it", found.Path, mode.Perm())
+		if !c.Token.IsZero() && mode.Perm()&0o044&^private != 0 {
+			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod %o on it", found.Path, mode.Perm(), private)
 		}
 	}
 	fileToken := c.Token
@@ -283,30 +293,30 @@ func containsFile(seen []os.FileInfo, info os.FileInfo) bool {
 }
 
 // readFile reads a configuration file after checking that nobody but its owner can have written
-// it and that the owner is root or the user uid. It also returns the permissions.
-func readFile(path string, uid int) ([]byte, fs.FileMode, error) {
+// it and that the owner is root or the user uid.
+func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
 	// O_NONBLOCK keeps a named pipe from blocking the start forever; the checks are made on what
 	// was opened, so that nobody can swap the file between check and read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // nothing was written that could get lost
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
 	}
 	if err := checkFile(path, info, uid); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
 	}
 	if len(data) > maxFileSize {
-		return nil, 0, fmt.Errorf("%s: is larger than 1 MiB, which no configuration is: check that it is the right file", path)
+		return nil, nil, fmt.Errorf("%s: is larger than 1 MiB, which no configuration is: check that it is the right file", path)
 	}
-	return data, info.Mode(), nil
+	return data, info, nil
 }
 
 // checkFile refuses what is not a regular file under the control of root or the user alone.

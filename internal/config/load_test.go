@@ -340,6 +340,22 @@ func TestFileTrust(t *testing.T) {
 		}
 	})
 
+	t.Run("root's, shared with the group of the service", func(t *testing.T) {
+		path := writeFile(t, FileName, "token: "+testToken+"\n")
+		if err := os.Chown(path, -1, os.Getegid()+1); err != nil {
+			t.Skip("only root gives files away")
+		}
+		for mode, want := range map[os.FileMode]string{0o640: "", 0o644: "run chmod 640 on it"} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Load(testOptions(path))
+			if err != nil || !strings.HasSuffix(strings.Join(c.Warnings(), "\n"), want) || want == "" && len(c.Warnings()) > 0 {
+				t.Errorf("%04o: got %v, %v", mode, c.Warnings(), err)
+			}
+		}
+	})
+
 	t.Run("owned by another user", func(t *testing.T) {
 		path := writeFile(t, FileName, "token: "+testToken+"\n")
 		o := testOptions(path)

@@ -166,6 +166,9 @@ func TestInitProcessService(t *testing.T) {
 	if mode := s.run(ctx, t, "stat -c '%U:%G %a' /etc/pulumi-workflow-agent.yaml"); mode != "root:workflow-agent 640\n" {
 		t.Errorf("the configuration file is %s", mode)
 	}
+	if out := s.run(ctx, t, agentInside+" service logs"); strings.Contains(out, "chmod") {
+		t.Errorf("the agent finds fault with the file that its service was given:\n%s", out)
+	}
 	documented(t, "process", s.exposure(ctx, t))
 
 	repo, _, err := s.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
