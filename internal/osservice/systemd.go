@@ -106,11 +106,18 @@ func resolved(path string) string {
 
 // ctl runs systemctl.
 func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
-	if s.options.User {
-		args = append([]string{"--user"}, args...)
+	if !s.options.User {
+		return s.commands.run(ctx, "systemctl", args...)
 	}
-	return s.commands.run(ctx, "systemctl", args...)
+	out, err := s.commands.run(ctx, "systemctl", append([]string{"--user"}, args...)...)
+	if err != nil && strings.Contains(err.Error(), "Failed to connect to") {
+		err = fmt.Errorf("%w; %s", err, howToSession)
+	}
+	return out, err
 }
+
+// howToSession is how a user gets to a systemd of the own.
+const howToSession = "log in as that user (not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID"
 
 // Install writes the unit and makes systemd read it. An older one is replaced;
 // a service that runs goes on with what it was started from until a restart. If
@@ -428,8 +435,7 @@ func (s *systemd) rights() error {
 // session says that a user's systemd cannot be reached from here.
 func (s *systemd) session() error {
 	if s.options.User && os.Getenv("XDG_RUNTIME_DIR") == "" {
-		return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; log in as that user " +
-			"(not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID")
+		return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; " + howToSession)
 	}
 	return nil
 }

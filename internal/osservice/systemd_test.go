@@ -137,7 +137,7 @@ func TestFailedFirstInstallLeavesNothing(t *testing.T) {
 		"systemctl --user daemon-reload": {{err: &exitError{"systemctl --user daemon-reload", 1, "Failed to connect to bus"}}, {}},
 	}}
 	s := userService(t, commands)
-	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "Failed to connect to bus") {
+	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "Failed to connect to bus; log in") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(s.File()); !errors.Is(err, os.ErrNotExist) {
