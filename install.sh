@@ -234,7 +234,9 @@ package_manager() {
 
 tools() {
   lacking=
-  for tool in awk sed grep mktemp; do need "$tool" "this script is written with"; done
+  for tool in sed grep mktemp; do need "$tool" "this script is written with"; done
+  need awk "this script is written with" gawk
+  need find "this script is written with" findutils
   need tar "unpacks the release"
   need gzip "unpacks the release"
   need openssl "checks the release's signature"
@@ -363,7 +365,11 @@ load_once() (
   ulimit -f "$3" 2>/dev/null || :
   address=$mirror/$1
   limit=
-  if have timeout; then limit='timeout 1800'; fi
+  if timeout --foreground 9 uname >/dev/null 2>&1; then
+    limit='timeout --foreground 1800' # else Ctrl-C does not reach what it runs
+  elif timeout 9 uname >/dev/null 2>&1; then
+    limit='timeout 1800'
+  fi
   case $loader in
     cp) exec cp "${address#file://}" "$work/$2" ;;
     curl)
@@ -372,7 +378,7 @@ load_once() (
         progress=--progress-bar
         exec 2>&3
       fi
-      printf 'url = "%s"\n' "$address" | curl --config - --fail --location --proto "$schemes" --proto-redir "$schemes" \
+      printf 'url = "%s"\n' "$address" | curl --config - --globoff --fail --location --proto "$schemes" --proto-redir "$schemes" \
         --connect-timeout 20 --max-time 1800 --speed-limit 1000 --speed-time 60 --show-error "$progress" --output "$work/$2"
       ;;
     gnuwget)
@@ -517,6 +523,7 @@ owned() {
 lock() {
   above=$root # what is there before anything is made
   until [ -z "$above" ] || [ -d "$above" ]; do above=${above%/*}; done
+  making=1
   mkdir -p "$root/versions" 2>"$work/said" || fail "cannot make $root/versions: $(last_words)"
   if ! ln -s "$$" "$root/versions/.lock" 2>"$work/said"; then
     other=$(readlink "$root/versions/.lock" 2>/dev/null || :)
@@ -527,7 +534,6 @@ lock() {
       fail "cannot write to $root/versions: $(last_words)"
     fi
   fi
-  locked=1
   # The agent's own updates have theirs. Where there is no flock, two at once are not noticed.
   if have flock; then
     exec 9>>"$root/.update.lock"
@@ -541,7 +547,6 @@ lock() {
 unlock() {
   if have flock; then exec 9>&-; fi
   rm -f "$root/versions/.lock"
-  locked=
 }
 
 # renamed FROM TO: one rename, also where TO is a link to a directory. GNU, BusyBox and toybox say it with
@@ -899,11 +904,17 @@ leave() {
   trap '' HUP INT TERM
   if [ -n "$work" ]; then rm -rf "$work"; fi
   if [ -n "$stage" ]; then rm -rf "$stage"; fi
-  if [ -n "$placed" ]; then rm -rf "$placed"; fi
-  if [ -n "$locked" ]; then
-    rm -f "$root/versions/.lock"
-    if [ -n "$undo" ]; then
-      for name in $links current .link .update.lock; do rm -f "$root/$name"; done
+  if [ -n "$making" ]; then
+    # A signal may have come between a step and the note of it, so the disk is asked.
+    if [ "$(readlink "$root/versions/.lock" || :)" = "$$" ]; then
+      now=$(readlink "$root/current" || :)
+      if [ -n "$placed" ] && [ "$placed" != "$root/$now" ]; then rm -rf "$placed"; fi
+      if [ -n "$undo" ] && [ "$now" != "versions/$version" ]; then
+        for name in $links current; do rm -f "$root/$name"; done
+        now=
+      fi
+      if [ -z "$now" ]; then rm -f "$root/.update.lock"; fi
+      rm -f "$root/.link" "$root/versions/.lock"
     fi
     rmdir "$root/versions" 2>/dev/null || :
     name=$root
@@ -976,12 +987,12 @@ next() {
 
 main() {
   if [ -n "${ZSH_VERSION-}" ]; then emulate sh; fi
-  set -eu
+  set -eu +fC
   umask 022
   LC_ALL=C
   export LC_ALL
-  unset CDPATH GREP_OPTIONS TAR_OPTIONS GZIP POSIXLY_CORRECT 2>/dev/null || :
-  silent='' yes='' work='' stage='' placed='' locked='' undo='' root=''
+  unset CDPATH GREP_OPTIONS TAR_OPTIONS GZIP POSIXLY_CORRECT QUOTING_STYLE 2>/dev/null || :
+  silent='' yes='' work='' stage='' placed='' making='' undo='' root=''
   colours
   options "$@"
   # The rest of the standard input is nobody's: it may be this script.

@@ -15,8 +15,15 @@ import (
 var steps = []string{"chmod", "cp", "find", "ln", "mkdir", "mktemp", "mv", "rm", "rmdir", "sync", "tar"}
 
 // guillotine makes a directory with programs that end their whole process group by
-// SIGKILL before they do their n-th step, or after it.
+// SIGKILL before they do their n-th step.
 func guillotine(t *testing.T) (dir, count string) {
+	t.Helper()
+	return stepping(t, `if [ "$n" = "$CUT" ]; then kill -9 0; fi`)
+}
+
+// stepping makes a directory with programs that run a piece of shell, which knows the
+// number n of the step, before they do it. They are counted in a file.
+func stepping(t *testing.T, before string) (dir, count string) {
 	t.Helper()
 	dir, count = t.TempDir(), filepath.Join(t.TempDir(), "count")
 	for _, name := range steps {
@@ -28,11 +35,28 @@ func guillotine(t *testing.T) (dir, count string) {
 echo %[1]s >>"$COUNT"
 n=0
 while read -r _; do n=$((n+1)); done <"$COUNT"
-if [ "$n" = "$CUT" ]; then kill -9 0; fi
-exec %[2]s "$@"
-`, name, path), 0o755)
+real=%[2]s
+%[3]s
+exec "$real" "$@"
+`, name, path, before), 0o755)
 	}
 	return dir, count
+}
+
+// beginning is what is there before an installation of v1.1.0 is broken off.
+type beginning struct {
+	prepare func(t *testing.T, b *box)
+	good    []string // versions that may be there afterwards
+	before  string   // version that is kept at the end
+}
+
+func beginnings(use []string) map[string]beginning {
+	return map[string]beginning{
+		"fresh":   {func(*testing.T, *box) {}, []string{"none", "v1.1.0"}, ""},
+		"upgrade": {func(t *testing.T, b *box) { t.Helper(); b.want(t, 0, nil, append(use, "--version=1.0.0")...) }, []string{"v1.0.0", "v1.1.0"}, "v1.0.0"},
+		"again":   {func(t *testing.T, b *box) { t.Helper(); b.want(t, 0, nil, use...) }, []string{"v1.1.0"}, ""},
+		"flat":    {func(t *testing.T, b *box) { t.Helper(); flat(t, b) }, []string{"v0.9.0", "v1.1.0"}, "v0.0.0-flat"},
+	}
 }
 
 // Wherever it is killed, the old version or the new one works, and the next run ends
@@ -43,16 +67,7 @@ func TestKilled(t *testing.T) {
 	m.release(t, "v1.0.0")
 	m.newest(t, "v1.1.0")
 	use := []string{"--mirror", "file://" + m.dir, "--no-modify-path", "--no-service"}
-	for name, c := range map[string]struct {
-		prepare func(t *testing.T, b *box)
-		good    []string // versions that may be there after the kill
-		before  string   // version that is kept at the end
-	}{
-		"fresh":   {func(*testing.T, *box) {}, []string{"none", "v1.1.0"}, ""},
-		"upgrade": {func(t *testing.T, b *box) { t.Helper(); b.want(t, 0, nil, append(use, "--version=1.0.0")...) }, []string{"v1.0.0", "v1.1.0"}, "v1.0.0"},
-		"again":   {func(t *testing.T, b *box) { t.Helper(); b.want(t, 0, nil, use...) }, []string{"v1.1.0"}, ""},
-		"flat":    {func(t *testing.T, b *box) { t.Helper(); flat(t, b) }, []string{"v0.9.0", "v1.1.0"}, "v0.0.0-flat"},
-	} {
+	for name, c := range beginnings(use) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			template := newBox(t, m, dash(t))
@@ -111,6 +126,94 @@ func TestKilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Wherever Ctrl-C hits it, before a step or when the step has just been done, the old
+// version or the new one works, and it has cleaned up behind itself.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.release(t, "v1.0.0")
+	m.newest(t, "v1.1.0")
+	use := []string{"--mirror", "file://" + m.dir, "--no-modify-path", "--no-service"}
+	for name, c := range beginnings(use) {
+		for when, before := range map[string]string{
+			"before": `if [ "$n" = "$CUT" ]; then kill -INT 0; fi`,
+			"after":  `if [ "$n" = "$CUT" ]; then trap "" INT; "$real" "$@"; code=$?; kill -INT 0; exit $code; fi`,
+		} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				inShells(t, func(t *testing.T, sh shell) {
+					template := newBox(t, m, sh)
+					if err := os.MkdirAll(template.home, 0o755); err != nil {
+						t.Fatal(err)
+					}
+					c.prepare(t, template)
+					pace := 23 // every shell has its own mind about signals, and zsh is slow to start
+					if full {
+						pace = 1
+					} else if filepath.Base(sh[0]) == "dash" {
+						pace = 5
+					}
+					dir, count := stepping(t, before)
+					for cut := 1 + (len(name)+len(t.Name()))%pace; ; cut += pace {
+						b := newBox(t, m, sh)
+						if err := os.CopyFS(b.home, os.DirFS(template.home)); err != nil {
+							t.Fatal(err)
+						}
+						if err := os.RemoveAll(count); err != nil {
+							t.Fatal(err)
+						}
+						b.path = []string{dir}
+						b.env = []string{"COUNT=" + count, "CUT=" + strconv.Itoa(cut)}
+						out, code := b.run(t, use...)
+						text, err := os.ReadFile(count)
+						if os.IsNotExist(err) {
+							t.Skip("this shell has the programs in itself")
+						} else if err != nil {
+							t.Fatal(err)
+						}
+						done := strings.Fields(string(text))
+						if len(done) < cut {
+							return
+						}
+						at := fmt.Sprintf("cut %d, %s %s", cut, when, done[cut-1])
+						// 0: while it cleaned up, at the end. Now and then zsh makes another one of it.
+						if code != 130 && code != 0 && filepath.Base(sh[0]) != "zsh" {
+							t.Errorf("%s: exit code %d\n%s", at, code, out)
+						}
+						kind, _, _ := strings.Cut(b.installed(t), ":")
+						if !slices.Contains(c.good, kind) || code == 0 && kind != "v1.1.0" {
+							t.Errorf("%s: exit code %d, there is %s\n%s", at, code, kind, out)
+						}
+						if kind == "none" {
+							b.nothing(t)
+						} else {
+							for _, dir := range []string{b.root(), filepath.Join(b.root(), "versions")} {
+								for _, left := range hidden(t, dir) {
+									t.Errorf("%s: %s is left in %s", at, left, dir)
+								}
+							}
+						}
+						b.path, b.env = nil, nil
+						b.want(t, 0, nil, use...)
+						if got := b.installed(t); got != "v1.1.0" {
+							t.Errorf("%s: the next run installs %s", at, got)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// hidden lists what begins with a dot in a directory, but for the lock that updates share.
+func hidden(t *testing.T, dir string) []string {
+	t.Helper()
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		return nil
+	}
+	return slices.DeleteFunc(names(t, dir), func(name string) bool { return !strings.HasPrefix(name, ".") || name == ".update.lock" })
 }
 
 func lastLine(t *testing.T, path string) string {
