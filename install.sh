@@ -268,14 +268,14 @@ place() {
   user_flag='' sudo=''
   case $scope in
     user) user_flag=' --user' ;;
-    system) sudo='sudo ' ;;
+    system) if [ -n "${SUDO_USER-}" ]; then sudo='sudo '; fi ;;
   esac
   if [ "$scope" = system ] && [ "$uid" != 0 ]; then
     fail "--system needs root: run this as curl … | sudo sh -s -- --system, or use --user."
   fi
   home=${HOME-}
   # shellcheck disable=SC2012 # it looks at one name, and only at its owner
-  if [ "$scope" = user ] && [ "$uid" = 0 ] && [ -n "$home" ] && [ "$(ls -ldn "$home" 2>/dev/null | awk '{ print $3 }')" != 0 ]; then
+  if [ "$scope" = user ] && [ "$uid" = 0 ] && [ -d "$home" ] && [ "$(ls -ldn "$home" 2>/dev/null | awk '{ print $3 }')" != 0 ]; then
     fail "you are root, but $home belongs to somebody else: run this without sudo to install for yourself, or use --system."
   fi
   root=$directory
@@ -578,7 +578,7 @@ unpack() {
   fi
   tree=$stage/${archive%.tar.gz}
   for name in $links; do
-    if [ "$name" != $old_name ] && { [ ! -f "$tree/$name" ] || [ ! -x "$tree/$name" ]; }; then fail "$archive has no program $name. Tell whoever made the release."; fi
+    if [ "$name" != $old_name ] && [ ! -f "$tree/$name" ]; then fail "$archive has no program $name. Tell whoever made the release."; fi
   done
   chmod -R u+rwX,go+rX,go-w "$tree"
   reported=$("$tree/$program" version 2>"$work/said") ||
@@ -586,6 +586,9 @@ unpack() {
   if [ "$reported" != "$version" ]; then
     fail "the agent in $archive says that it is $reported. Tell whoever made the release."
   fi
+  for name in $links; do # not before one has run: on a file system without execution no file can be executed
+    if [ ! -x "$tree/$name" ]; then fail "$archive has no program $name. Tell whoever made the release."; fi
+  done
   # On the disk before anything points to it. A sync that takes no files syncs all.
   sync "$tree"/* 2>/dev/null || :
 }
@@ -978,10 +981,18 @@ install_agent() {
 
 # next says what is left to do.
 next() {
+  agent=$program
+  if [ "$scope" = system ]; then
+    # The PATH of sudo may be shorter than that of people.
+    case :${PATH-}: in
+      *:"$system_links":*) ;;
+      *) agent=$system_links/$program ;;
+    esac
+  fi
   if [ -n "$no_service" ]; then
-    say "Next: $sudo$program configure, then start it: $program run"
+    say "Next: $sudo$agent configure, then start it: $agent run"
   elif [ "$running" != 0 ]; then
-    say "Next: $sudo$program configure, then: $sudo$program service start$user_flag"
+    say "Next: $sudo$agent configure, then: $sudo$agent service start$user_flag"
   fi
 }
 

@@ -30,6 +30,32 @@ func tmpfs(t *testing.T, dir string, size int) {
 	})
 }
 
+// Where programs cannot be started, that is said, and nothing else is blamed.
+func TestNoExecution(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.0.0")
+	inShells(t, func(t *testing.T, sh shell) {
+		b := newBox(t, m, sh)
+		// It is none for what is downloaded.
+		tmpfs(t, b.tmp, 8*padding)
+		if err := unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, 0, nil)
+		b.want(t, 0, nil, "--uninstall")
+		parent := filepath.Dir(b.root())
+		tmpfs(t, parent, 8*padding)
+		if err := unix.Mount("", parent, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, 1, []string{"the agent v1.0.0 does not run on this machine", b.root() + " mounted noexec?"})
+		if left := names(t, parent); len(left) > 0 {
+			t.Errorf("%q are left", left)
+		}
+	})
+}
+
 // A full disk is said in a line, and leaves what was there.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()

@@ -62,6 +62,10 @@ func TestMirror(t *testing.T) {
 	m := newMirror(t)
 	m.newest(t, "v1.2.3")
 	credentials := strings.Replace(m.url, "://", "://user:s3cret-word@", 1)
+	// Curl would make names of its own of these.
+	if err := os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")); err != nil {
+		t.Fatal(err)
+	}
 	busybox := tools(t, without(used, "curl")...)
 	link(t, "busybox", filepath.Join(busybox, "wget"))
 	for name, c := range map[string]struct {
@@ -69,6 +73,7 @@ func TestMirror(t *testing.T) {
 		code         int
 	}{
 		"http":             {m.url + "/", "", 0},
+		"braces":           {m.url + "/[1-2]{a,b}", "", 0},
 		"file":             {"file://" + m.dir, tools(t, without(used, "curl")...), 0},
 		"credentials":      {credentials, "", 0},
 		"wget":             {credentials, tools(t, append(without(used, "curl"), "wget")...), 0},
@@ -129,6 +134,11 @@ func TestPlaces(t *testing.T) {
 		b.want(t, 1, []string{"--system needs root", "sudo sh -s -- --system"}, "--system")
 		b.before = ""
 		if os.Geteuid() == 0 {
+			// A home that is still to be made is nobody else's. And the shell of a strict person.
+			b.before = `HOME=$HOME/new; set -fC; `
+			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
+			b.want(t, 0, []string{"v1.2.3 was installed in " + filepath.Join(home, "new")})
+			b.before = ""
 			if err := os.Chown(home, 1234, 1234); err != nil {
 				t.Fatal(err)
 			}

@@ -147,6 +147,66 @@ func TestSignals(t *testing.T) {
 	})
 }
 
+// Ctrl-C on a terminal reaches what downloads, whatever that is.
+func TestInterruptKey(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	busybox := tools(t, without(used, "curl")...)
+	link(t, "busybox", filepath.Join(busybox, "wget"))
+	for name, only := range map[string]string{
+		"curl": tools(t, used...), "wget": tools(t, append(without(used, "curl"), "wget")...), "busybox wget": busybox,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reached, hungUp := make(chan struct{}), make(chan struct{})
+			files := http.FileServer(http.Dir(m.dir))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, ".tar.gz") {
+					close(reached)
+					<-r.Context().Done()
+					close(hungUp)
+					return
+				}
+				files.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			b := newBox(t, m, dash(t))
+			b.only = only
+			cmd, terminal := b.onTerminal(t, "--mirror", server.URL)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = io.Copy(io.Discard, terminal) // the end of a terminal is an error
+			}()
+			for _, wait := range []struct {
+				what string
+				done chan struct{}
+			}{{"download", reached}, {"end the download", hungUp}, {"end", done}} {
+				select {
+				case <-wait.done:
+				case <-time.After(time.Minute):
+					_ = cmd.Process.Kill()
+					server.CloseClientConnections()
+					t.Fatalf("it does not %s", wait.what)
+				}
+				if wait.done == reached {
+					if _, err := terminal.WriteString("\x03"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := ignoreExit(cmd.Wait()); err != nil {
+				t.Fatal(err)
+			}
+			if got := cmd.ProcessState.ExitCode(); got != 130 {
+				t.Errorf("the exit code is %d", got)
+			}
+			b.nothing(t)
+		})
+	}
+}
+
 // Machines with a small or another userland.
 func TestUserlands(t *testing.T) {
 	t.Parallel()

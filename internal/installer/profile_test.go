@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,24 +19,7 @@ import (
 // the answer when it asks.
 func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 	t.Helper()
-	b.piped = true
-	cmd := b.command(t.Context(), t, args...)
-	terminal, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
-	cmd.Stdout, cmd.Stderr = tty, tty
-	cmd.Env = append(cmd.Env, "TERM=xterm")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
-	err = cmd.Start()
-	_ = tty.Close() // the child has it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := terminal.SetReadDeadline(time.Now().Add(time.Minute)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
-		t.Fatal(err)
-	}
+	cmd, terminal := b.onTerminal(t, args...)
 	var out bytes.Buffer
 	buffer := make([]byte, 4096)
 	for asked := false; ; {
@@ -53,6 +37,30 @@ func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 	}
 	_ = cmd.Wait() // the exit code tells
 	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// onTerminal starts the installer on a terminal, piped into the shell as curl does.
+func (b *box) onTerminal(t *testing.T, args ...string) (*exec.Cmd, *os.File) {
+	t.Helper()
+	b.piped = true
+	cmd := b.command(t.Context(), t, args...)
+	terminal, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close() })
+	cmd.Stdout, cmd.Stderr = tty, tty
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+	err = cmd.Start()
+	_ = tty.Close() // the child has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := terminal.SetReadDeadline(time.Now().Add(time.Minute)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		t.Fatal(err)
+	}
+	return cmd, terminal
 }
 
 func TestProfile(t *testing.T) {

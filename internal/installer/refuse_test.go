@@ -174,13 +174,15 @@ func TestMissingTools(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
 	m.newest(t, "v1.2.3")
-	for _, lacking := range []string{"awk", "tar", "gzip", "openssl", "mktemp", "curl"} {
+	for lacking, from := range map[string]string{
+		"awk": "gawk", "find": "findutils", "tar": "tar", "gzip": "gzip", "openssl": "openssl", "mktemp": "mktemp", "curl": "curl",
+	} {
 		t.Run(lacking, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, m, dash(t))
 			b.only = tools(t, without(used, lacking)...)
 			writeFile(t, filepath.Join(b.only, "apk"), nil, 0o755)
-			b.want(t, 1, []string{"this machine lacks " + lacking, "apk add " + lacking})
+			b.want(t, 1, []string{"this machine lacks " + lacking, "apk add " + from})
 			b.nothing(t)
 		})
 	}
