@@ -156,6 +156,9 @@ func absolute(path string) (string, error) {
 func executable() (string, error) {
 	real, err := os.Executable()
 	if err != nil {
+		if filepath.IsAbs(os.Args[0]) {
+			return os.Args[0], nil // without /proc, as where a package goes into an image that is being made
+		}
 		return "", fmt.Errorf("finding the agent's own binary: %w", err)
 	}
 	path, err := exec.LookPath(os.Args[0])

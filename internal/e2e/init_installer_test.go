@@ -35,8 +35,9 @@ func TestInitInstaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --system --mirror " + p.mirror
-	p.says(ctx, t, script+" --process --version "+lab.FirstRelease,
-		"Installed "+lab.FirstRelease+" in "+installedRoot, "sudo "+packageName+" configure", "sudo "+packageName+" service start")
+	// By a sudo whose PATH is that of RHEL.
+	p.says(ctx, t, strings.Replace(script, "| sh", "| SUDO_USER=maria PATH=/usr/sbin:/usr/bin:/sbin:/bin sh", 1)+" --process --version "+lab.FirstRelease,
+		"Installed "+lab.FirstRelease+" in "+installedRoot, "sudo /usr/local/bin/"+packageName+" configure", "sudo /usr/local/bin/"+packageName+" service start")
 	p.says(ctx, t, packageName+" version; customer-managed-deployment-agent version; "+packageName+" service status || :",
 		lab.FirstRelease+"\n"+lab.FirstRelease+"\n", "inactive", "enabled")
 	p.run(ctx, t, packageName+" service install --env PATH="+sharedInside+":/usr/bin:/bin")

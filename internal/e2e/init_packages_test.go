@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -37,7 +38,20 @@ func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(http.FileServer(http.Dir(releases.Mirror)))
+	files := http.FileServer(http.Dir(releases.Mirror))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// These name the mirror's home, which this server would be.
+		if !strings.HasSuffix(r.URL.Path, ".sources") && !strings.HasSuffix(r.URL.Path, ".repo") {
+			files.ServeHTTP(w, r)
+			return
+		}
+		text, err := os.ReadFile(filepath.Join(releases.Mirror, filepath.Clean(r.URL.Path)))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(bytes.ReplaceAll(text, []byte(lab.ReleaseHome), []byte("http://"+r.Host))) // a client that went away has its own error
+	}))
 	t.Cleanup(server.Close)
 	return &packaged{newService(t, binds...), server.URL}
 }

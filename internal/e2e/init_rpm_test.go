@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +10,40 @@ import (
 
 	"workflowagent/internal/lab"
 )
+
+// wantUnsignedRefused checks that a package without a signature is not installed, also
+// where the lists are taken as they are.
+func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, repository string) {
+	t.Helper()
+	releases, err := lab.MakeReleases(ctx, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(releases.Dir(lab.FirstRelease), "*.rpm"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the RPMs are %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(p.Root, "srv", "unsigned")
+	for _, signed := range []bool{true, false} {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.rpm"), text, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if !signed {
+			p.run(ctx, t, "rpmsign --delsign /srv/unsigned/agent.rpm")
+		}
+		say(t, dir, "createrepo_c", "--quiet", dir)
+		p.run(ctx, t, "sed 's,^baseurl=.*,baseurl=file:///srv/unsigned,; s/^repo_gpgcheck=.*/repo_gpgcheck=0/' /root/"+filepath.Base(repository)+" >"+repository+"; dnf clean all")
+		out, err := p.Run(ctx, "dnf install --downloadonly "+packageName)
+		if refused := err != nil && strings.Contains(out, "not signed"); refused == signed || signed && err != nil {
+			t.Errorf("a package that is signed (%v): dnf says %v\n%s", signed, err, out)
+		}
+	}
+	p.run(ctx, t, "rm -rf /srv/unsigned; cp /root/"+filepath.Base(repository)+" "+repository+"; dnf clean all")
+}
 
 // TestInitRPMPackage runs rpm and dnf as Debian has them: the scripts, signatures
 // and systemd are real, the distribution is not one that uses RPM.
@@ -23,7 +59,8 @@ func TestInitRPMPackage(t *testing.T) {
 	if out, err := p.Run(ctx, "dnf install "+packageName); err == nil || !strings.Contains(strings.ToLower(out), "gpg") {
 		t.Errorf("with a wrong key dnf says %v\n%s", err, out)
 	}
-	p.run(ctx, t, "mv /root/"+packageName+".repo "+repository+"; dnf clean all")
+	p.run(ctx, t, "cp /root/"+packageName+".repo "+repository+"; dnf clean all")
+	p.wantUnsignedRefused(ctx, t, repository)
 	before := p.files(ctx, t)
 
 	// A configuration of the name before is used as it is.

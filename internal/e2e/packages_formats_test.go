@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"workflowagent/internal/lab"
@@ -33,6 +34,8 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	want := map[string]fs.FileMode{
 		"usr/bin/" + release.Program: 0o777, "usr/bin/" + release.OldName: 0o777,
 		doc + "/copyright": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
+		"usr/share/bash-completion/completions/" + release.Program: 0o644, "usr/share/zsh/vendor-completions/_" + release.Program: 0o644,
+		"usr/share/fish/vendor_completions.d/" + release.Program + ".fish": 0o644,
 		"usr/share/man/man1/*": 0o644, "usr/share/lintian/overrides/" + release.Program: 0o644,
 	}
 	for _, program := range release.Programs() {
@@ -42,10 +45,71 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 		}
 	}
 	checkMembers(t, members, want)
+	checkCompletions(t, members)
+	checkImage(t, members[lib+"/"+release.Program].data)
 	if version := say(t, dir, "dpkg-deb", "--field", deb, "Version"); version != lab.NextRelease[1:]+"-1\n" {
 		t.Errorf("the .deb has the version %q", version)
 	}
 	checkLintian(t, deb)
+}
+
+// checkCompletions checks that the files for shells are what the packaged agent says, and
+// that bash takes its one.
+func checkCompletions(t *testing.T, members map[string]member) {
+	t.Helper()
+	dir := t.TempDir()
+	agent, script := filepath.Join(dir, release.Program), filepath.Join(dir, "script")
+	if err := os.WriteFile(agent, members["usr/lib/"+release.Program+"/"+release.Program].data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for shell, name := range map[string]string{
+		"bash": "bash-completion/completions/" + release.Program, "zsh": "zsh/vendor-completions/_" + release.Program,
+		"fish": "fish/vendor_completions.d/" + release.Program + ".fish",
+	} {
+		text := members["usr/share/"+name].data
+		if string(text) != say(t, dir, agent, "completion", shell) {
+			t.Errorf("the completions of %s are not those of the agent", shell)
+		}
+		if shell == "zsh" && !bytes.HasPrefix(text, []byte("#compdef "+release.Program+"\n")) {
+			t.Error("zsh will not know what its completions are for")
+		}
+		if shell == "bash" {
+			if err := os.WriteFile(script, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			say(t, dir, "bash", "-c", ". ./script && complete -p "+release.Program)
+		}
+	}
+}
+
+// checkImage registers the service as the package's script does in an image that is being
+// made: nothing but the package is there, not even /proc.
+func checkImage(t *testing.T, agent []byte) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Log("the registration in an image needs root and was not looked at")
+		return
+	}
+	root := t.TempDir()
+	const program = "/usr/lib/" + release.Program + "/" + release.Program
+	for name, text := range map[string][]byte{
+		program: agent, "/etc/passwd": []byte("root:x:0:0::/:/bin/sh\nworkflow-agent:x:990:990::/:/bin/false\n"), "/etc/group": []byte("workflow-agent:x:990:\n"),
+	} {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, "service", "install", "--packaged")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("in an image: %v\n%s", err, out)
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", release.Program+".service"))
+	if err != nil || !bytes.Contains(unit, []byte("ExecStart="+program+" run ")) {
+		t.Errorf("in an image: %v\n%s", err, unit)
+	}
 }
 
 // checkLintian has Debian's own checker look at the package. It must find nothing that
@@ -87,6 +151,14 @@ func checkRPM(t *testing.T, dir, key string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.rpm"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the RPMs are %v, %v", files, err)
+	}
+	list := say(t, dir, "rpm", "--query", "--package", "--nosignature", "--list", files[0])
+	for _, name := range []string{
+		"bash-completion/completions/" + release.Program, "zsh/site-functions/_" + release.Program, "fish/vendor_completions.d/" + release.Program + ".fish",
+	} {
+		if !strings.Contains(list, "\n/usr/share/"+name+"\n") {
+			t.Errorf("the RPM lacks %s", name)
+		}
 	}
 	db := t.TempDir()
 	say(t, db, "rpmkeys", "--dbpath", db, "--import", key)

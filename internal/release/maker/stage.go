@@ -36,7 +36,7 @@ func (m *maker) stage(ctx context.Context) error {
 	if err := os.Symlink(release.Program, filepath.Join(dir, release.OldName)); err != nil {
 		return fmt.Errorf("making the link with the old name: %w", err)
 	}
-	if err := m.manual(ctx, dir); err != nil {
+	if err := m.generated(ctx, dir); err != nil {
 		return err
 	}
 	if err := m.copyright(filepath.Join(dir, "copyright")); err != nil {
@@ -55,14 +55,46 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 	return err
 }
 
-// manual writes the manual pages, plain for archives and compressed for packages.
-func (m *maker) manual(ctx context.Context, dir string) error {
-	plain, packed := filepath.Join(dir, "man"), filepath.Join(dir, "man-gz")
+// generated writes what the agent says about itself: manual pages, and what shells complete.
+func (m *maker) generated(ctx context.Context, dir string) error {
+	agent := filepath.Join(m.scratch, release.Program)
 	// The flags of the other builds, whose packages are compiled once then.
-	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
-		"./cmd/"+release.Program, "man", "--dir", plain)
-	cmd.Dir = m.root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.time.Unix()))
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
+		"-o", agent, "./cmd/"+release.Program)
+	build.Dir = m.root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := output(build); err != nil {
+		return err
+	}
+	if err := m.manual(ctx, agent, dir); err != nil {
+		return err
+	}
+	return completions(ctx, agent, filepath.Join(dir, "completions"))
+}
+
+// completions writes the files by which shells complete the agent's command line, under the
+// names that each shell looks for.
+func completions(ctx context.Context, agent, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	for shell, name := range map[string]string{"bash": release.Program, "zsh": "_" + release.Program, "fish": release.Program + ".fish"} {
+		text, err := output(exec.CommandContext(ctx, agent, "completion", shell))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return fmt.Errorf("writing the completions of %s: %w", shell, err)
+		}
+	}
+	return nil
+}
+
+// manual writes the manual pages, plain for archives and compressed for packages.
+func (m *maker) manual(ctx context.Context, agent, dir string) error {
+	plain, packed := filepath.Join(dir, "man"), filepath.Join(dir, "man-gz")
+	cmd := exec.CommandContext(ctx, agent, "man", "--dir", plain)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.time.Unix()))
 	if _, err := output(cmd); err != nil {
 		return err
 	}
