@@ -18,12 +18,15 @@ import (
 
 func TestJobFromClaimToEnd(t *testing.T) {
 	w := newWorld(t)
+	var job *serverJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
+		// A preparation that takes no time may end before it was heard of.
+		w.server.waitFor("a heartbeat", func() bool { return job.heartbeats[protocol.PhasePreparing] > 0 })
 		progress("Pulling image\npulumi/pulumi:latest with forwarded-secret")
 		return nil
 	})
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	job := w.server.add()
+	job = w.server.add()
 	a := w.start()
 	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
 	a.Drain()

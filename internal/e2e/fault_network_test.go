@@ -65,7 +65,13 @@ var networkRows = []faultRow{
 	})},
 	{phase: inClaimed, agent: eager, fault: "the definition's answer is lost, twice", want: kept, do: meddling(2, dropAnswer, is(callDefinition))},
 	{phase: inClaimed, agent: eager, fault: "the connection is reset amid the definition, three times", want: kept, do: meddling(3, tearAnswer, is(callDefinition))},
-	{phase: inClaimed, fault: "the answer to the agent's heartbeat is lost", want: kept, do: meddling(1, dropAnswer, beat("preparing"))},
+	{phase: inClaimed, fault: "the answer to the agent's heartbeat is lost", want: kept, do: func(a *arena) {
+		lost := a.proxy.on(beat("preparing"), 1, dropAnswer)
+		held := pins[inClaimed](a.proxy) // or the job is prepared before the heartbeat is heard
+		a.enqueueFree()
+		lost.await(a.t)
+		held.lift()
+	}},
 	{phase: inAsking, fault: "the answer with leave is lost, twice", want: kept, do: meddling(2, dropAnswer, beat("starting"))},
 	{phase: inRunning, fault: "the answer to the runner's heartbeat is lost", want: kept, do: meddling(1, dropAnswer, beat("running"))},
 	{phase: inRunning, fault: "answers to step states are lost, three times", want: kept, do: meddling(3, dropAnswer, is(callStep))},

@@ -137,6 +137,12 @@ func (h *harness) wantLog(step int, parts ...string) {
 
 func TestRunSteps(t *testing.T) {
 	h := newHarness(t, shellSteps("echo one; pwd", "echo two >&2; printf unfinished"))
+	h.server.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
+			h.server.waitFor("a heartbeat", func() bool { return slices.Contains(h.server.phases, protocol.PhaseRunning) })
+		}
+		return false
+	}
 	h.launch.EchoLog = true
 	code, left := h.run()
 	if code != 0 || left.Status != workflow.StatusSucceeded || !left.Reported {
