@@ -50,6 +50,14 @@ installed, and 1 if not.`,
 			defer stop()
 			u.out, u.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			u.service.User = os.Geteuid() != 0
+			if err := release.CheckVersion(u.want); err != nil && cmd.Flags().Changed("version") {
+				return usageError{err}
+			}
+			if cmd.Flags().Changed("service") {
+				if err := u.known(ctx); err != nil {
+					return err
+				}
+			}
 			return u.run(ctx)
 		},
 	}
@@ -85,6 +93,17 @@ type updateAnswer struct {
 	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
 }
 
+// known refuses a service that was named and is not there: its agent would not be
+// restarted, and nobody would notice.
+func (u *updateCommand) known(ctx context.Context) error {
+	s, err := osservice.Open(u.service)
+	if err != nil {
+		return err
+	}
+	_, err = s.Describe(ctx)
+	return notInstalled(s, err)
+}
+
 func (u *updateCommand) run(ctx context.Context) error {
 	install, err := ownInstallation(ctx)
 	packaged, isPackaged := errors.AsType[*selfupdate.PackagedError](err)
@@ -106,8 +125,6 @@ func (u *updateCommand) run(ctx context.Context) error {
 	var c selfupdate.Candidate
 	if u.want == "" {
 		c, err = finder.Latest(ctx)
-	} else if release.CheckVersion(u.want) != nil {
-		return usageError{release.CheckVersion(u.want)}
 	} else {
 		c, err = finder.Version(ctx, u.want)
 	}
@@ -123,7 +140,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 		answer.Command = packaged.Command
 	}
 	if u.check {
-		return u.answerCheck(answer)
+		return u.answerCheck(answer, install)
 	}
 	if u.want != "" && !newer && u.want != u.version {
 		return fmt.Errorf("%s: %w", u.want, selfupdate.ErrDowngrade)
@@ -139,7 +156,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 func mayChange(install selfupdate.Installation) error {
 	err := install.Prove()
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("you may not change %s: run this as its owner, with sudo for an installation of the machine (%w)", install.Root, err)
+		return fmt.Errorf("%w: run this as its owner, with sudo for an installation of the machine", err)
 	}
 	return err
 }
@@ -172,24 +189,37 @@ func (u *updateCommand) config() (*config.Config, error) {
 		o.Path = osservice.SystemConfig
 	}
 	c, err := config.Load(o)
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: it says where releases are found, so run this as its owner, with sudo for a service of the machine", err)
+	}
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return c, nil
 }
 
-func (u *updateCommand) answerCheck(answer updateAnswer) error {
-	if u.asJSON {
+// answerCheck answers update --check. The installation is empty if this program cannot
+// update itself.
+func (u *updateCommand) answerCheck(answer updateAnswer, install selfupdate.Installation) error {
+	how := release.Program + " update"
+	if u.want != "" {
+		how += " --version " + u.want
+	}
+	if answer.Command != "" {
+		how = answer.Command
+	} else if install.Root == "" {
+		how = "install.sh, or replace this program by hand"
+	}
+	switch {
+	case u.asJSON:
 		if err := u.print(answer); err != nil {
 			return err
 		}
-	} else if answer.Newer {
-		how := "customer-managed-workflow-agent update"
-		if answer.Command != "" {
-			how = answer.Command
-		}
+	case answer.Newer:
 		fmt.Fprintf(u.out, "%s is there (this is %s). Install it with: %s\n", answer.Available, answer.Version, how)
-	} else {
+	case u.want != "":
+		fmt.Fprintf(u.out, "%s is there, and is not newer than this, which is %s.\n", answer.Available, answer.Version)
+	default:
 		fmt.Fprintf(u.out, "%s is the newest release.\n", answer.Version)
 	}
 	if answer.Newer {
@@ -201,7 +231,11 @@ func (u *updateCommand) answerCheck(answer updateAnswer) error {
 // print prints the answer as JSON, or that there is nothing to do.
 func (u *updateCommand) print(answer updateAnswer) error {
 	if !u.asJSON {
-		fmt.Fprintf(u.out, "%s is installed, and no newer release is there.\n", answer.Version)
+		text := "%s is installed, and no newer release is there.\n"
+		if u.want != "" {
+			text = "%s is installed already.\n"
+		}
+		fmt.Fprintf(u.out, text, answer.Version)
 		return nil
 	}
 	encoder := json.NewEncoder(u.out)
@@ -231,8 +265,12 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 	if a.Keys, err = release.BuiltinKeys(); err != nil {
 		return err
 	}
+	restarted := " An agent that runs goes on as it was until it is started again."
 	if s := openUpdated(u.service, install, u.config, ""); s != nil {
 		a.Service, a.Ready = s, s.ready
+		if health, err := s.Health(ctx); err != nil || health.Progress != selfupdate.NotRunning {
+			restarted = "" // or this fails
+		}
 	}
 	result, err := a.Apply(ctx, stage)
 	if err != nil {
@@ -249,7 +287,7 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 	case u.asJSON:
 		err = u.print(answer)
 	case answer.Updated:
-		fmt.Fprintf(u.out, "%s is installed (it was %s).\n", answer.Version, result.From)
+		fmt.Fprintf(u.out, "%s is installed (it was %s).%s\n", answer.Version, result.From, restarted)
 	case result.Outcome == selfupdate.Nothing:
 		fmt.Fprintf(u.out, "%s is installed already.\n", answer.Version)
 	}

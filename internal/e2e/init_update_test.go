@@ -277,8 +277,13 @@ func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 	if out, code := update("--check"); code != 10 || !strings.Contains(out, deafVersion) {
 		t.Errorf("--check says %q, exit code %d", out, code)
 	}
-	if out, code := update("--version " + forgedVersion); code != 1 || !strings.Contains(out, "404") {
-		t.Errorf("a release that is not in the mirror: %q, exit code %d", out, code)
+	for _, flags := range []string{"", "--check "} {
+		if out, code := update(flags + "--version " + forgedVersion); code != 1 || !strings.Contains(out, "no such release") {
+			t.Errorf("a release that is not in the mirror: %q, exit code %d", out, code)
+		}
+	}
+	if out, code := update("--service other"); code != 1 || !strings.Contains(out, "not installed") {
+		t.Errorf("a service that is not there: %q, exit code %d", out, code)
 	}
 	if out, _ := u.Run(ctx, "runuser -u workflow-agent -- "+updatedProgram+" update"); !strings.Contains(out, "sudo") {
 		t.Errorf("another user is told %q", out)

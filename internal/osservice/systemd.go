@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/termtext"
 )
 
 // systemdSystem is systemd as kardianos/service wants to see a service manager.
@@ -391,7 +393,9 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
 	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		state.Detail += ": " + text // else the last words of one that has ended
+		// Else the last words of one that has ended. They are those of a process that need
+		// not be honest, and are read on root's terminal.
+		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
 	// --timestamp=unix would say it more plainly, but is an error before systemd 251.

@@ -236,6 +236,10 @@ StateChangeTimestamp=Tue 2023-11-14 22:13:20 UTC`}}}}
 	if line := commands.calls[0]; strings.Contains(line, "--timestamp") {
 		t.Errorf("ran %s", line)
 	}
+	commands.rules["systemctl --user show"] = []answer{{out: "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=7\nStatusText=\x1b]0;title\x07all is \x1b[2Jwell"}}
+	if state, err := s.Describe(t.Context()); err != nil || state.Detail != "running: all is well" {
+		t.Errorf("a service with control characters: %q, %v", state.Detail, err)
+	}
 	for out, want := range map[string]string{
 		"Result=success\nExecMainCode=1\nExecMainStatus=0":  "",
 		"Result=watchdog\nExecMainCode=2\nExecMainStatus=6": "watchdog, signal 6",

@@ -160,7 +160,12 @@ func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	if j == nil {
 		return Result{Outcome: Nothing}, nil
 	}
-	a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To}).Warn("an update was interrupted, and is ended now")
+	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
+	if now, err := a.Current(); err == nil && now != j.From && now != j.To {
+		log.WithField("current", now).Warn("an update was interrupted, and another version was installed since: it stays")
+		return Result{Outcome: Nothing}, forget(root)
+	}
+	log.Warn("an update was interrupted, and is ended now")
 	if j.Tries++; j.Tries > maxTries && j.Phase == forward {
 		j.Phase, j.Reason = backward, "the update was interrupted too often"
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -314,6 +315,31 @@ func (s shutsDown) Restart(context.Context) error {
 	return errors.New("the job was canceled")
 }
 
+// TestLiar checks that what an agent says of itself does nothing to the terminal that
+// shows why its update was taken back.
+func TestLiar(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "v1.0.0")
+	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", deaf))
+	a := h.applier()
+	a.Service = liar{a.Service.(*unit)}
+	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Back || !strings.Contains(result.Reason, `"\x1b[2Jv1.1.0"`) {
+		t.Errorf("Apply: %+v, %v", result, err)
+	}
+	h.works(t, "v1.0.0")
+}
+
+// liar is a service whose new version is not what it says it is.
+type liar struct{ *unit }
+
+func (l liar) Health(ctx context.Context) (Health, error) {
+	health, err := l.unit.Health(ctx)
+	if health.Version == "v1.1.0" {
+		health.Version = "\x1b[2Jv1.1.0"
+	}
+	return health, err
+}
+
 // TestKeys checks the change of a key: a release signed with either of two is good,
 // and with the old one alone it is not.
 func TestKeys(t *testing.T) {
@@ -378,4 +404,55 @@ func TestSameAgain(t *testing.T) {
 		t.Error("the service was restarted")
 	}
 	h.works(t, "v1.0.0")
+}
+
+// TestUmask checks that the umask of a careful person keeps nobody from the new version
+// and from what is known of the old one: the service has an account of its own.
+func TestUmask(t *testing.T) { // not parallel: it is the umask of all
+	h := newHouse(t, "v1.0.0")
+	defer syscall.Umask(syscall.Umask(0o077))
+	defer func(before func(string)) { step = before }(step)
+	readable := func(name string) {
+		t.Helper()
+		if info, err := os.Stat(filepath.Join(h.root, name)); err != nil || info.Mode().Perm()&0o044 != 0o044 || info.IsDir() && info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	step = func(name string) {
+		if name == "begun" {
+			readable(JournalFile)
+		}
+	}
+	for _, r := range []struct{ version, behaviour string }{{"v1.1.0", crashes}, {"v1.2.0", polls}} {
+		h.put(t, r.version, newRelease(t, h.key, r.version, r.behaviour))
+		if _, err := h.applier().Apply(t.Context(), h.stage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"current/.", "current/man", "current/LICENSE", "current/" + release.Program, failureFile} {
+		readable(name)
+	}
+}
+
+// TestOvertaken checks that an update that was cut off does not take back what somebody
+// has installed since by other means.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "v1.0.0")
+	h.add(t, "v1.1.0", polls)
+	h.add(t, "v1.2.0", polls)
+	for _, from := range []phase{forward, backward} {
+		text := `{"phase":"` + string(from) + `","from":"v1.0.0","to":"v1.1.0","wait":"polled"}`
+		if err := os.WriteFile(filepath.Join(h.root, JournalFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		current := filepath.Join(h.root, currentLink)
+		if err := errors.Join(os.Remove(current), os.Symlink(versionsDir+"/v1.2.0", current), (&unit{root: h.root}).start()); err != nil {
+			t.Fatal(err)
+		}
+		if result, err := h.applier().Recover(t.Context()); err != nil || result.Outcome != Nothing {
+			t.Errorf("%s: Recover: %+v, %v", from, result, err)
+		}
+		h.works(t, "v1.2.0")
+	}
 }

@@ -144,10 +144,13 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 			return nil
 		case !good:
 			since = time.Time{}
-			if err != nil && ctx.Err() == nil {
+			switch {
+			case err == nil && (health.Version == version || health.Version == ""):
+				last = fmt.Sprintf("%s is %s", version, health.Progress)
+			case err == nil:
+				last = fmt.Sprintf("the service is %s, with the version %q", health.Progress, health.Version)
+			case ctx.Err() == nil:
 				last = err.Error()
-			} else if err == nil {
-				last = fmt.Sprintf("%s is %s", health.Version, health.Progress)
 			}
 		}
 		if sleep.For(ctx, or(a.interval, interval)) != nil {

@@ -77,13 +77,14 @@ func finish(f *os.File) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeFile writes a new file and stores it.
+// writeFile writes a new file and stores it. Its mode is that one, whatever the umask is.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	if _, err := f.Write(data); err != nil {
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode)); err != nil {
 		_ = f.Close()
 		return err
 	}

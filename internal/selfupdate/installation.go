@@ -120,7 +120,10 @@ func (i Installation) checkOwner() error {
 			}
 		}
 	}
-	return errors.Join(checkDir(i.Root, us, false), checkDir(filepath.Join(i.Root, versionsDir), us, false))
+	if err := checkDir(i.Root, us, false); err != nil {
+		return err
+	}
+	return checkDir(filepath.Join(i.Root, versionsDir), us, false)
 }
 
 func checkDir(path string, us int, above bool) error {

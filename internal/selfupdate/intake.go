@@ -112,6 +112,9 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	if err := private.Mkdir(unpackedDir, 0o755); err != nil {
 		return err
 	}
+	if err := private.Chmod(unpackedDir, 0o755); err != nil { // whatever the umask is
+		return err
+	}
 	into, err := private.OpenRoot(unpackedDir)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package selfupdate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,6 +50,8 @@ func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 			return nil, err
 		}
 		found = listed{version: channel.Version, published: channel.Published}
+	} else if err := m.lookFor(ctx); err != nil {
+		return nil, err
 	}
 	names, err := m.wanted(found.version)
 	if err != nil {
@@ -60,6 +63,15 @@ func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 		found.assets = append(found.assets, file{id: id, name: name, url: m.links[id].Redacted()})
 	}
 	return []upstream.SourceRelease{found}, nil
+}
+
+// lookFor says whether the release that is wanted is in the mirror.
+func (m *mirror) lookFor(ctx context.Context) error {
+	_, err := m.small(ctx, m.want+"/"+release.ChecksumsFile)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return err
 }
 
 // channel reads the signed file of the channel.
