@@ -193,26 +193,22 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	}
 	defer func() { _ = stage.Close() }()
 	from, to, err := a.prepare(ctx, root, stage)
+	var j *journal
+	if err == nil && to != "" {
+		j, err = a.begin(ctx, root, from, to)
+	}
 	if err != nil {
 		err = errors.Join(err, root.RemoveAll(incomingDir))
 	}
-	// A request that stays would be carried out again at once, and fail again.
-	if err := errors.Join(err, stage.RemoveAll(RequestFile)); err != nil || to == "" {
+	// A request that stays would be carried out again at once, and fail again. It goes
+	// when the journal is there: by that, who asked knows that it was not refused.
+	err = errors.Join(err, stage.RemoveAll(RequestFile))
+	if j == nil {
 		return Result{Outcome: Nothing}, err
 	}
 	step("taken")
-	j, err := a.begin(ctx, from, to)
-	if err == nil {
-		err = point(root, provenLink, from)
-	}
-	if err == nil {
-		err = j.write(root)
-	}
-	if err != nil {
-		return Result{Outcome: Nothing}, err
-	}
-	step("begun")
-	return a.conclude(ctx, root, j)
+	result, concluded := a.conclude(ctx, root, j)
+	return result, errors.Join(err, concluded)
 }
 
 // prepare takes the requested version in, tries it and puts it among the versions. It
@@ -262,26 +258,41 @@ func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to s
 	return from, want.Version, a.place(root, want.Version)
 }
 
-// begin decides what the new version must get to.
-func (a *Applier) begin(ctx context.Context, from, to string) (*journal, error) {
+// begin writes the journal of an update, with what the new version must get to.
+func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*journal, error) {
+	goal, err := a.goal(ctx, to)
+	if err == nil {
+		err = point(root, provenLink, from)
+	}
+	j := &journal{Phase: forward, From: from, To: to, Wait: goal, At: a.time().UTC()}
+	if err == nil {
+		err = j.write(root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	step("begun")
+	return j, nil
+}
+
+// goal returns what the new version must get to, or why the update is not now.
+func (a *Applier) goal(ctx context.Context, to string) (Progress, error) {
 	if a.Ready != nil {
 		if err := a.Ready(ctx); err != nil {
-			return nil, fmt.Errorf("the update to %s is put off: %w", to, err)
+			return "", fmt.Errorf("the update to %s is put off: %w", to, err)
 		}
 	}
-	j := &journal{Phase: forward, From: from, To: to, Wait: NotRunning, At: a.time().UTC()}
 	if a.Service == nil {
-		return j, nil
+		return NotRunning, nil
 	}
 	health, err := a.Service.Health(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrNotConfirmable, err)
+		return "", fmt.Errorf("%w (%w)", ErrNotConfirmable, err)
 	}
 	if health.Progress == Starting {
-		return nil, ErrNotConfirmable
+		return "", ErrNotConfirmable
 	}
-	j.Wait = health.Progress
-	return j, nil
+	return health.Progress, nil
 }
 
 func (a *Applier) time() time.Time {

@@ -434,6 +434,25 @@ func TestUmask(t *testing.T) { // not parallel: it is the umask of all
 	}
 }
 
+// TestTaken checks that who asked for an update can tell one that was begun from one that
+// was refused: when the request goes, there is a journal.
+func TestTaken(t *testing.T) { // not parallel: the steps are those of all
+	h := newHouse(t, "v1.0.0")
+	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
+	defer func(before func(string)) { step = before }(step)
+	begun := false
+	step = func(string) {
+		_, err := os.Lstat(filepath.Join(h.stage, RequestFile))
+		begun = begun || h.applier().Pending()
+		if err != nil && !begun {
+			t.Error("the request is gone, and the update was not begun")
+		}
+	}
+	if result, err := h.applier().Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated || !begun {
+		t.Errorf("Apply: %+v, %v", result, err)
+	}
+}
+
 // TestOvertaken checks that an update that was cut off does not take back what somebody
 // has installed since by other means.
 func TestOvertaken(t *testing.T) {

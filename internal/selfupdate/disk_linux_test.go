@@ -102,7 +102,7 @@ func TestDiskFullAtUnpacking(t *testing.T) {
 // TestDiskFullAtSwap checks a disk that is full when the journal is to be written, and
 // when the new version is to be taken back.
 func TestDiskFullAtSwap(t *testing.T) {
-	for at, end := range map[string]string{"taken": "v1.0.0", "restarted": "v1.0.0"} {
+	for at, end := range map[string]string{"placed": "v1.0.0", "restarted": "v1.0.0"} {
 		t.Run(at, func(t *testing.T) {
 			outside := newHouse(t, "v1.0.0")
 			h := &house{key: outside.key, root: filepath.Join(smallDisk(t), "root"), stage: outside.stage}
@@ -121,7 +121,7 @@ func TestDiskFullAtSwap(t *testing.T) {
 				}
 			}
 			result, err := h.applier().Apply(t.Context(), h.stage)
-			if at == "taken" && err == nil || at == "restarted" && result.Outcome != Back {
+			if at == "placed" && err == nil || at == "restarted" && result.Outcome != Back {
 				t.Errorf("Apply: %+v, %v", result, err)
 			}
 			h.complete(t, at)

@@ -125,8 +125,8 @@ func (h *house) complete(t *testing.T, step string) {
 // killSteps are the steps that must have been seen, so that nobody can move a test
 // past a window by accident.
 var killSteps = map[string][]string{
-	polls:   {"copied", "unpacked", "tried", "placed", "taken", "linked", "begun", "swapped", "restarted", "healthy", "proven", "confirmed"},
-	crashes: {"copied", "unpacked", "tried", "placed", "taken", "linked", "begun", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
+	polls:   {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "healthy", "proven", "confirmed"},
+	crashes: {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
 }
 
 // TestKilled kills an update at each of its steps. Whatever it was doing, the current
