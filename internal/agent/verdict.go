@@ -47,6 +47,9 @@ func judge(exit executor.Exit, cancelled bool) verdict {
 	case cancelled:
 		v.reason = workflow.ReasonCancelled
 		v.message = "The deployment was cancelled."
+	case exit.Signal == "SIGKILL":
+		v.reason = workflow.ReasonSignal
+		v.message = "The runner was killed by SIGKILL, and not by this product: by somebody, or by the system because memory ran out. Check the stack before the next deployment."
 	case exit.Signal != "":
 		v.reason = workflow.ReasonSignal
 		v.message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)

@@ -152,10 +152,11 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 }
 
 // oomPatience is how long the engine may take to learn why a container was killed.
-const oomPatience = time.Second
+const oomPatience = 3 * time.Second
 
 // outOfMemory asks again whether a killed container had run out of memory: the
-// engine hears of that by another way than of the end, and sometimes later.
+// engine hears of that by another way than of the end, and sometimes later, or, on a
+// busy host, never (https://github.com/containerd/containerd/issues/8893).
 func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 	ctx, cancel := context.WithTimeout(ctx, oomPatience)
 	defer cancel()
@@ -163,7 +164,7 @@ func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(oomPatience / 10):
+		case <-time.After(oomPatience / 30):
 		}
 		found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 		if err != nil {

@@ -209,10 +209,16 @@ func testOutOfMemory(t *testing.T, s *suite) {
 	if s.MemoryLimit == 0 {
 		t.Skip("jobs of this executor have no memory limit")
 	}
-	h := s.start(program.Action{Allocate: 4 * s.MemoryLimit}, program.Action{Print: "not reached\n"})
-	exit := s.wait(h)
-	if !exit.OOMKilled || exit.Success() || exit.Lost {
-		t.Errorf("a job that used too much memory ended with %+v", exit)
+	for tries := 1; ; tries++ {
+		h := s.start(program.Action{Allocate: 4 * s.MemoryLimit}, program.Action{Print: "not reached\n"})
+		exit := s.wait(h)
+		if exit.OOMKilled && !exit.Success() && !exit.Lost {
+			return
+		}
+		// An engine may lose the news of it (https://github.com/containerd/containerd/issues/8893).
+		if tries == 3 || exit.Signal != "SIGKILL" {
+			t.Fatalf("a job that used too much memory ended with %+v", exit)
+		}
 	}
 }
 
