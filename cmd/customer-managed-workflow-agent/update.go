@@ -48,7 +48,7 @@ installed, and 1 if not.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			u.out, u.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			u.stdout, u.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			u.service.User = os.Geteuid() != 0
 			if err := release.CheckVersion(u.want); err != nil && cmd.Flags().Changed("version") {
 				return usageError{err}
@@ -72,13 +72,13 @@ installed, and 1 if not.`,
 
 // updateCommand is one call of update.
 type updateCommand struct {
-	version  string // of this program
-	options  func() config.LoadOptions
-	service  osservice.Options
-	check    bool
-	want     string
-	asJSON   bool
-	out, err io.Writer
+	version        string // of this program
+	options        func() config.LoadOptions
+	service        osservice.Options
+	check          bool
+	want           string
+	asJSON         bool
+	stdout, stderr io.Writer
 }
 
 // updateAnswer is what update prints.
@@ -216,11 +216,11 @@ func (u *updateCommand) answerCheck(answer updateAnswer, install selfupdate.Inst
 			return err
 		}
 	case answer.Newer:
-		fmt.Fprintf(u.out, "%s is there (this is %s). Install it with: %s\n", answer.Available, answer.Version, how)
+		fmt.Fprintf(u.stdout, "%s is there (this is %s). Install it with: %s\n", answer.Available, answer.Version, how)
 	case u.want != "":
-		fmt.Fprintf(u.out, "%s is there, and is not newer than this, which is %s.\n", answer.Available, answer.Version)
+		fmt.Fprintf(u.stdout, "%s is there, and is not newer than this, which is %s.\n", answer.Available, answer.Version)
 	default:
-		fmt.Fprintf(u.out, "%s is the newest release.\n", answer.Version)
+		fmt.Fprintf(u.stdout, "%s is the newest release.\n", answer.Version)
 	}
 	if answer.Newer {
 		return codeError{code: exitNewer}
@@ -235,10 +235,10 @@ func (u *updateCommand) print(answer updateAnswer) error {
 		if u.want != "" {
 			text = "%s is installed already.\n"
 		}
-		fmt.Fprintf(u.out, text, answer.Version)
+		fmt.Fprintf(u.stdout, text, answer.Version)
 		return nil
 	}
-	encoder := json.NewEncoder(u.out)
+	encoder := json.NewEncoder(u.stdout)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(answer)
 }
@@ -248,7 +248,7 @@ const manualStage = ".download"
 
 func (u *updateCommand) install(ctx context.Context, install selfupdate.Installation, finder *selfupdate.Finder, c selfupdate.Candidate, answer updateAnswer) error {
 	stage := filepath.Join(install.Root, manualStage)
-	bar := newProgress(u.err, c.Version)
+	bar := newProgress(u.stderr, c.Version)
 	err := finder.Stage(ctx, c, selfupdate.Staging{Dir: stage, Explicit: u.want != "", Progress: bar.show})
 	bar.end()
 	if errors.Is(err, selfupdate.ErrBusy) {
@@ -259,7 +259,7 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 		return err
 	}
 	logger := logrus.New()
-	logger.SetOutput(u.err)
+	logger.SetOutput(u.stderr)
 	logger.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
 	a := &selfupdate.Applier{Installation: install, Log: logrus.NewEntry(logger)}
 	if a.Keys, err = release.BuiltinKeys(); err != nil {
@@ -287,9 +287,9 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 	case u.asJSON:
 		err = u.print(answer)
 	case answer.Updated:
-		fmt.Fprintf(u.out, "%s is installed (it was %s).%s\n", answer.Version, result.From, restarted)
+		fmt.Fprintf(u.stdout, "%s is installed (it was %s).%s\n", answer.Version, result.From, restarted)
 	case result.Outcome == selfupdate.Nothing:
-		fmt.Fprintf(u.out, "%s is installed already.\n", answer.Version)
+		fmt.Fprintf(u.stdout, "%s is installed already.\n", answer.Version)
 	}
 	if result.Outcome == selfupdate.Back {
 		return errors.Join(err, fmt.Errorf("%s did not get to work and was taken back; %s is installed: %s", result.To, answer.Version, result.Reason))

@@ -250,7 +250,7 @@ func openStage(path string) (dir *os.Root, unlock func(), err error) {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: make room (an update needs about 300 MB) and try again; nothing was changed", err)
+		return fmt.Errorf("%w: make room (an update needs about 300 MB) and try again", err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: run this as the owner of the installation, with sudo for one of the machine", err)
 	}
