@@ -20,13 +20,13 @@ func OIDCRoutes(s *oidc.Service) Domain { return &oidcRoutes{s} }
 func (o *oidcRoutes) register(rt *Router) {
 	const issuers = "/api/orgs/{org}/oidc/issuers"
 	rt.org(http.MethodGet, issuers, needAdmin, o.list)
-	rt.org(http.MethodPost, issuers, needAdmin, o.create)
+	rt.org(http.MethodPost, issuers, needGrant, o.create)
 	rt.org(http.MethodGet, issuers+"/{issuerID}", needAdmin, o.get)
-	rt.org(http.MethodPatch, issuers+"/{issuerID}", needAdmin, o.patch)
-	rt.org(http.MethodDelete, issuers+"/{issuerID}", needAdmin, o.delete)
-	rt.org(http.MethodPost, issuers+"/{issuerID}/regenerate-thumbprints", needAdmin, o.regenerate)
+	rt.org(http.MethodPatch, issuers+"/{issuerID}", needGrant, o.patch)
+	rt.org(http.MethodDelete, issuers+"/{issuerID}", needGrant, o.delete)
+	rt.org(http.MethodPost, issuers+"/{issuerID}/regenerate-thumbprints", needGrant, o.regenerate)
 	rt.org(http.MethodGet, "/api/orgs/{org}/auth/policies/oidcissuers/{issuerID}", needAdmin, o.policies)
-	rt.org(http.MethodPatch, "/api/orgs/{org}/auth/policies/{policyID}", needAdmin, o.setPolicies)
+	rt.org(http.MethodPatch, "/api/orgs/{org}/auth/policies/{policyID}", needGrant, o.setPolicies)
 	rt.public(http.MethodPost, "/api/oauth/token", o.token)
 }
 

@@ -19,12 +19,12 @@ func PoolRoutes(s *pools.Service) Domain { return &poolRoutes{s} }
 func (p *poolRoutes) register(rt *Router) {
 	const base = "/api/orgs/{org}/agent-pools"
 	rt.org(http.MethodGet, base, needRead, p.list)
-	rt.org(http.MethodPost, base, needAdmin, p.create)
+	rt.org(http.MethodPost, base, needGrant, p.create)
 	rt.org(http.MethodGet, base+"/{poolID}", needRead, p.get)
-	rt.org(http.MethodPatch, base+"/{poolID}", needAdmin, p.patch)
-	rt.org(http.MethodDelete, base+"/{poolID}", needAdmin, p.delete)
+	rt.org(http.MethodPatch, base+"/{poolID}", needGrant, p.patch)
+	rt.org(http.MethodDelete, base+"/{poolID}", needGrant, p.delete)
 	overview := &userRoutes{identity: rt.deps.Identity}
-	rt.org(http.MethodPatch, "/api/orgs/{org}", needAdmin, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	rt.org(http.MethodPatch, "/api/orgs/{org}", needGrant, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		if err := p.patchOrg(w, r, o); err != nil {
 			return err
 		}

@@ -43,7 +43,10 @@ const (
 	needWrite       // change the state of a stack
 	needManage      // decide about a stack as a whole; jobs must not
 	needAdmin       // administer an organization
+	needGrant       // administer what gives access to an organization
 )
+
+var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
 
 // public registers a route that everybody may use.
 func (rt *Router) public(method, pattern string, h handler) {
@@ -78,8 +81,11 @@ func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWrit
 		if err != nil {
 			return err
 		}
-		if n == needAdmin && !p.CanAdminOrg(o.ID) {
+		if n >= needAdmin && !p.CanAdminOrg(o.ID) {
 			return fault.Forbidden("Forbidden: only administrators of %s may do this", o.Name)
+		}
+		if n == needGrant && !p.CanGrant() {
+			return errExchanged
 		}
 		if n != needRead && p.Kind == identity.KindJob {
 			return fault.Forbidden("Forbidden: a deployment's own token may not do this")

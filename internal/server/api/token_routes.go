@@ -19,22 +19,20 @@ func (t *tokenRoutes) register(rt *Router) {
 	rt.authed(http.MethodDelete, "/api/user/tokens/{tokenID}", users, ownToken(t.deletePersonal))
 	for _, base := range []string{"/api/orgs/{org}", "/api/orgs/{org}/teams/{team}"} {
 		rt.org(http.MethodGet, base+"/tokens", needAdmin, t.listOrg)
-		rt.org(http.MethodPost, base+"/tokens", needAdmin, t.createOrg)
-		rt.org(http.MethodDelete, base+"/tokens/{tokenID}", needAdmin, t.deleteOrg)
+		rt.org(http.MethodPost, base+"/tokens", needGrant, t.createOrg)
+		rt.org(http.MethodDelete, base+"/tokens/{tokenID}", needGrant, t.deleteOrg)
 	}
 }
 
-// ownToken lets only callers through who may manage their account.
+// ownToken lets only callers through whose identity lasts.
 func ownToken(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if !principal(r).CanManageAccount() {
+		if !principal(r).CanGrant() {
 			return errExchanged
 		}
 		return h(w, r)
 	}
 }
-
-var errExchanged = fault.Forbidden("Forbidden: a token that was had by exchange of an identity token may not do this")
 
 type tokenBody struct {
 	ID          string `json:"id"`
@@ -130,9 +128,6 @@ func (t *tokenRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Or
 }
 
 func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	if !principal(r).CanManageAccount() {
-		return errExchanged
-	}
 	var body newTokenBody
 	if err := decode(w, r, &body); err != nil {
 		return err
@@ -155,9 +150,6 @@ func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.
 }
 
 func (t *tokenRoutes) deleteOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	if !principal(r).CanManageAccount() {
-		return errExchanged
-	}
 	team := param(r, "team")
 	err := t.identity.DeleteToken(r.Context(), param(r, "tokenID"), func(tok store.Token) bool {
 		if team != "" {

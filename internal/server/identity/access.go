@@ -81,10 +81,11 @@ func (p Principal) CanCreateStack(orgID string) bool {
 	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)
 }
 
-// CanManageAccount tells whether a caller may, as far as rights go, make and
-// remove tokens and change a user's preferences. Tokens that were had by
-// exchange may not, or they could outlive themselves.
-func (p Principal) CanManageAccount() bool { return !p.Exchanged }
+// CanGrant tells whether a caller's identity lasts, which is the condition for
+// changing whatever gives access beyond the life of a token: tokens, agent
+// pools, trusted issuers and their policies, a user's preferences. A token that
+// was exchanged for an identity token must not, or it could outlive itself.
+func (p Principal) CanGrant() bool { return !p.Exchanged }
 
 // ReadableOrgs returns the organizations whose stacks a caller may list.
 func (p Principal) ReadableOrgs() []string {
