@@ -92,18 +92,25 @@ func limitsOf(r *http.Request) *requestLimits {
 	return &requestLimits{Limits: Limits{}.withDefaults()}
 }
 
-// decode reads a JSON body into v. Members match case-insensitively and
-// unknown ones are ignored, as clients of the public API expect; the content
-// type is not looked at.
+// decode reads a JSON body whose members become columns of text into v. Members
+// match case-insensitively and unknown ones are ignored, as clients of the public
+// API expect; the content type is not looked at.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	l := limitsOf(r)
-	return decodeWithin(w, r, v, l.Body, l.Inflated)
+	return decodeWithin(w, r, v, l.Body, l.Inflated, true)
 }
 
-// decodeBig is decode for the few calls that carry whole states.
+// decodeDocument is decode for a body that is kept as JSON, which may hold an
+// escaped NUL.
+func decodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
+	l := limitsOf(r)
+	return decodeWithin(w, r, v, l.Body, l.Inflated, false)
+}
+
+// decodeBig is decodeDocument for the few calls that carry whole states.
 func decodeBig(w http.ResponseWriter, r *http.Request, v any) error {
 	l := limitsOf(r)
-	return decodeWithin(w, r, v, l.BigBody, l.BigInflated)
+	return decodeWithin(w, r, v, l.BigBody, l.BigInflated, false)
 }
 
 // decodeOptional is decode for calls whose body may be left out.
@@ -117,8 +124,8 @@ func decodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 
 var errEmptyBody = fault.Invalid("Bad Request: the body is empty, JSON is expected")
 
-func decodeWithin(w http.ResponseWriter, r *http.Request, v any, sent, inflated int64) error {
-	data, err := readBody(w, r, sent, inflated)
+func decodeWithin(w http.ResponseWriter, r *http.Request, v any, sent, inflated int64, columns bool) error {
+	data, err := readText(w, r, sent, inflated, columns)
 	if err != nil {
 		return err
 	}
@@ -151,11 +158,22 @@ func invalidJSON(err error) error {
 // readBody reads a whole body, decompressed. sent bounds its size on the wire,
 // inflated its size in memory.
 func readBody(w http.ResponseWriter, r *http.Request, sent, inflated int64) ([]byte, error) {
-	body, err := openBody(w, r, sent, inflated)
+	return readAll(w, r, sent, inflated, func(body io.Reader) io.Reader { return body })
+}
+
+// readText is readBody for a body that has to be text; with columns it must not
+// hold an escaped NUL either.
+func readText(w http.ResponseWriter, r *http.Request, sent, inflated int64, columns bool) ([]byte, error) {
+	return readAll(w, r, sent, inflated, func(body io.Reader) io.Reader { return &textReader{r: body, escapes: columns} })
+}
+
+func readAll(w http.ResponseWriter, r *http.Request, sent, inflated int64, through func(io.Reader) io.Reader) ([]byte, error) {
+	opened, err := openBody(w, r, sent, inflated)
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
+	defer opened.Close()
+	body := through(opened)
 	var buf bytes.Buffer
 	if r.ContentLength > 0 {
 		buf.Grow(int(min(r.ContentLength, sent)) + bytes.MinRead)

@@ -58,7 +58,7 @@ func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req protocol.StepStatusRequest
-	if err := decode(w, r, &req); err != nil {
+	if err := decodeDocument(w, r, &req); err != nil {
 		return err
 	}
 	if err := j.deployments.StepStatus(r.Context(), principal(r), param(r, "jobID"), step, req); err != nil {
@@ -73,7 +73,7 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req protocol.LogLines
-	if err := decode(w, r, &req); err != nil {
+	if err := decodeDocument(w, r, &req); err != nil {
 		return err
 	}
 	if err := j.deployments.PostLines(r.Context(), principal(r), param(r, "jobID"), step, req); err != nil {
@@ -117,7 +117,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 
 func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 	var req protocol.ResultRequest
-	if err := decode(w, r, &req); err != nil {
+	if err := decodeDocument(w, r, &req); err != nil {
 		return err
 	}
 	err := j.deployments.Result(r.Context(), principal(r), param(r, "jobID"), req)

@@ -66,7 +66,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 // readExchange reads a form or JSON, whatever the Content-Type says: a form
 // never begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
-	data, err := readBody(w, r, maxExchange, maxExchange)
+	data, err := readText(w, r, maxExchange, maxExchange, true)
 	if err != nil {
 		return oidc.Request{}, err
 	}
@@ -78,6 +78,13 @@ func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) 
 		return oidc.Request{}, &oidc.Refusal{Code: "invalid_request", Description: "the body is neither a form nor JSON"}
 	}
 	var repeated string
+	for _, values := range form {
+		for _, v := range values {
+			if !isText(v) {
+				return oidc.Request{}, &oidc.Refusal{Code: "invalid_request", Description: "the form holds a NUL or is not UTF-8"}
+			}
+		}
+	}
 	get := func(name string) string {
 		if len(form[name]) > 1 {
 			repeated = name

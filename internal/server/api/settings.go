@@ -64,7 +64,7 @@ func (s *settingsRoutes) delete(w http.ResponseWriter, r *http.Request, st store
 
 func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var v workflow.Secret
-	if err := decode(w, r, &v); err != nil {
+	if err := decodeDocument(w, r, &v); err != nil {
 		return err
 	}
 	out, err := s.deployments.Encrypt(r.Context(), st, v)
@@ -85,7 +85,7 @@ func settingsSource(r *http.Request) string {
 // jsonBody returns a body that the domain decodes itself.
 func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	l := limitsOf(r)
-	body, err := readBody(w, r, l.Body, l.Inflated)
+	body, err := readText(w, r, l.Body, l.Inflated, true)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	if t := q.Get("continuationToken"); t != "" {
 		after, err := base64.RawURLEncoding.DecodeString(t)
-		if err != nil {
+		if err != nil || !isText(string(after)) {
 			return fault.Invalid("Bad Request: Invalid continuation token.")
 		}
 		filter.After = string(after)
@@ -310,7 +310,7 @@ func stackConfig(raw json.RawMessage) (string, error) {
 
 func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var raw json.RawMessage
-	if err := decode(w, r, &raw); err != nil {
+	if err := decodeDocument(w, r, &raw); err != nil {
 		return err
 	}
 	c, err := stackConfig(raw)

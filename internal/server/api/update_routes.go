@@ -56,7 +56,7 @@ func (u *updateRoutes) leased(rt *Router, method, pattern string, h func(w http.
 
 func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack, kind stacks.Kind) error {
 	var prog stacks.Program
-	if err := decode(w, r, &prog); err != nil {
+	if err := decodeDocument(w, r, &prog); err != nil {
 		return err
 	}
 	up, err := u.stacks.CreateUpdate(r.Context(), principal(r), st, kind, prog)
@@ -126,7 +126,7 @@ func (u *updateRoutes) checkpoint(w http.ResponseWriter, r *http.Request, up sto
 
 func (u *updateRoutes) recordOne(w http.ResponseWriter, r *http.Request, up store.Update) error {
 	var event json.RawMessage
-	if err := decode(w, r, &event); err != nil {
+	if err := decodeDocument(w, r, &event); err != nil {
 		return err
 	}
 	return u.record(w, r, up, []json.RawMessage{event})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
@@ -30,6 +31,9 @@ func checkTag(name, value string) error {
 	}
 	if len(value) > maxTagValue {
 		return fault.Invalid("Bad Request: the value of tag %q has more than %d bytes", name, maxTagValue)
+	}
+	if strings.ContainsRune(value, 0) {
+		return fault.Invalid("Bad Request: the value of tag %q holds a NUL character, which text must not", name)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -97,4 +98,12 @@ func isPostgresRetryable(err error) bool {
 func isPostgresUnique(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == "23505"
+}
+
+// isPostgresInvalid tells whether err is about a value: a data exception, such as
+// 22021 (not UTF-8), 22P05 (NUL), 22P02 and 22003, or 54000, a text that is too
+// long for the index of its column.
+func isPostgresInvalid(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (strings.HasPrefix(e.Code, "22") || e.Code == "54000")
 }

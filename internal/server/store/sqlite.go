@@ -89,3 +89,9 @@ func isSQLiteUnique(err error) bool {
 	}
 	return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
+
+// isSQLiteInvalid tells whether err is about a value that is too large.
+func isSQLiteInvalid(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_TOOBIG
+}

@@ -22,6 +22,9 @@ var (
 	// ErrConflict says that a row with the same unique key exists already, or
 	// that a guarded change found the row in another state than it expected.
 	ErrConflict = errors.New("conflict")
+	// ErrInvalid says that the database cannot hold a value, such as a text with
+	// a NUL or a number out of range.
+	ErrInvalid = errors.New("a value that the database cannot hold")
 	// ErrClosed says that the database was closed.
 	ErrClosed = errors.New("the database is closed")
 )

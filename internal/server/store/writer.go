@@ -214,6 +214,8 @@ func translate(err error) error {
 		return ErrNotFound
 	case isSQLiteUnique(err), isPostgresUnique(err):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case isPostgresInvalid(err), isSQLiteInvalid(err):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	default:
 		return err
 	}

@@ -1,0 +1,34 @@
+package store_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+)
+
+// TestValuesThatCannotBeKept: what PostgreSQL refuses is the client's mistake.
+func TestValuesThatCannotBeKept(t *testing.T) {
+	db := storetest.Postgres(t)
+	random := make([]byte, 8<<10) // longer than an index takes, and not to be compressed
+	for i := range random {
+		random[i] = byte('!' + rand.N(90))
+	}
+	for name, text := range map[string]string{"with a NUL": "a\x00b", "not UTF-8": "\xff", "too long for an index": string(random)} {
+		err := db.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.InsertUser(store.User{ID: "u", Login: text})
+		})
+		if !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("writing a text that is %s: %v, want ErrInvalid", name, err)
+		}
+		err = db.Read(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.UserByLogin(text)
+			return err
+		})
+		if !errors.Is(err, store.ErrInvalid) && !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("reading a text that is %s: %v, want ErrInvalid", name, err)
+		}
+	}
+}
