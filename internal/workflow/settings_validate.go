@@ -3,7 +3,6 @@ package workflow
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -234,48 +233,19 @@ func (c *ExecutorContext) validate() error {
 	return nil
 }
 
-// CheckRepoURL accepts https, http and ssh URLs and the form user@host:path.
-// Everything else that git would take, local paths and transports that run
-// commands above all, is refused.
+// CheckRepoURL accepts what [ParseRepository] reads, without credentials.
 func CheckRepoURL(repo string) error {
-	if err := checkWord(repo, 2048); err != nil {
+	if err := checkWord(repo, maxRepositoryURL); err != nil {
 		return err
 	}
-	if scheme, _, ok := strings.Cut(repo, "://"); ok {
-		switch strings.ToLower(scheme) {
-		case "https", "http", "ssh", "git+ssh":
-		default:
-			return fmt.Errorf("the scheme %q is not supported: use https, http or ssh", scheme)
-		}
-		u, err := url.Parse(repo)
-		if err != nil {
-			// The parser's message repeats the URL, which may hold a password.
-			return errors.New("it cannot be read as a URL")
-		}
-		if u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") {
-			return errors.New("the URL names no usable host")
-		}
-		if strings.HasPrefix(u.User.Username(), "-") {
-			return errors.New("the user name in the URL starts with a dash")
-		}
-		if _, has := u.User.Password(); has {
-			return errors.New("the URL holds a password; put credentials into gitAuth, where they are encrypted")
-		}
-		if looksLikeToken(u.User.Username()) {
-			return errors.New("the URL holds what looks like a token; put it into gitAuth.accessToken, where it is encrypted")
-		}
-		if u.RawQuery != "" || u.Fragment != "" {
-			return errors.New("the URL has a query or a fragment, which git has no use for and logs would show")
-		}
-		return nil
-	}
-	host, rest, ok := strings.Cut(repo, ":")
-	if !ok || strings.HasPrefix(rest, ":") || rest == "" || strings.ContainsAny(host, "/\\") {
-		return errors.New("it is not the address of a repository: use https://host/path or user@host:path")
-	}
-	name := host[strings.LastIndexByte(host, '@')+1:]
-	if name == "" || strings.HasPrefix(name, "-") {
-		return errors.New("the address names no usable host")
+	r, err := ParseRepository(repo)
+	switch {
+	case err != nil:
+		return err
+	case r.Password != "":
+		return errors.New("it holds a password; put credentials into gitAuth, where they are encrypted")
+	case looksLikeToken(r.User):
+		return errors.New("it holds what looks like a token; put it into gitAuth.accessToken, where it is encrypted")
 	}
 	return nil
 }

@@ -1,0 +1,204 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Repository is the address of a git repository in parts. It is the only reading
+// of such an address: the server validates with it, the agent compares it with
+// allowed_repositories, and the runner gives git what [Repository.String] returns.
+// So git cannot be led to a place that the others did not see.
+type Repository struct {
+	// Scheme is https, http or ssh.
+	Scheme string
+	// Host is in lower case, with the port unless that is the scheme's own.
+	Host string
+	// User and Password are what the address carries, "" if nothing.
+	User, Password string
+
+	path  string // decoded, without a slash at its start unless short
+	short bool   // user@host:path, whose path begins in the user's home directory
+}
+
+// maxRepositoryURL is the longest address that is accepted, in bytes.
+const maxRepositoryURL = 2048
+
+// ParseRepository reads https, http and ssh URLs and the form user@host:path.
+// Everything else that git would take, local paths and transports that run
+// commands above all, is refused, and so is what git, curl or ssh could read in
+// another way than this function. Errors hold no part of the address that may be secret.
+func ParseRepository(raw string) (*Repository, error) {
+	raw = strings.TrimSpace(raw)
+	switch {
+	case raw == "":
+		return nil, errors.New("it is empty")
+	case len(raw) > maxRepositoryURL:
+		return nil, fmt.Errorf("it is longer than %d bytes", maxRepositoryURL)
+	case strings.HasPrefix(raw, "-") || !utf8.ValidString(raw) || strings.ContainsFunc(raw, isOddInURL):
+		return nil, errors.New("it holds characters that no URL has")
+	}
+	var r *Repository
+	var err error
+	if strings.Contains(raw, "://") {
+		r, err = parseLong(raw)
+	} else {
+		r, err = parseShort(raw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// isOddInURL reports whether a character, encoded or not, has no place in the
+// address of a repository, or would change what people see of it.
+func isOddInURL(r rune) bool {
+	return r == ' ' || isOddInPath(r)
+}
+
+func isOddInPath(r rune) bool {
+	return !unicode.IsPrint(r) || r == '\\' || r == unicode.ReplacementChar
+}
+
+// parseLong reads scheme://[user[:password]@]host[:port]/path.
+func parseLong(raw string) (*Repository, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		// The error of net/url repeats the URL, which may hold a password.
+		return nil, errors.New("it cannot be read: use a form like https://example.com/group/project.git")
+	}
+	r := &Repository{Scheme: u.Scheme, User: u.User.Username()}
+	r.Password, _ = u.User.Password()
+	switch r.Scheme {
+	case "https", "http", "ssh":
+	case "git+ssh", "ssh+git":
+		r.Scheme = "ssh"
+	default:
+		return nil, fmt.Errorf("it starts with %q, which is not allowed: use https://, http:// or ssh://", u.Scheme+":")
+	}
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(raw, "#") {
+		return nil, errors.New("it has a query or a fragment, which git has no use for and logs would show")
+	}
+	// An escaped slash would be one for some programs and not for others.
+	if strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
+		return nil, errors.New("its path holds an escaped slash")
+	}
+	if r.Host, err = parseHost(u.Hostname(), u.Port(), r.Scheme); err != nil {
+		return nil, err
+	}
+	r.path = strings.TrimPrefix(collapse(u.Path), "/")
+	return r, nil
+}
+
+// parseShort reads [user@]host:path.
+func parseShort(raw string) (*Repository, error) {
+	before, path, found := strings.Cut(raw, ":")
+	user, host, hasUser := strings.Cut(before, "@")
+	if !hasUser {
+		user, host = "", before
+	}
+	switch {
+	// "ext::cmd" and "C:\dir" are not addresses, and "dir/a:b" is a path.
+	case !found || strings.Contains(before, "/") || len(before) < 2 || hasUser && user == "":
+		return nil, errors.New("it has no scheme: use https://, http:// or ssh://")
+	case strings.HasPrefix(path, ":") || !hasUser && !strings.Contains(host, ".") && !strings.EqualFold(host, "localhost"):
+		return nil, fmt.Errorf("it starts with %q, which is not allowed: use https://, http:// or ssh://", before+":")
+	case strings.Contains(path, "%"):
+		return nil, errors.New("it has an escape, which the form user@host:path does not know: use ssh://")
+	}
+	host, err := parseHost(host, "", "ssh")
+	if err != nil {
+		return nil, err
+	}
+	return &Repository{Scheme: "ssh", Host: host, User: user, path: collapse(path), short: true}, nil
+}
+
+// defaultPorts are the ports that an address need not name.
+var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
+
+// parseHost returns the host as it is compared. Names are ASCII: programs differ in
+// which characters they turn into a dot or a slash on the way from a Unicode name to
+// the one that DNS gets.
+func parseHost(name, port, scheme string) (string, error) {
+	host := strings.ToLower(name)
+	if strings.Contains(host, ":") {
+		address, err := netip.ParseAddr(host)
+		if err != nil || address.Zone() != "" {
+			return "", errors.New("it names no usable host")
+		}
+		host = "[" + address.String() + "]"
+	} else if strings.HasPrefix(host, "-") || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" || strings.Trim(host, ".") == "" {
+		return "", errors.New("it names no usable host: use a form like https://example.com/group/project.git, with letters of ASCII only")
+	}
+	if port == "" || port == defaultPorts[scheme] {
+		return host, nil
+	}
+	if len(port) > 5 || strings.HasPrefix(port, "0") {
+		return "", errors.New("its port is not usable")
+	}
+	return host + ":" + port, nil
+}
+
+// collapse makes one slash of several in a row, as servers do.
+func collapse(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return path
+}
+
+// check validates what both forms of an address have.
+func (r *Repository) check() error {
+	if strings.HasPrefix(r.User, "-") || strings.ContainsFunc(r.User+r.Password, unicode.IsControl) || !utf8.ValidString(r.User+r.Password) {
+		return errors.New("its user name or password holds what none can have")
+	}
+	// The name of the login reaches the command line of ssh.
+	if r.Scheme == "ssh" && strings.Trim(r.User, alphanumeric+"._+-~") != "" {
+		return errors.New("its user name holds characters that an SSH address cannot have")
+	}
+	name := strings.Trim(r.path, "/")
+	if strings.TrimSuffix(name, ".git") == "" {
+		return errors.New("it has no path: use a form like https://example.com/group/project.git")
+	}
+	if r.short && strings.HasPrefix(r.path, "-") || strings.Contains(name, "%") || !utf8.ValidString(name) || strings.ContainsFunc(name, isOddInPath) {
+		return errors.New("its path holds characters that no repository has")
+	}
+	elements := strings.Split(name, "/")
+	if slices.Contains(elements, ".") || slices.Contains(elements, "..") {
+		return errors.New(`its path has an element "." or ".."`)
+	}
+	return nil
+}
+
+// String returns the address for git and for people. It holds no credentials; the
+// user of an SSH address is part of the address and no secret.
+func (r *Repository) String() string {
+	user := ""
+	if r.Scheme == "ssh" && r.User != "" {
+		user = r.User + "@"
+	}
+	if r.short {
+		return user + r.Host + ":" + r.path
+	}
+	return r.Scheme + "://" + user + r.Host + (&url.URL{Path: "/" + r.path}).EscapedPath()
+}
+
+// Origin returns scheme://host[:port], by which git asks for credentials.
+func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
+
+// Name returns host/path without scheme, user and the endings that git does not
+// care about, which is the form that patterns are compared with.
+func (r *Repository) Name() string {
+	path := strings.TrimSuffix(strings.TrimSuffix(strings.Trim(r.path, "/"), ".git"), "/")
+	return r.Host + "/" + path
+}
