@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"net/url"
 	"reflect"
 	"strings"
 )
@@ -45,7 +44,9 @@ func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	keepCredentialsHome(b, p)
+	if err := keepCredentialsHome(b, p); err != nil {
+		return nil, err
+	}
 	mergeTree(b, p, "")
 	return settingsFromTree(b)
 }
@@ -228,17 +229,53 @@ func dropEmpty(m map[string]any) {
 }
 
 // keepCredentialsHome drops stored git credentials from base when the request
-// names a repository on another host: whoever may start a deployment could
-// otherwise send them anywhere.
-func keepCredentialsHome(base, request map[string]any) {
-	want := treeString(request, "sourceContext", "git", "repoUrl")
-	have := treeString(base, "sourceContext", "git", "repoUrl")
-	if want == "" || repoHost(want) == repoHost(have) {
-		return
+// leads to a repository of another origin, by whichever member: whoever may start
+// a deployment could otherwise send them anywhere.
+func keepCredentialsHome(base, request map[string]any) error {
+	git, ok := treeObject(base, "sourceContext", "git")
+	if !ok || git["gitAuth"] == nil {
+		return nil
 	}
-	if git, ok := treeObject(base, "sourceContext", "git"); ok {
+	have, err := treeOrigin(base)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(base)
+	if err != nil {
+		return err
+	}
+	merged := map[string]any{}
+	if err := json.Unmarshal(data, &merged); err != nil {
+		return err
+	}
+	mergeTree(merged, request, "")
+	want, err := treeOrigin(merged)
+	if err != nil {
+		return err
+	}
+	if want != have {
 		delete(git, "gitAuth")
 	}
+	return nil
+}
+
+// treeOrigin returns the origin of the repository that a tree of settings leads
+// to: the address itself if it is not valid, "" if there is none.
+func treeOrigin(tree map[string]any) (string, error) {
+	s, err := settingsFromTree(tree)
+	if err != nil {
+		return "", err
+	}
+	address := ""
+	if c := s.SourceContext; c != nil && c.Git != nil && c.Git.RepoURL != "" {
+		address = c.Git.RepoURL
+	} else if address, err = s.repositoryURL(); err != nil {
+		return "", err
+	}
+	if repo, err := ParseRepository(address); err == nil {
+		return repo.Origin(), nil
+	}
+	return address, nil
 }
 
 func treeObject(m map[string]any, path ...string) (map[string]any, bool) {
@@ -250,30 +287,4 @@ func treeObject(m map[string]any, path ...string) (map[string]any, bool) {
 		m = next
 	}
 	return m, true
-}
-
-// treeString returns the text at path, "" if there is none.
-func treeString(m map[string]any, path ...string) string {
-	parent, ok := treeObject(m, path[:len(path)-1]...)
-	if !ok {
-		return ""
-	}
-	s, _ := parent[path[len(path)-1]].(string)
-	return s
-}
-
-// repoHost returns the host, with its port, that a repository URL leads to.
-func repoHost(repo string) string {
-	if strings.Contains(repo, "://") {
-		u, err := url.Parse(repo)
-		if err != nil {
-			return repo
-		}
-		return strings.ToLower(u.Host)
-	}
-	host, _, ok := strings.Cut(repo, ":")
-	if !ok {
-		return repo
-	}
-	return strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
 }

@@ -164,6 +164,18 @@ func TestInheritSettings(t *testing.T) {
 			"credentials go along to another repository of the host", `{"sourceContext":{"git":{"repoUrl":"https://H/b"}}}`,
 			strings.Replace(stored, `https://h/a`, `https://H/b`, 1),
 		},
+		{
+			"credentials do not go unencrypted", `{"sourceContext":{"git":{"repoUrl":"http://h/a"}}}`,
+			strings.NewReplacer(`https://h/a`, `http://h/a`, `,"gitAuth":{"accessToken":{"secret":"t"}}`, ``).Replace(stored),
+		},
+		{
+			"credentials do not go to another port", `{"sourceContext":{"git":{"repoUrl":"https://h:8443/a"}}}`,
+			strings.NewReplacer(`https://h/a`, `https://h:8443/a`, `,"gitAuth":{"accessToken":{"secret":"t"}}`, ``).Replace(stored),
+		},
+		{
+			"credentials go along to the same port", `{"sourceContext":{"git":{"repoUrl":"https://h:443/a"}}}`,
+			strings.Replace(stored, `https://h/a`, `https://h:443/a`, 1),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			base := settingsOf(t, stored)
@@ -173,6 +185,34 @@ func TestInheritSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 			sameJSON(t, text(t, got), text(t, settingsOf(t, tc.want)))
+		})
+	}
+}
+
+// The repository can be named by three members; credentials stay at home whichever a request uses.
+func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
+	const auth = `"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"t"}}}}`
+	for _, tc := range []struct {
+		name, stored, request string
+		keeps                 bool
+	}{
+		{"vcs elsewhere", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"vcs":{"provider":"custom","repository":"https://evil.example/x"}}`, false},
+		{"another provider", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"vcs":{"provider":"gitlab","repository":"a/b"}}`, false},
+		{"url over vcs", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://evil.example/x"}}}`, false},
+		{"url of the same host", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://gitlab.com/a/c"}}}`, true},
+		{"other repository", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"gitHub":{"repository":"a/c"}}`, true},
+		{"commit only", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"commit":"abcdef1"}}}`, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			base := settingsOf(t, tc.stored)
+			seal(t, base)
+			got, err := InheritSettings(base, []byte(tc.request))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if keeps := got.SourceContext.Git.GitAuth != nil; keeps != tc.keeps {
+				t.Errorf("the stored credentials went along: %t, want %t", keeps, tc.keeps)
+			}
 		})
 	}
 }
