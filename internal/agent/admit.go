@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -47,9 +48,18 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 		}
 	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository(git.RepoURL) {
-		return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", withoutUserInfo(git.RepoURL))
+		return refuse("This agent does not deploy from %s: the allowed_repositories of its host do not have it.", repositoryName(git.RepoURL))
 	}
 	return nil
+}
+
+// repositoryName names a repository in a message, without what may be a password.
+func repositoryName(rawURL string) string {
+	repo, err := workflow.ParseRepository(rawURL)
+	if err != nil {
+		return "the repository of this job, whose address is not usable"
+	}
+	return fmt.Sprintf("the repository %q", repo)
 }
 
 // isShell reports whether a step is shell text rather than a command of the runner

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -281,14 +280,4 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		return nil, errors.New("the job's launch document cannot be encoded") // the cause could quote a secret
 	}
 	return document, nil
-}
-
-// withoutUserInfo removes what may be a password from a URL that is shown.
-func withoutUserInfo(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil || u.User == nil {
-		return rawURL
-	}
-	u.User = nil
-	return u.String()
 }

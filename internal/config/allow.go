@@ -1,11 +1,12 @@
 package config
 
 import (
-	"net/url"
 	"path"
 	"regexp"
 	"strings"
 	"unicode"
+
+	"workflowagent/internal/workflow"
 )
 
 // AllowsImage reports whether allowed_images lets a job run in the image of the reference. Short
@@ -89,79 +90,38 @@ func parseImage(reference string) (image, bool) {
 }
 
 // AllowsRepository reports whether allowed_repositories lets a job deploy from the git URL. What
-// is compared is host/path without scheme, user, default port and .git; a path on the agent's own
-// disk is compared as it is. A URL that git and this function could understand differently is not
-// allowed.
+// is compared is [workflow.Repository.Name] of the address that the runner will give to git. A URL
+// that the runner would refuse is not allowed.
 func (c *Config) AllowsRepository(gitURL string) bool {
 	if c.AllowedRepositories == nil {
 		return true
 	}
-	name, ok := repositoryName(gitURL)
-	if !ok {
+	repo, err := workflow.ParseRepository(gitURL)
+	if err != nil {
 		return false
 	}
+	name := repo.Name()
 	for _, pattern := range c.AllowedRepositories {
-		if matches(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), name) {
+		host, path, hasPath := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
+		pattern = strings.ToLower(host)
+		if hasPath {
+			pattern += "/" + path
+		}
+		if matches(pattern, name) {
 			return true
 		}
 	}
 	return false
 }
 
-// repositoryName returns the form of a git URL that patterns are compared with.
-func repositoryName(gitURL string) (string, bool) {
-	if gitURL == "" || gitURL[0] == '-' || strings.ContainsFunc(gitURL, isOdd) || strings.Contains(gitURL, "::") {
-		return "", false
-	}
-	var host, dir string
-	if !strings.Contains(gitURL, "://") {
-		if gitURL[0] == '/' {
-			return cleanRepository(gitURL)
-		}
-		// The short form of ssh: user@host:path.
-		before, after, found := strings.Cut(gitURL, ":")
-		if !found || strings.Contains(before, "/") || strings.Count(before, "@") > 1 {
-			return "", false
-		}
-		host, dir = before[strings.IndexByte(before, '@')+1:], strings.TrimPrefix(after, "/")
-	} else {
-		u, err := url.Parse(gitURL)
-		if err != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.RawPath != "" || u.Opaque != "" {
-			return "", false
-		}
-		dir = strings.TrimPrefix(u.Path, "/")
-		switch u.Scheme + ":" + u.Port() {
-		case "https:", "https:443", "http:", "http:80", "ssh:", "ssh:22", "git:", "git:9418":
-			host = u.Hostname()
-		case "file:":
-			if u.Host != "" {
-				return "", false
-			}
-			return cleanRepository(u.Path)
-		default:
-			if u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh" && u.Scheme != "git" {
-				return "", false
-			}
-			host = u.Host
-		}
-	}
-	if host == "" {
-		return "", false
-	}
-	return cleanRepository(strings.ToLower(host) + "/" + dir)
+// isRepositoryPattern reports whether a pattern can match anything: it has no escapes and no
+// empty, "." or ".." elements.
+func isRepositoryPattern(pattern string) bool {
+	pattern = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
+	return !strings.Contains(pattern, "%") && path.Clean("/"+pattern) == "/"+strings.TrimPrefix(pattern, "/")
 }
 
-// cleanRepository removes the endings that git does not care about and refuses empty, "." and
-// ".." elements.
-func cleanRepository(name string) (string, bool) {
-	name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "/"), ".git"), "/")
-	if strings.Contains(name, "%") || path.Clean("/"+name) != "/"+strings.TrimPrefix(name, "/") {
-		return "", false
-	}
-	return name, true
-}
-
-// isOdd reports whether a character has no place in an image reference or a git URL.
+// isOdd reports whether a character has no place in an image reference.
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
 
 // matches reports whether name matches the whole pattern: * stands for any characters but the

@@ -134,10 +134,7 @@ func (c *Config) validateLists(fail func(key, what string)) {
 		_, ok := parseImage(pattern)
 		return ok
 	})
-	validatePatterns("allowed_repositories", c.AllowedRepositories, fail, "repository", "host/path/*", func(pattern string) bool {
-		_, ok := cleanRepository(pattern)
-		return ok
-	})
+	validatePatterns("allowed_repositories", c.AllowedRepositories, fail, "repository", "host/path/*", isRepositoryPattern)
 }
 
 // validatePatterns checks the patterns of a list of what is allowed.
