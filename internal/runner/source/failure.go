@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"workflowagent/internal/workflow"
 )
 
 // failure is what kind of thing went wrong in a git command, read from git's
@@ -74,7 +76,7 @@ func classify(err error) failure {
 
 // explain turns an error of git into one line for the person who set up the
 // deployment.
-func explain(repo *repository, want revision, err error) error {
+func explain(repo *workflow.Repository, want revision, err error) error {
 	var what string
 	switch classify(err) {
 	case failureNoRef:
@@ -96,7 +98,7 @@ func explain(repo *repository, want revision, err error) error {
 	case failureNetwork:
 		what = "the server cannot be reached: " + err.Error()
 	default:
-		return fmt.Errorf("could not clone %s: %w", repo.url, err)
+		return fmt.Errorf("could not clone %s: %w", repo, err)
 	}
-	return fmt.Errorf("could not clone %s: %s", repo.url, what)
+	return fmt.Errorf("could not clone %s: %s", repo, what)
 }

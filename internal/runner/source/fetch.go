@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"workflowagent/internal/workflow"
 )
 
 // The network gets so many tries, with a jittered pause between them that
@@ -19,7 +23,7 @@ const (
 
 // fetch is one fetch of one repository.
 type fetch struct {
-	repo *repository
+	repo *workflow.Repository
 	git  *commandLine
 	log  io.Writer
 }
@@ -27,13 +31,13 @@ type fetch struct {
 // run fetches what is wanted, checks it out and returns the hash of the commit.
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	if want.asked == "" {
-		fmt.Fprintf(f.log, "Cloning %s\n", f.repo.url)
+		fmt.Fprintf(f.log, "Cloning %s\n", f.repo)
 	} else {
-		fmt.Fprintf(f.log, "Cloning %s at %s %s\n", f.repo.url, want.kind(), want.asked)
+		fmt.Fprintf(f.log, "Cloning %s at %s %s\n", f.repo, want.kind(), want.asked)
 	}
 	for _, args := range [][]string{
 		{"init", "--quiet", "--template="},
-		{"remote", "add", "--", "origin", f.repo.url},
+		{"remote", "add", "--", "origin", f.repo.String()},
 	} {
 		if _, err := f.git.run(ctx, args...); err != nil {
 			return "", fmt.Errorf("preparing the checkout: %w", err)
@@ -54,6 +58,9 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 		return "", fmt.Errorf("reading the commit that was checked out: %w", err)
 	}
 	hash = strings.TrimSpace(hash)
+	if !strings.HasPrefix(hash, want.commit) {
+		return "", fmt.Errorf("could not clone %s: %s was asked for, and %s was checked out", f.repo, want.commit, hash)
+	}
 	fmt.Fprintf(f.log, "Checked out commit %s\n", hash)
 	return hash, nil
 }
@@ -75,12 +82,30 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 	if err := f.fetch(ctx, true, "+"+want.ref+":"+target); err != nil {
 		return err
 	}
+	if err := f.verifyRef(*want); err != nil {
+		return err
+	}
 	if want.branch != "" {
 		// On a branch of that name, as after a clone: programs and the CLI look at it.
 		_, err := f.git.run(ctx, "checkout", "--quiet", "--force", "-B", want.branch, target, "--")
 		return err
 	}
 	return f.detach(ctx, target)
+}
+
+// verifyRef checks that the ref itself was fetched. Where the server has no ref of
+// a full name, git takes one that ends in it, refs/tags/refs/heads/main for
+// refs/heads/main, and whoever may push tags could so replace a deleted branch.
+func (f *fetch) verifyRef(want revision) error {
+	head, err := os.ReadFile(filepath.Join(f.git.dir, ".git", "FETCH_HEAD"))
+	if err != nil {
+		return fmt.Errorf("reading what git has fetched: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(head), "\t") // the hash
+	if !strings.HasPrefix(rest, want.mark()) || want.ref == "HEAD" && strings.Contains(rest, "' of ") {
+		return fmt.Errorf("%s %q does not exist in the repository", want.kind(), want.asked)
+	}
+	return nil
 }
 
 // defaultBranch asks the server for its default branch.
@@ -94,11 +119,18 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 		return revision{}, err
 	}
 	for line := range strings.SplitSeq(out, "\n") {
-		if rest, ok := strings.CutPrefix(line, "ref: "); ok {
-			ref, _, _ := strings.Cut(rest, "\t")
+		// Other refs that end in HEAD are in the list too.
+		value, name, _ := strings.Cut(line, "\t")
+		if name != "HEAD" {
+			continue
+		}
+		if ref, ok := strings.CutPrefix(value, "ref: "); ok {
+			if !strings.HasPrefix(ref, "refs/") {
+				return revision{}, fmt.Errorf("the default branch of the server is %q, which is no ref", ref)
+			}
 			return parseRevision(ref, "")
 		}
-		if hash, name, ok := strings.Cut(line, "\t"); ok && name == "HEAD" && hash != "" {
+		if value != "" {
 			return revision{ref: "HEAD", asked: "HEAD"}, nil // an old server or a detached head
 		}
 	}
@@ -118,16 +150,23 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		}
 		fmt.Fprintln(f.log, "The server does not hand out this commit by its hash; fetching all branches and tags")
 	}
-	if err := f.fetch(ctx, false, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"); err != nil {
+	// Not to where the names of refs are looked up: git would take a tag with the
+	// name of an abbreviated hash before the commit.
+	if err := f.fetch(ctx, false, "+refs/heads/*:refs/workflow/heads/*", "+refs/tags/*:refs/workflow/tags/*"); err != nil {
 		return err
 	}
-	if _, err := f.git.run(ctx, "rev-parse", "--verify", "--quiet", want.commit+"^{commit}"); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
+	out, err := f.git.run(ctx, "rev-parse", "--verify", want.commit+"^{commit}")
+	hash := strings.TrimSpace(out)
+	failed, _ := errors.AsType[*commandError](err)
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case failed != nil && strings.Contains(failed.output, "ambiguous"):
+		return fmt.Errorf("several commits begin with %s: use more digits", want.asked)
+	case err != nil || !strings.HasPrefix(hash, want.commit):
 		return fmt.Errorf("commit %s does not exist in the repository", want.asked)
 	}
-	return f.detach(ctx, want.commit)
+	return f.detach(ctx, hash)
 }
 
 func (f *fetch) detach(ctx context.Context, target string) error {

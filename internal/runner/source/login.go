@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,14 +34,14 @@ type answers struct {
 // newLogin picks the credentials that fit the URL: an SSH key for ssh, else the
 // access token, else user name and password, else what the URL itself carried.
 // They are written to files in private; nothing secret is in the environment.
-func newLogin(repo *repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
+func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
 	if auth == nil {
 		auth = &workflow.GitAuth{}
 	}
 	l := &login{}
 	var a answers
 	var err error
-	if repo.scheme == "ssh" {
+	if repo.Scheme == "ssh" {
 		a, err = l.useSSH(auth, private)
 	} else {
 		a = l.useHTTP(repo, auth)
@@ -68,30 +67,30 @@ func newLogin(repo *repository, auth *workflow.GitAuth, private, askpass string)
 	return l, nil
 }
 
-func (l *login) useHTTP(repo *repository, auth *workflow.GitAuth) answers {
-	a := answers{Origin: repo.origin()}
+func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answers {
+	a := answers{Origin: repo.Origin()}
 	switch {
 	case auth.AccessToken != "":
-		a.Username, a.Password = repo.user, auth.AccessToken
+		a.Username, a.Password = repo.User, auth.AccessToken
 		if a.Username == "" {
-			a.Username = tokenUser(repo.host)
+			a.Username = tokenUser(repo.Host)
 		}
 	case auth.UserName != "" || auth.Password != "":
 		a.Username, a.Password = auth.UserName, auth.Password
-	case repo.password != "":
-		a.Username, a.Password = repo.user, repo.password
-	case repo.user != "":
+	case repo.Password != "":
+		a.Username, a.Password = repo.User, repo.Password
+	case repo.User != "":
 		// https://TOKEN@host: the servers that know this form want the token as the
 		// user and take anything for a password.
-		a.Username, a.Password = repo.user, "x-oauth-basic"
+		a.Username, a.Password = repo.User, "x-oauth-basic"
 	case auth.SSHPrivateKey != "":
 		l.notes = append(l.notes, "warning: the deployment has an SSH key, but the repository URL is not an SSH URL: the key is not used")
 		return answers{}
 	default:
 		return answers{}
 	}
-	if repo.cleartext() {
-		l.notes = append(l.notes, "warning: the credentials for "+repo.host+" go over the network unencrypted: use https")
+	if cleartext(repo) {
+		l.notes = append(l.notes, "warning: the credentials for "+repo.Host+" go over the network unencrypted: use https")
 	}
 	return a
 }
@@ -138,6 +137,8 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 		return answers{}, fmt.Errorf("storing the SSH key for this step: %w", err)
 	}
 	options = append(options, "-F", os.DevNull, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
+	// A server may ask what it likes by other methods, also for a passphrase.
+	options = append(options, "-o", "PreferredAuthentications=publickey")
 	a := answers{Passphrase: auth.SSHPassphrase, KeyFile: key}
 	if auth.SSHPassphrase == "" {
 		options = append(options, "-o", "BatchMode=yes")
@@ -183,16 +184,31 @@ func Answer(file, prompt string) (string, error) {
 		}
 		return a.Passphrase, nil
 	}
-	question, target, _ := strings.Cut(prompt, " for ")
-	u, err := url.Parse(strings.Trim(target, " ':"))
-	if err != nil || a.Origin == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, a.Origin) {
-		return "", errors.New("there are no credentials for this host")
-	}
-	switch question {
-	case "Username":
+	// The question is compared as a whole and never taken apart: git before 2.48.1
+	// decodes the URL in it, so that user names and hosts with escapes look like others.
+	scheme, host, _ := strings.Cut(a.Origin, "://")
+	switch {
+	case a.Origin == "":
+	case prompt == "Username for '"+a.Origin+"':":
 		return a.Username, nil
-	case "Password":
+	case a.Username == "" && prompt == "Password for '"+a.Origin+"':":
+		return a.Password, nil
+	case prompt == "Password for '"+scheme+"://"+a.Username+"@"+host+"':", // as git before 2.48.1 writes a name
+		prompt == "Password for '"+scheme+"://"+gitEscape(a.Username)+"@"+host+"':":
 		return a.Password, nil
 	}
-	return "", errors.New("unknown question")
+	return "", errors.New("there are no credentials for this host")
+}
+
+// gitEscape escapes a user name as git does in its questions.
+func gitEscape(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if c < 0x80 && (strings.IndexByte("-._~", c) >= 0 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // revision is what to check out: a commit, a ref, or the default branch if both
@@ -41,7 +43,8 @@ func parseRevision(branch, commit string) (revision, error) {
 		return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
 	}
 	if name, ok := strings.CutPrefix(rev.ref, branchPrefix); ok {
-		if strings.HasPrefix(name, "-") { // git itself refuses such branches
+		// git itself refuses such branches, or takes them for what is checked out.
+		if strings.HasPrefix(name, "-") || name == "HEAD" || name == "@" {
 			return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
 		}
 		rev.branch = name
@@ -51,6 +54,21 @@ func parseRevision(branch, commit string) (revision, error) {
 
 // isFullHash reports whether the commit can be asked of a server by name.
 func (r revision) isFullHash() bool { return len(r.commit) == 40 || len(r.commit) == 64 }
+
+// mark is how FETCH_HEAD describes the ref, which begins with a hash and a tab.
+func (r revision) mark() string {
+	for _, kind := range []struct{ prefix, noun string }{
+		{branchPrefix, "branch "}, {"refs/tags/", "tag "}, {"refs/remotes/", "remote-tracking branch "},
+	} {
+		if name, ok := strings.CutPrefix(r.ref, kind.prefix); ok {
+			return "\t" + kind.noun + "'" + name + "' of "
+		}
+	}
+	if r.ref == "HEAD" {
+		return "\t" // and the URL alone
+	}
+	return "\t'" + r.ref + "' of "
+}
 
 // kind names what a ref is, for messages.
 func (r revision) kind() string {
@@ -68,11 +86,11 @@ func (r revision) kind() string {
 // validRef applies the rules of git-check-ref-format to a full ref name. Among
 // other things they keep wildcards and the colon of refspecs out.
 func validRef(ref string) bool {
-	if len(ref) > 1000 || strings.HasSuffix(ref, ".") || strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
+	if len(ref) > 1000 || !utf8.ValidString(ref) || strings.HasSuffix(ref, ".") || strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
 		return false
 	}
 	if strings.ContainsFunc(ref, func(r rune) bool {
-		return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r)
+		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune(`~^:?*[\`, r)
 	}) {
 		return false
 	}

@@ -188,9 +188,10 @@ func TestFetchErrors(t *testing.T) {
 		{"ext", workflow.GitSource{RepoURL: "ext::whoami"}, "ext:"},
 		{"file", workflow.GitSource{RepoURL: "file:///etc"}, "not allowed"},
 		{"path", workflow.GitSource{RepoURL: "/etc"}, "no scheme"},
+		{"query", workflow.GitSource{RepoURL: "https://example.com/a?token=x"}, "a query or a fragment"},
 		{"option as url", workflow.GitSource{RepoURL: "--upload-pack=x"}, "characters that no URL has"},
-		{"option as host", workflow.GitSource{RepoURL: "ssh://-oProxyCommand=x/y"}, "names no host"},
-		{"option as scp host", workflow.GitSource{RepoURL: "git@-oProxyCommand=x:y"}, "cannot be read"},
+		{"option as host", workflow.GitSource{RepoURL: "ssh://-oProxyCommand=x/y"}, "names no usable host"},
+		{"option as scp host", workflow.GitSource{RepoURL: "git@-oProxyCommand=x:y"}, "names no usable host"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := f.fetch(t.Context(), t, tt.source)

@@ -1,0 +1,106 @@
+package source_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/lab"
+	"workflowagent/internal/workflow"
+)
+
+// Whoever may push a tag or a branch must not decide what a commit or another
+// branch means. Each case asks for something that one of evil's names resembles.
+func TestRefsAreNotConfused(t *testing.T) {
+	f := newFixture(t, lab.GitOptions{})
+	second := f.commit(t, "main", "two")
+	evil := f.commit(t, "evil", "evil")
+	f.git(t, "update-ref", "-d", "refs/heads/evil")
+	f.git(t, "update-ref", "refs/heads/odd-ü#!$&'()%2f", f.first)
+	missing := "abcdef12"
+	for _, ref := range []string{
+		"refs/tags/" + f.first[:7], "refs/heads/" + f.first[:7], "refs/heads/" + missing, "refs/tags/" + missing, // abbreviated hashes
+		"refs/heads/" + second, "refs/tags/" + second, // whole hashes
+		"refs/tags/main", "refs/heads/refs/heads/main", "refs/heads/origin/main", // names of a branch
+		"refs/heads/refs/heads/gone", "refs/tags/refs/heads/gone", "refs/refs/heads/gone", // a branch that does not exist
+		"refs/heads/refs/tags/gone", "refs/tags/refs/tags/gone", "refs/heads/gone/HEAD",
+		"refs/heads/HEAD", "refs/tags/HEAD", "refs/remotes/origin/HEAD", "refs/heads/FETCH_HEAD", "refs/heads/@",
+	} {
+		f.git(t, "update-ref", ref, evil)
+	}
+	if out := f.git(t, "rev-parse", f.first[:7]+"^{commit}"); !strings.HasPrefix(out, "warning: refname") || !strings.HasSuffix(out, evil) {
+		t.Logf("git resolves the tag as %q", out) // this is the confusion; it depends on git's version
+	}
+
+	for _, tt := range []struct {
+		name   string
+		source workflow.GitSource
+		want   string // hash, or "" for an error
+		err    string
+	}{
+		{"default branch", workflow.GitSource{}, second, ""},
+		{"abbreviated commit", workflow.GitSource{Commit: f.first[:7]}, f.first, ""},
+		{"abbreviated commit in capitals", workflow.GitSource{Commit: strings.ToUpper(f.first[:9])}, f.first, ""},
+		{"commit that is a name only", workflow.GitSource{Commit: missing}, "", "commit abcdef12 does not exist"},
+		{"whole commit", workflow.GitSource{Commit: second}, second, ""},
+		{"whole commit that is a name only", workflow.GitSource{Commit: strings.Repeat("ab", 20)}, "", "does not exist"},
+		{"branch with the name of a tag", workflow.GitSource{Branch: "main"}, second, ""},
+		{"full name", workflow.GitSource{Branch: "refs/heads/main"}, second, ""},
+		{"tag with the name of a branch", workflow.GitSource{Branch: "refs/tags/main"}, evil, ""},
+		{"branch that is gone", workflow.GitSource{Branch: "gone"}, "", `branch "gone" does not exist`},
+		{"full name that is gone", workflow.GitSource{Branch: "refs/heads/gone"}, "", `does not exist`},
+		{"tag that is gone", workflow.GitSource{Branch: "refs/tags/gone"}, "", `tag "refs/tags/gone" does not exist`},
+		{"branch named like a full name", workflow.GitSource{Branch: "refs/heads/refs/heads/main"}, evil, ""},
+		{"branch named like a commit", workflow.GitSource{Branch: f.first[:7]}, evil, ""},
+		{"branch named like a whole commit", workflow.GitSource{Branch: second}, evil, ""},
+		{"branch named like a remote's", workflow.GitSource{Branch: "origin/main"}, evil, ""},
+		{"branch with odd characters", workflow.GitSource{Branch: "odd-ü#!$&'()%2f"}, f.first, ""},
+		{"HEAD", workflow.GitSource{Branch: "HEAD"}, "", "not a valid name"},
+		{"full HEAD", workflow.GitSource{Branch: "refs/heads/HEAD"}, "", "not a valid name"},
+		{"at", workflow.GitSource{Branch: "@"}, "", "not a valid name"},
+		{"full at", workflow.GitSource{Branch: "refs/heads/@"}, "", "not a valid name"},
+		{"FETCH_HEAD", workflow.GitSource{Branch: "FETCH_HEAD"}, evil, ""},
+		{"previous branch", workflow.GitSource{Branch: "@{-1}"}, "", "not a valid name"},
+		{"glob", workflow.GitSource{Branch: "ma*"}, "", "not a valid name"},
+		{"negative refspec", workflow.GitSource{Branch: "^main"}, "", "not a valid name"},
+		{"line break", workflow.GitSource{Branch: "ma\nin"}, "", "not a valid name"},
+		{"not UTF-8", workflow.GitSource{Branch: "ma\xffin"}, "", "not a valid name"},
+		{"refs only", workflow.GitSource{Branch: "refs/heads/"}, "", "not a valid name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f.log.Reset()
+			got, err := f.fetch(t.Context(), t, tt.source)
+			switch {
+			case tt.want == "" && err == nil:
+				t.Fatalf("checked out %s, want an error with %q", name(got.Commit, f.first, second, evil), tt.err)
+			case tt.want == "":
+				if !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("got %q, want %q", err, tt.err)
+				}
+				return
+			case err != nil:
+				t.Fatalf("%v\n%s", err, f.log.String())
+			case got.Commit != tt.want:
+				t.Errorf("checked out %s, want %s", name(got.Commit, f.first, second, evil), name(tt.want, f.first, second, evil))
+			}
+			content, err := os.ReadFile(filepath.Join(f.dir, "file"))
+			if isEvil := string(content) == "evil"; isEvil != (tt.want == evil) {
+				t.Errorf("the checkout holds %q, %v", content, err)
+			}
+		})
+	}
+}
+
+// name says which commit of the fixture a hash is.
+func name(hash, first, second, evil string) string {
+	switch hash {
+	case first:
+		return "the first commit"
+	case second:
+		return "the second commit"
+	case evil:
+		return "evil's commit"
+	}
+	return hash
+}
