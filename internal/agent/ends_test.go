@@ -139,6 +139,8 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		// The job can write the runner's result file, and kill the runner.
 		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
 		{"forged success of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusSucceeded)}, workflow.ReasonExitCode, "exit code 3"},
+		{"forged report of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusFailed)}, workflow.ReasonExitCode, "exit code 3"},
+		{"forged report of a success", executor.Exit{Result: forged(workflow.StatusSucceeded)}, workflow.ReasonInternalError, "without a result"},
 		{"forged failure", executor.Exit{Code: 137, OOMKilled: true, Result: forged(workflow.StatusFailed)}, workflow.ReasonOOM, "out of memory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -190,7 +192,7 @@ func TestRunnerThatCouldNotReport(t *testing.T) {
 	w := newWorld(t)
 	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
 		spoolStep(t, j, 2, "all done\n")
-		return executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}}
+		return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
 	})
 	job := w.server.add()
 	a := w.start()

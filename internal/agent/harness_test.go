@@ -171,8 +171,24 @@ func (w *world) runner(status workflow.Status) func(context.Context, *fake.Job) 
 		if err := job.Result(ctx, result); err != nil {
 			return executor.Exit{Code: 1, Detail: err.Error()}
 		}
-		return executor.Exit{Result: &executor.Result{Status: status, Reported: true}}
+		return sealed(j, executor.Exit{Result: &executor.Result{Status: status, Reported: true}})
 	}
+}
+
+// sealed seals the result of an exit as the runner of the job does.
+func sealed(j *fake.Job, exit executor.Exit) executor.Exit {
+	var launch protocol.Launch
+	if err := json.Unmarshal(j.Launch, &launch); err != nil {
+		panic(err) // the agent wrote it
+	}
+	result := exit.Result.Sealed(launch.JobToken)
+	exit.Result = &result
+	return exit
+}
+
+// sealing runs a job and seals its result.
+func sealing(run func(context.Context, *fake.Job) executor.Exit) func(context.Context, *fake.Job) executor.Exit {
+	return func(ctx context.Context, j *fake.Job) executor.Exit { return sealed(j, run(ctx, j)) }
 }
 
 // runnerClient reads a launch document and returns a client like the runner's.

@@ -16,8 +16,8 @@ import (
 // over the agent's own lines, or end its line early.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newWorld(t)
-	w.executor.OnRun(fake.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
-		executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded, Reported: true}}))
+	w.executor.OnRun(sealing(fake.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
+		executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
 	w.server.waitFor("leave", func() bool { return job.leave })

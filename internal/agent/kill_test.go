@@ -143,7 +143,7 @@ func runRunner(args []string) error {
 	if err := job.Result(context.Background(), protocol.ResultRequest{Status: workflow.StatusSucceeded, Steps: []protocol.StepResult{}}); err != nil {
 		return err
 	}
-	data, err := json.Marshal(executor.Result{Status: workflow.StatusSucceeded, Reported: true, FinishedAt: time.Now()})
+	data, err := json.Marshal(executor.Result{Status: workflow.StatusSucceeded, Reported: true, FinishedAt: time.Now()}.Sealed(launch.JobToken))
 	if err != nil {
 		return err
 	}

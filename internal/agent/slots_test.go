@@ -106,7 +106,7 @@ func TestStockServer(t *testing.T) {
 		<-ctx.Done()
 		return executor.Exit{}
 	})
-	w.executor.OnRun(fake.UntilInterrupt(executor.Exit{Result: &executor.Result{Status: workflow.StatusFailed, Reported: true}}))
+	w.executor.OnRun(sealing(fake.UntilInterrupt(executor.Exit{Result: &executor.Result{Status: workflow.StatusFailed, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
 	w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })

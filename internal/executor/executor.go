@@ -85,7 +85,9 @@ type Result struct {
 	Reported   bool            `json:"reported"` // the server has acknowledged log and result
 	FinishedAt time.Time       `json:"finishedAt"`
 	// Seal is the HMAC-SHA256 of all the above with the job's token, in hex. The
-	// job's own processes can write FileResult, but do not have that token.
+	// job's own processes can write FileResult, but a container keeps that token from
+	// them: it enters by standard input and stays in the runner's memory. Processes of
+	// deploy_target process share the agent's user, which can read it.
 	Seal string `json:"seal,omitempty"`
 }
 
@@ -152,18 +154,11 @@ type Exit struct {
 	Lost       bool      // it is gone and nobody knows how it ended (engine restarted, reboot)
 	Detail     string    // one line for people, e.g. the engine's own error
 	FinishedAt time.Time // zero if unknown
-	// Result is what the runner left in FileResult, nil if it left nothing (it was
-	// killed at work) or nothing that can be read. Code is the operating system's
-	// word, Result the runner's own.
+	// Result is what FileResult holds, nil if it is missing or cannot be read. It is a
+	// claim: the job's own processes can write that file and kill the runner. So no
+	// executor derives anything from it, and only [Result.SealedWith] makes it count.
+	// All other members are the word of the operating system or the engine.
 	Result *Result
-}
-
-// Agrees reports whether the runner's result fits what the operating system says
-// of its end. The job's own processes can write FileResult too, and kill the runner;
-// a result that does not agree counts only with its seal.
-func (e Exit) Agrees() bool {
-	return e.Result != nil && e.Signal == "" && !e.OOMKilled && !e.Lost &&
-		(e.Code == 0 || e.Result.Status != workflow.StatusSucceeded)
 }
 
 // Success reports whether the runner ended with exit code 0.

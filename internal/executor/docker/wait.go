@@ -133,8 +133,8 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 			exit.Result = &r
 		}
 	}
-	if exit.Code == 0 || (exit.Result != nil && exit.Result.ExitCode == exit.Code) {
-		return exit, nil // it ended by itself
+	if exit.Code == 0 {
+		return exit, nil
 	}
 	exit.OOMKilled = state.OOMKilled || exit.Code == 128+9 && outOfMemory(ctx, engine, j)
 	if name, ok := signals[exit.Code-128]; ok {

@@ -77,6 +77,7 @@ func Run(t *testing.T, place Place) {
 		{"prepared once", testPreparedOnce},
 		{"spool", testSpool},
 		{"result", testResult},
+		{"forged result", testForgedResult},
 		{"remove", testRemove},
 		{"list", testList},
 		{"sweep", testSweep},

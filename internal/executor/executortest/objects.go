@@ -82,6 +82,22 @@ func testResult(t *testing.T, s *suite) {
 	}
 }
 
+// testForgedResult has a job leave a result that fits the code by which some places
+// report a killed runner, and then has the runner killed.
+func testForgedResult(t *testing.T, s *suite) {
+	h := s.start(
+		program.Action{Result: `{"exitCode":137,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`},
+		program.Action{Print: "ready\n"}, program.Action{Forever: true},
+	)
+	s.until(h, "ready\n")
+	if err := s.ex.Stop(s.ctx, h, executor.StopKill); err != nil {
+		t.Fatalf("Stop: %v", err)
+	}
+	if exit := s.wait(h); exit.Code != -1 || exit.Signal != "SIGKILL" {
+		t.Errorf("a killed runner ended with %+v, want SIGKILL whatever its result file says", exit)
+	}
+}
+
 func testRemove(t *testing.T, s *suite) {
 	h := s.start(program.Action{Child: true}, program.Action{WriteFile: "work/file"}, program.Action{Print: "ready\n"}, program.Action{Forever: true})
 	s.until(h, "ready\n")

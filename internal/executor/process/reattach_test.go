@@ -130,7 +130,7 @@ func TestJobOutlivesItsAgent(t *testing.T) {
 			[]program.Action{result, ready, count},
 			executor.StopInterrupt,
 			func(e executor.Exit) bool {
-				return e.Code == program.ExitSignals+1 && e.Result != nil && e.Result.Reported
+				return (lost(e) || e.Code == program.ExitSignals+1) && e.Result != nil && e.Result.Reported
 			},
 		},
 		{

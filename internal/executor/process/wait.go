@@ -20,10 +20,10 @@ type exitRecord struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// Wait returns how the runner ended. Three witnesses are asked, the best first:
-// the operating system, which tells the agent process that started the runner
-// (and on newer Linux every other that watched it end); the runner itself, by its
-// result file; and else nobody knows, which is what Exit.Lost says.
+// Wait returns how the runner ended. The operating system tells that to the agent
+// process that started the runner, and on newer Linux to every other that watched it
+// end. Otherwise it is unknown, which is what Exit.Lost says; a sealed result that the
+// runner left still counts.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	d, err := e.open(h)
 	if err != nil {
@@ -121,10 +121,7 @@ func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Ex
 		}
 		return record.exit(d.result()), nil
 	}
-	if r := d.result(); r != nil {
-		return executor.Exit{Code: r.ExitCode, FinishedAt: r.FinishedAt, Result: r}, nil
-	}
-	exit := executor.Exit{Code: -1, Lost: true, Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
+	exit := executor.Exit{Code: -1, Lost: true, Result: d.result(), Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
 	if boot, err := bootID(); err == nil && boot != id.BootID {
 		exit.Detail = "the agent's host was restarted while the job ran"
 	}
