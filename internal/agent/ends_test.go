@@ -135,6 +135,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal, "SIGKILL"},
 		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
+		{"no launch document", executor.Exit{Code: executor.ExitNoLaunch}, workflow.ReasonLaunch, "nothing of the job was run"},
 		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
 		// The job can write the runner's result file, and kill the runner.
 		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
@@ -177,6 +178,9 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 			}
 			if job.steps[1] != workflow.StepFailed {
 				t.Errorf("step 1: %q", job.steps[1])
+			}
+			if w.executor.Record(job.id).Kills == 0 {
+				t.Error("the end was reported although processes of the job may run on")
 			}
 			w.cleanState(a)
 		})

@@ -33,6 +33,7 @@ const (
 	heartbeatInterval = 10 * time.Second
 	retryFirst        = time.Second // first pause of calls that are repeated for a job
 	retryLimit        = 10 * time.Second
+	insistFirst       = 100 * time.Millisecond // first pause of calls that a report waits for
 	// definitionTime is how long the definition is asked for; the server takes an
 	// unstarted job back after a silence, so there is no point in more.
 	definitionTime = 2 * time.Minute
@@ -201,7 +202,14 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (verdict, er
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
 		return verdict{}, err // the next process goes on from the journal
 	}
-	j.removeObjects(p.handle)
+	if j.entry.Phase == phaseStarting {
+		// Start may have been called, so the job may run until Remove has succeeded.
+		if err := j.removeStarted(hard); err != nil {
+			return verdict{}, err
+		}
+	} else {
+		j.removeObjects(p.handle)
+	}
 	switch {
 	case errors.Is(err, errStopping):
 		// It cannot have started: the server gives it to another agent.
@@ -315,6 +323,49 @@ func gone(err error) bool {
 		return protocol.Permanent(err)
 	}
 	return false
+}
+
+// removeStarted removes a job that may run. It tries until that has succeeded or the
+// agent stops; the next process then resumes the job from the journal.
+func (j *job) removeStarted(hard context.Context) error {
+	return j.insist(hard, "The job could not be removed, so it may still run; its end is not reported until it is removed", j.agent.opts.Executor.Remove)
+}
+
+// halt ends the processes that a runner may have left when it ended. The report of the
+// end makes room for the stack's next deployment, so nothing may run by then.
+func (j *job) halt(hard context.Context) error {
+	return j.insist(hard, "Processes of the job may still run; its end is not reported until they are gone", func(ctx context.Context, h executor.Handle) error {
+		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
+		if errors.Is(err, executor.ErrNotStarted) {
+			return j.agent.opts.Executor.Remove(ctx, h) // so that no start under way can still succeed
+		}
+		return err
+	})
+}
+
+// insist repeats a call of the executor until it succeeds. It returns errStopping if
+// the agent stops first.
+func (j *job) insist(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	for tries := 0; ; tries++ {
+		limited, done := context.WithTimeout(ctx, engineCall)
+		err := call(limited, *j.entry.Handle)
+		done()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errStopping
+		case tries == 0:
+			j.log.WithError(err).Warn(warning)
+		default:
+			j.log.WithError(err).Debug(warning)
+		}
+		if sleep.For(ctx, protocol.Backoff(insistFirst, waitRetryLimit, tries, nil)) != nil {
+			return errStopping
+		}
+	}
 }
 
 // removeObjects removes what the executor made for a job, on a context of its own,

@@ -133,9 +133,11 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 	return j.conclude(hard, p, err)
 }
 
-// wasStarted asks the executor whether the runner was started.
+// wasStarted asks the executor whether the runner was started. The silence of an
+// executor that cannot run jobs is no answer.
 func (j *job) wasStarted(ctx context.Context) (bool, error) {
 	for tries := 0; ; tries++ {
+		up := j.agent.engine.check(ctx) == nil
 		probe, cancel := context.WithTimeout(ctx, startedProbe)
 		_, err := j.agent.opts.Executor.Wait(probe, *j.entry.Handle)
 		timedOut := probe.Err() != nil
@@ -145,7 +147,7 @@ func (j *job) wasStarted(ctx context.Context) (bool, error) {
 			return false, context.Cause(ctx)
 		case errors.Is(err, executor.ErrNotStarted):
 			return false, nil
-		case err == nil || timedOut && errors.Is(err, context.DeadlineExceeded):
+		case err == nil || up && timedOut && errors.Is(err, context.DeadlineExceeded):
 			return true, nil
 		}
 		j.log.WithError(err).Debug("The executor does not say whether the job was started")

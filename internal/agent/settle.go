@@ -36,6 +36,9 @@ func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (v
 		j.removeObjects(j.entry.Handle)
 		return verdict{status: r.Status, reason: r.Reason}, nil
 	}
+	if err := j.halt(ctx); err != nil {
+		return verdict{}, err
+	}
 	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
 	if errors.Is(err, errStopping) {
 		return v, err // the next process does it again; the server knows what it has

@@ -186,7 +186,13 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 		if hard.Err() != nil {
 			return errStopping
 		}
-		return fmt.Errorf("starting the job: %w", err)
+		started, askErr := j.startedAnyway(ctx, err)
+		if askErr != nil {
+			return errStopping
+		}
+		if !started {
+			return fmt.Errorf("starting the job: %w", err)
+		}
 	}
 	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.say("The job was started.")
@@ -223,6 +229,16 @@ func (j *job) start(ctx context.Context, document []byte) error {
 		}
 		j.log.WithError(err).Warn("The job could not be started; trying again")
 	}
+}
+
+// startedAnyway reports whether a job runs that Start returned err for. It asks until
+// that is known or ctx ends.
+func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
+	if _, final := errors.AsType[*executor.Error](err); final {
+		return false, nil
+	}
+	j.log.WithError(err).Warn("The start of the job was not confirmed; asking whether it runs")
+	return j.wasStarted(ctx)
 }
 
 // askLeave asks the server whether the job may start, until it says yes or no.

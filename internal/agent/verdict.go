@@ -53,6 +53,9 @@ func judge(exit executor.Exit, cancelled bool) verdict {
 	case exit.Signal != "":
 		v.reason = workflow.ReasonSignal
 		v.message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)
+	case exit.Code == executor.ExitNoLaunch:
+		v.reason = workflow.ReasonLaunch
+		v.message = "The runner did not receive the job, as when the connection to the engine breaks; nothing of the job was run."
 	case exit.Code != 0:
 		v.reason = workflow.ReasonExitCode
 		v.message = fmt.Sprintf("The runner ended with exit code %d before it could say how the job ended.", exit.Code)

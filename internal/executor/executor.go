@@ -33,7 +33,10 @@ import (
 // of it; it is the slow call and tells its progress line by line. When it fails it
 // leaves nothing behind. Start runs the runner once and writes launch to its
 // standard input, then closes it; a second Start of one handle is an error that
-// starts nothing. Wait blocks until the runner has ended and says how, also when
+// starts nothing. An [Error] of Start says that nothing of the job runs; after any
+// other the job may run, and calling Start or Wait again tells. A job of which Start
+// was called must not be reported as ended before Wait or Remove has confirmed that:
+// unknown is not failed. Wait blocks until the runner has ended and says how, also when
 // it ended before the call, any number of times until Remove; a job whose objects
 // are gone is answered with Exit.Lost, not with an error. Wait, Stop and Output of
 // a job that was never started fail with [ErrNotStarted]. Output follows the
@@ -74,6 +77,10 @@ const (
 	DirWork    = "work"
 	FileResult = "result.json"
 )
+
+// ExitNoLaunch is the exit code of a runner that got no launch document, or only a part
+// of one: nothing of the job was run. A runner that has a job never ends with it.
+const ExitNoLaunch = 64
 
 // Result is what a runner leaves in its job directory once its steps have ended,
 // so that an agent that was not there learns how the job ended, and one that was

@@ -32,8 +32,8 @@ import (
 
 // Exit codes of `workflow-runner run` that are not a step's.
 const (
-	ExitFailed   = 1  // the job failed and no step's exit code says how
-	ExitNoLaunch = 64 // no job came in: nothing was started
+	ExitFailed   = 1                     // the job failed and no step's exit code says how
+	ExitNoLaunch = executor.ExitNoLaunch // no job came in: nothing was started
 )
 
 // Server is what the runner says to the server about its job;

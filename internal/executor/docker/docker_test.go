@@ -220,6 +220,7 @@ func conformance(t *testing.T, o Options, spec executor.Spec) {
 		LeftoversOf: func(t *testing.T, spec executor.Spec) []string {
 			return objects(t, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch), o.SharedVolumeDirectory)
 		},
+		Broken:      func(t *testing.T) executor.Executor { return brokenExecutor(t, o) },
 		MemoryLimit: memoryLimit,
 	})
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -27,6 +28,7 @@ type relay struct {
 	conns    map[net.Conn]struct{}
 	running  sync.WaitGroup
 	accepted chan struct{} // receives a value for each connection
+	cutAfter []byte        // breaks a connection, without an orderly end, that had this in it; nil: none
 }
 
 func newRelay(t *testing.T, engineHost string) *relay {
@@ -98,6 +100,10 @@ func (r *relay) serve(conn net.Conn) {
 	var copies sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{conn, engine}, {engine, conn}} {
 		copies.Go(func() {
+			if pair[0] == conn && r.cutAfter != nil {
+				cutAfter(conn, engine, r.cutAfter)
+				return
+			}
 			_, _ = io.Copy(pair[1], pair[0])
 			// The end of one direction passes on; a broken one breaks both.
 			if err := pair[1].(interface{ CloseWrite() error }).CloseWrite(); err != nil {
@@ -106,6 +112,52 @@ func (r *relay) serve(conn net.Conn) {
 		})
 	}
 	copies.Wait()
+}
+
+// cutAfter copies to the engine until the end of a chunk that holds last. Then the engine
+// has an orderly end, and the other side a broken connection.
+func cutAfter(from, engine net.Conn, last []byte) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if _, err := engine.Write(buf[:n]); err != nil {
+			_ = from.Close()
+			return
+		}
+		half := engine.(interface{ CloseWrite() error }).CloseWrite
+		switch {
+		case bytes.Contains(buf[:n], last):
+			_ = from.(*net.TCPConn).SetLinger(0) // first, so that no orderly end can overtake it
+			_ = from.Close()
+			_ = half()
+			return
+		case err != nil:
+			_ = half()
+			return
+		}
+	}
+}
+
+// brokenExecutor returns an executor whose connections break when they have
+// transported the last part of a launch document.
+func brokenExecutor(t *testing.T, o Options) executor.Executor {
+	t.Helper()
+	if !strings.HasPrefix(o.Host, "unix://") {
+		t.Skip("the engine has no socket on this host")
+	}
+	r := &relay{
+		engine: strings.TrimPrefix(o.Host, "unix://"), conns: map[net.Conn]struct{}{}, accepted: make(chan struct{}, 1000),
+		cutAfter: []byte(`"exit":5}]}`),
+	}
+	r.up(t)
+	o.Host = "tcp://" + r.listener.Addr().String()
+	e := newExecutor(t, o)
+	t.Cleanup(func() {
+		_ = e.Close()
+		r.down()
+		r.running.Wait()
+	})
+	return e
 }
 
 func (r *relay) down() {

@@ -61,7 +61,8 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	if err := deliver(ctx, attached.HijackedResponse, launch); err != nil {
-		return failure(workflow.ReasonLaunch, "The runner could not be told what to do", err)
+		// The runner may have got all of it before the connection broke.
+		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ type Place struct {
 	Leftovers func(t *testing.T, h executor.Handle) []string
 	// LeftoversOf does so for a job whose Prepare failed.
 	LeftoversOf func(t *testing.T, spec executor.Spec) []string
+	// Broken returns an executor for the place whose Start loses its connection when the
+	// runner has its launch document; nil if the place has no such connection.
+	Broken func(t *testing.T) executor.Executor
 	// MemoryLimit is what jobs of the place may use, in MiB; 0 if there is no limit.
 	MemoryLimit int
 	// InProcess says that jobs are functions of the test, which have no environment.
@@ -74,6 +77,7 @@ func Run(t *testing.T, place Place) {
 		{"context", testContext},
 		{"not started", testNotStarted},
 		{"started once", testStartedOnce},
+		{"start breaks", testStartBreaks},
 		{"prepared once", testPreparedOnce},
 		{"spool", testSpool},
 		{"result", testResult},

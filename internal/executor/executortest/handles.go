@@ -148,6 +148,37 @@ func testStartedOnce(t *testing.T, s *suite) {
 	}
 }
 
+// testStartBreaks holds Start to what its errors say: only an [executor.Error] says that
+// nothing of the job runs. After any other, asking again tells.
+func testStartBreaks(t *testing.T, s *suite) {
+	var failure *executor.Error
+	ended, cancel := context.WithCancel(s.ctx)
+	cancel()
+	h := s.prepare(s.spec())
+	if err := s.ex.Start(ended, h, launch(code(3))); err == nil || errors.As(err, &failure) {
+		t.Errorf("Start with an ended context: %v, want another error than an executor.Error", err)
+	}
+	if err := s.ex.Start(s.ctx, h, launch(code(4))); err != nil {
+		t.Errorf("Start after one with an ended context: %v", err)
+	}
+	s.wantCode(h, 4)
+	if s.Broken == nil {
+		return
+	}
+	h = s.prepare(s.spec())
+	broken := s.Broken(t)
+	if err := broken.Start(s.ctx, h, launch(program.Action{Print: "ran\n"}, code(5))); err == nil || errors.As(err, &failure) {
+		t.Errorf("Start over a connection that broke: %v, want another error than an executor.Error", err)
+	}
+	if err := s.ex.Start(s.ctx, h, launch(program.Action{Print: "ran\n"}, code(6))); !errors.Is(err, executor.ErrStarted) {
+		t.Errorf("Start after the connection broke: %v, want %v", err, executor.ErrStarted)
+	}
+	s.wantCode(h, 5)
+	if got := s.output(h); got != "ran\n" {
+		t.Errorf("output %q, want one line", got)
+	}
+}
+
 func testPreparedOnce(t *testing.T, s *suite) {
 	spec := s.spec()
 	h := s.prepare(spec)

@@ -54,6 +54,8 @@ type hooks struct {
 	check   error
 	prepare func(ctx context.Context, spec executor.Spec, progress func(string)) error
 	start   func(ctx context.Context, h executor.Handle) error
+	started func(h executor.Handle) error
+	remove  func(h executor.Handle) error
 	run     func(ctx context.Context, j *Job) executor.Exit
 }
 
@@ -118,7 +120,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	}
 	p.mu.Lock()
 	p.record(h.JobID).Starts++
-	hook, run := p.hooks.start, p.hooks.run
+	hook, started, run := p.hooks.start, p.hooks.started, p.hooks.run
 	p.mu.Unlock()
 	if hook != nil {
 		if err := hook(ctx, h); err != nil {
@@ -131,13 +133,24 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	if run == nil {
 		run = func(context.Context, *Job) executor.Exit { return executor.Exit{} }
 	}
+	if !p.run(j, launch, run) {
+		return executor.ErrStarted
+	}
+	if started != nil {
+		return started(h)
+	}
+	return nil
+}
 
+// run starts the function of a job, once.
+func (p *place) run(j *job, launch []byte, run func(context.Context, *Job) executor.Exit) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if j.started {
-		return executor.ErrStarted
+		return false
 	}
 	j.started = true
+	h := j.handle
 	p.record(h.JobID).Launches = append(p.record(h.JobID).Launches, slices.Clone(launch))
 	j.public.Launch = slices.Clone(launch)
 	p.running.Go(func() {
@@ -150,7 +163,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		}
 		j.end(exit)
 	})
-	return nil
+	return true
 }
 
 // Wait returns what the job's function returned.
@@ -254,8 +267,16 @@ func (e *Executor) Remove(_ context.Context, h executor.Handle) error {
 		return err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.record(h.JobID).Removes++
+	hook := p.hooks.remove
+	p.mu.Unlock()
+	if hook != nil {
+		if err := hook(h); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if j == nil {
 		return nil
 	}

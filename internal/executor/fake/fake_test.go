@@ -65,8 +65,19 @@ func TestConformance(t *testing.T) {
 			return objects(t, place.Record(h.JobID).Spec)
 		},
 		LeftoversOf: objects,
-		InProcess:   true,
+		Broken: func(t *testing.T) executor.Executor {
+			return brokenExecutor{place.Reopen()}
+		},
+		InProcess: true,
 	})
+}
+
+// brokenExecutor is one that does not hear that a job was started.
+type brokenExecutor struct{ *fake.Executor }
+
+// Start starts the job and says that the connection broke.
+func (e brokenExecutor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
+	return errors.Join(e.Executor.Start(ctx, h, launch), errors.New("the connection broke"))
 }
 
 func TestScripts(t *testing.T) {

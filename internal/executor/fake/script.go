@@ -62,6 +62,22 @@ func (e *Executor) OnStart(start func(ctx context.Context, h executor.Handle) er
 	e.place.hooks.start = start
 }
 
+// OnStarted sets what Start does last, when the job runs already. An error of it is the
+// error of Start, as when the connection to an engine breaks.
+func (e *Executor) OnStarted(started func(h executor.Handle) error) {
+	e.place.mu.Lock()
+	defer e.place.mu.Unlock()
+	e.place.hooks.started = started
+}
+
+// OnRemove sets what Remove does first. An error of it is the error of Remove, and the
+// job stays.
+func (e *Executor) OnRemove(remove func(h executor.Handle) error) {
+	e.place.mu.Lock()
+	defer e.place.mu.Unlock()
+	e.place.hooks.remove = remove
+}
+
 // SetCheck sets what Check returns; nil means that jobs can run.
 func (e *Executor) SetCheck(err error) {
 	e.place.mu.Lock()

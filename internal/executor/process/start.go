@@ -42,8 +42,10 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		}
 	})
 	if err := deliver(ctx, stdin, launch); err != nil {
-		killErr := killTree(context.WithoutCancel(ctx), id, d.marker())
-		return launchError("The runner ended or hung before it had read what to do.", errors.Join(err, killErr))
+		if killErr := killTree(context.WithoutCancel(ctx), id, d.marker()); killErr != nil {
+			return fmt.Errorf("starting job %s: %w", h.JobID, errors.Join(err, killErr))
+		}
+		return launchError("The runner ended or hung before it had read what to do.", err)
 	}
 	return nil
 }
