@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -32,7 +33,7 @@ type Deps struct {
 	// MetricsToken lets others than callers on loopback read /metrics.
 	// Empty: only loopback.
 	MetricsToken string
-	// Limits bounds request bodies; the zero value means the defaults.
+	// Limits bounds requests; the zero value means the defaults.
 	Limits Limits
 }
 
@@ -55,7 +56,7 @@ func New(d Deps, domains ...Domain) http.Handler {
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, &Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
 	})
-	rt := &Router{mux: mux, deps: d, limits: limits}
+	rt := &Router{mux: mux, deps: d, limits: limits, budget: budget.New(limits.Together, limits.Patience)}
 	core := []Domain{
 		&serverRoutes{deps: d},
 		&userRoutes{identity: d.Identity},

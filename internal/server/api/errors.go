@@ -80,7 +80,12 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	} else if status == http.StatusServiceUnavailable {
 		retryAfter(w, 2*time.Second)
 	}
-	if err := writeJSON(w, r, status, errorBody{Code: status, Message: message}); err != nil {
+	// The memory of an error is not charged: its request may have all that there is.
+	body, err := encodeJSON(errorBody{Code: status, Message: message})
+	if err == nil {
+		err = writeRaw(w, r, status, body)
+	}
+	if err != nil {
 		noteError(r, err)
 	}
 }

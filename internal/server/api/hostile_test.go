@@ -86,17 +86,17 @@ func TestPatienceBetweenRequests(t *testing.T) {
 // TestLargeUploadsShareTheMemory has as many large states under way as one client
 // can send in a few packets, compressed.
 func TestLargeUploadsShareTheMemory(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Inflated: 1000, BigInflated: 100_000, Together: 150_000}})
+	f := newFixture(t, options{limits: api.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
 	path := f.stack("dev")
-	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 90000\r\n\r\n", path, f.admin)
+	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 7340032\r\n\r\n", path, f.admin)
 	first := f.dial()
-	if _, err := io.WriteString(first, head+strings.Repeat(" ", 89_000)); err != nil {
+	if _, err := io.WriteString(first, head+strings.Repeat(" ", 6<<20)); err != nil {
 		t.Fatal(err)
 	}
 	// When the server has read the first body's beginning, a second is too much.
 	deadline := time.Now().Add(time.Minute)
 	for {
-		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 80_000), Gzip: true})
+		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
 		if a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "" {
 			break
 		}
@@ -107,7 +107,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 	f.do("GET", path+"/export", nil).want(200, nil) // everything else goes on
 	_ = first.Close()
 	for { // what the first one held is given back
-		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 80_000), Gzip: true})
+		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
 		if a.Status == http.StatusBadRequest {
 			break
 		}

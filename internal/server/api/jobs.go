@@ -98,7 +98,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.Invalid("Bad Request: the query parameter offset must be a whole number")
 	}
-	framed, err := readBody(w, r, maxLogSent, maxLogInflated)
+	framed, err := readBody(w, r, bounds{sent: maxLogSent, inflated: maxLogInflated})
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 // readExchange reads a form or JSON, whatever the Content-Type says: a form
 // never begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
-	data, err := readText(w, r, maxExchange, maxExchange, true)
+	data, err := readBody(w, r, bounds{sent: maxExchange, inflated: maxExchange, text: textColumns})
 	if err != nil {
 		return oidc.Request{}, err
 	}

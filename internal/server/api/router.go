@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -19,6 +20,7 @@ type Router struct {
 	mux    chi.Router
 	deps   Deps
 	limits Limits
+	budget *budget.Budget
 }
 
 // handler answers a request or returns the error to answer with. After it has
@@ -51,9 +53,10 @@ var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an
 // public registers a route that everybody may use.
 func (rt *Router) public(method, pattern string, h handler) {
 	rt.mux.Method(method, pattern, adapt(func(w http.ResponseWriter, r *http.Request) error {
-		r, release := withLimits(r, rt.limits)
-		defer release()
-		return h(w, r)
+		share := rt.budget.Share()
+		defer share.Close()
+		ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, rt.limits)
+		return h(w, r.WithContext(ctx))
 	}))
 }
 

@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"workflowagent/internal/server/fault"
@@ -36,22 +38,43 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	return writeJSON(w, r, http.StatusOK, map[string][]byte{"ciphertext": ct})
 }
 
+// secretCopies is how often secrets are in memory: as sent, as bytes, and in an
+// answer that grows.
+const secretCopies = 4
+
 func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var body struct {
-		Plaintexts [][]byte `json:"plaintexts"`
-	}
-	if err := decodeBig(w, r, &body); err != nil {
+	data, err := readJSON(w, r, batchBounds(r), secretCopies)
+	if err != nil {
 		return err
 	}
-	out := make([][]byte, 0, len(body.Plaintexts))
-	for _, pt := range body.Plaintexts {
-		ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, pt)
+	out := []byte(`{"ciphertexts":[`)
+	empty := len(out)
+	err = eachElement(data, "plaintexts", func(dec *json.Decoder) error {
+		var plaintext []byte
+		if err := dec.Decode(&plaintext); err != nil {
+			return invalidJSON(err)
+		}
+		ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, plaintext)
 		if err != nil {
 			return err
 		}
-		out = append(out, ct)
+		if len(out) > empty {
+			out = append(out, ',')
+		}
+		out = appendBase64(out, ct)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return writeJSON(w, r, http.StatusOK, map[string][][]byte{"ciphertexts": out})
+	return writeRaw(w, r, http.StatusOK, append(out, "]}\n"...))
+}
+
+// appendBase64 adds bytes as JSON has them.
+func appendBase64(out, p []byte) []byte {
+	out = append(out, '"')
+	out = base64.StdEncoding.AppendEncode(out, p)
+	return append(out, '"')
 }
 
 func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -71,25 +94,41 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 // batchDecrypt answers every ciphertext under the very text it was sent as: a
 // client looks its own text up and stops at one that is missing.
 func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var body struct {
-		Ciphertexts []string `json:"ciphertexts"`
-	}
-	if err := decodeBig(w, r, &body); err != nil {
+	data, err := readJSON(w, r, batchBounds(r), secretCopies)
+	if err != nil {
 		return err
 	}
-	out := make(map[string][]byte, len(body.Ciphertexts))
-	for _, text := range body.Ciphertexts {
+	out := []byte(`{"plaintexts":{`)
+	answered := map[string]bool{}
+	err = eachElement(data, "ciphertexts", func(dec *json.Decoder) error {
+		var text string
+		if err := dec.Decode(&text); err != nil {
+			return invalidJSON(err)
+		}
 		ct, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
 			return fault.Invalid("Bad Request: a ciphertext is not valid base64")
 		}
 		pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, ct)
-		if err != nil {
+		if err != nil || answered[text] {
 			return err
 		}
-		out[text] = pt
+		if len(answered) > 0 {
+			out = append(out, ',')
+		}
+		answered[text] = true
+		key, err := json.Marshal(text)
+		if err != nil {
+			return fmt.Errorf("encoding the response: %w", err)
+		}
+		out = append(append(out, key...), ':')
+		out = appendBase64(out, pt)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return writeJSON(w, r, http.StatusOK, map[string]any{"plaintexts": out})
+	return writeRaw(w, r, http.StatusOK, append(out, "}}\n"...))
 }
 
 // logDecryption is how clients tell that they decrypted a secret by other

@@ -178,7 +178,7 @@ func TestExpiredTokensAreRefused(t *testing.T) {
 }
 
 func TestBadRequestsAreAnsweredClearly(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Body: 1000, Inflated: 5000, BigBody: 2000, BigInflated: 20000}})
+	f := newFixture(t, options{limits: api.Limits{Body: 1000, BigBody: 2000, BigInflated: 20000}})
 	path := f.stack("dev")
 	f.do("GET", "/api/nothing", nil).want(404, nil)
 	f.do("PUT", "/api/user", nil).want(405, nil)
@@ -187,7 +187,7 @@ func TestBadRequestsAreAnsweredClearly(t *testing.T) {
 	f.do("POST", path+"/tags", `{"name": 5}`).want(400, nil).says("name")
 	f.do("POST", path+"/tags", `{"NAME": "a", "Value": "b", "unknown": [1]}`).want(204, nil)
 	f.do("POST", path+"/tags", strings.Repeat("x", 1001)).want(413, nil)
-	f.send(call{Method: "POST", Path: path + "/tags", Body: strings.Repeat(" ", 5001), Gzip: true}).want(413, nil)
+	f.send(call{Method: "POST", Path: path + "/tags", Body: strings.Repeat(" ", 1001), Gzip: true}).want(413, nil)
 	f.do("POST", path+"/import", strings.Repeat(" ", 2001)).want(413, nil)
 	f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 20001), Gzip: true}).want(413, nil)
 	f.send(call{Method: "POST", Path: path + "/tags", Body: "not gzip", Header: map[string]string{"Content-Encoding": "gzip"}}).want(400, nil)

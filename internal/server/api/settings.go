@@ -82,15 +82,10 @@ func settingsSource(r *http.Request) string {
 	return "api"
 }
 
-// jsonBody returns a body that the domain decodes itself.
+// settingsCopies is how often settings are in memory while they are merged.
+const settingsCopies = 6
+
+// jsonBody returns settings, which the domain decodes itself.
 func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	l := limitsOf(r)
-	body, err := readText(w, r, l.Body, l.Inflated, true)
-	if err != nil {
-		return nil, err
-	}
-	if len(body) == 0 {
-		return nil, errEmptyBody
-	}
-	return body, nil
+	return readJSON(w, r, ordinaryBounds(r), settingsCopies)
 }

@@ -126,10 +126,22 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	var body struct {
 		StackName string            `json:"stackName"`
 		Tags      map[string]string `json:"tags"`
-		State     json.RawMessage   `json:"state"`
 		Config    json.RawMessage   `json:"config"`
 	}
-	if err := decodeBig(w, r, &body); err != nil {
+	b := stateBounds(r)
+	data, err := readBody(w, r, b)
+	if err != nil {
+		return err
+	}
+	// A state may be large, and is not decoded; the rest is a small body.
+	state, rest, err := stacks.CutMember(data, "state")
+	if err != nil {
+		return err
+	}
+	if err := checkText(rest, textDocument); err != nil {
+		return err
+	}
+	if err := decodeBytes(r, rest, &body, ordinaryBounds(r)); err != nil {
 		return err
 	}
 	n := stacks.NewStack{Org: o, Project: param(r, "project"), Name: body.StackName, Tags: body.Tags}
@@ -140,8 +152,8 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		}
 		n.Config = c
 	}
-	if len(body.State) > 0 && string(body.State) != "null" {
-		st, err := stacks.ParseState(body.State, nil)
+	if len(state) > 0 && string(state) != "null" {
+		st, err := stacks.ParseState(state, nil)
 		if err != nil {
 			return err
 		}

@@ -2,11 +2,8 @@ package api
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/http"
 	"strconv"
-
-	"github.com/klauspost/compress/gzip"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks"
@@ -64,58 +61,24 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 
 // readState reads a body that carries a state. Its compressed form is kept.
 func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
-	l := limitsOf(r)
-	if r.Header.Get("Content-Encoding") != "gzip" {
-		plain, err := readBody(w, r, l.BigBody, l.BigInflated)
-		if err != nil {
-			return nil, err
-		}
-		return parseState(plain, nil)
-	}
-	if r.ContentLength > l.BigBody {
-		return nil, &http.MaxBytesError{Limit: l.BigBody}
-	}
-	var packed bytes.Buffer
-	if _, err := packed.ReadFrom(http.MaxBytesReader(w, r.Body, l.BigBody)); err != nil {
-		return nil, bodyError(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed.Bytes()))
+	b := stateBounds(r)
+	sent, err := readSent(w, r, b)
 	if err != nil {
-		return nil, bodyError(err)
-	}
-	var plain bytes.Buffer
-	claim := int64(inflatedSize(packed.Bytes(), l.BigInflated))
-	if err := l.hold(claim, claim); err != nil {
 		return nil, err
 	}
-	beyond := func(n, total int64) error {
-		if total <= claim {
-			return nil
-		}
-		return l.hold(n, total)
+	plain, err := sent.inflate(r.Context(), shareOf(r), b.inflated)
+	if err != nil {
+		return nil, err
 	}
-	plain.Grow(int(claim) + bytes.MinRead)
-	if _, err := plain.ReadFrom(&boundedReader{r: z, left: l.BigInflated, limit: l.BigInflated, close: z.Close, hold: beyond}); err != nil {
-		return nil, bodyError(err)
-	}
-	return parseState(plain.Bytes(), packed.Bytes())
-}
-
-// inflatedSize returns the size that a gzip file claims for its contents, so
-// that a large state is inflated into one piece of memory. A claim that no
-// compression could reach is not believed.
-func inflatedSize(packed []byte, limit int64) int {
-	const best = 1032 // the ratio of deflate at its best
-	if len(packed) < 4 {
-		return 0
-	}
-	claim := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
-	return int(min(claim, limit, best*int64(len(packed))))
-}
-
-func parseState(plain, packed []byte) (*stacks.State, error) {
 	if len(bytes.TrimSpace(plain)) == 0 {
 		return nil, errEmptyBody
 	}
-	return stacks.ParseState(plain, packed)
+	if sent.encoding == "gzip" {
+		return stacks.ParseState(plain, sent.data)
+	}
+	// It is compressed while it is stored.
+	if err := shareOf(r).Take(r.Context(), gzipMemory); err != nil {
+		return nil, err
+	}
+	return stacks.ParseState(plain, nil)
 }

@@ -19,7 +19,7 @@ import (
 //   - Bodies of JSON that is not UTF-8 are refused; JSON is UTF-8.
 //   - An escaped NUL is legal JSON. It is refused where members of the body become
 //     columns of text ([decode]), and passes where the body is kept as JSON or as
-//     bytes ([decodeDocument], [decodeBig]): programs, events, reports of jobs.
+//     bytes ([decodeDocument], [decodeBatch]): programs, events, reports of jobs.
 //   - A lone surrogate (\ud800) is refused nowhere: decoding replaces it by U+FFFD,
 //     and JSON that is kept undecoded holds it as ASCII.
 //   - States are kept as the bytes they are, and are not looked at.
@@ -51,6 +51,30 @@ var (
 	errNotUTF8 = fault.Invalid("Bad Request: the body is not UTF-8")
 	errNUL     = fault.Invalid("Bad Request: the body holds a NUL character, which text must not")
 )
+
+// textKind says what the text of a body becomes.
+type textKind int
+
+const (
+	textAny      textKind = iota // bytes, which are not looked at
+	textDocument                 // JSON that is kept as it is
+	textColumns                  // columns of text
+)
+
+// checkText refuses a body that is not the text it has to be.
+func checkText(data []byte, kind textKind) error {
+	if kind == textAny {
+		return nil
+	}
+	t := textReader{escapes: kind == textColumns}
+	if err := t.check(data); err != nil {
+		return err
+	}
+	if t.nPart > 0 {
+		return errNotUTF8
+	}
+	return nil
+}
 
 // textReader passes on a body of JSON as long as it is text.
 type textReader struct {

@@ -136,7 +136,7 @@ func (u *updateRoutes) recordBatch(w http.ResponseWriter, r *http.Request, up st
 	var body struct {
 		Events []json.RawMessage `json:"events"`
 	}
-	if err := decodeBig(w, r, &body); err != nil {
+	if err := decodeBatch(w, r, &body); err != nil {
 		return err
 	}
 	return u.record(w, r, up, body.Events)

@@ -3,6 +3,9 @@ package stacks
 import (
 	"bytes"
 	"iter"
+	"strings"
+
+	"workflowagent/internal/server/fault"
 )
 
 // States are large and arrive after every step of an update, so they are
@@ -45,6 +48,27 @@ func member(data []byte, key string) []byte {
 		}
 	}
 	return out
+}
+
+// CutMember validates a JSON object and returns the raw value of one member, nil
+// for none, and the object without it. The case of names does not count.
+func CutMember(body []byte, name string) (value, rest []byte, err error) {
+	if !validJSON(body) {
+		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")
+	}
+	rest = []byte("{")
+	for k, v := range members(body) {
+		if strings.EqualFold(k, name) {
+			value = v
+			continue
+		}
+		if len(rest) > 1 {
+			rest = append(rest, ',')
+		}
+		rest = append(append(append(rest, '"'), k...), `":`...)
+		rest = append(rest, v...)
+	}
+	return value, append(rest, '}'), nil
 }
 
 // elements yields the raw elements of a JSON array.

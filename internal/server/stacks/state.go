@@ -29,17 +29,19 @@ type State struct {
 	Features   []byte // raw JSON array, nil for none
 	Deployment []byte // raw JSON object, or null
 	Resources  int64  // resources in Deployment
-	packed     []byte // the body it came in, gzip
+	body       []byte // it came in
+	packed     []byte // the same, gzip; nil if it is not compressed yet
 }
 
 // ParseState validates a body of the form {version, features?, deployment}.
 // packed is the same body compressed with gzip, nil if there is none yet; it
 // is kept as it is, because compressing a large state costs more than all else.
+// Both belong to the state from then on.
 func ParseState(body, packed []byte) (*State, error) {
 	if !validJSON(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
-	st := &State{Schema: emptySchema, Deployment: []byte("null"), packed: packed}
+	st := &State{Schema: emptySchema, Deployment: []byte("null"), body: body, packed: packed}
 	for k, v := range members(body) {
 		switch k {
 		case "version":
@@ -65,12 +67,6 @@ func ParseState(body, packed []byte) (*State, error) {
 	for range elements(member(st.Deployment, "resources")) {
 		st.Resources++
 	}
-	if st.packed == nil {
-		var err error
-		if st.packed, err = pack(body); err != nil {
-			return nil, err
-		}
-	}
 	return st, nil
 }
 
@@ -93,19 +89,36 @@ func (s *State) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func pack(body []byte) ([]byte, error) {
-	var buf bytes.Buffer
-	z, err := gzip.NewWriterLevel(&buf, gzip.BestSpeed)
+// store puts the state under a key. A state that came uncompressed is compressed on
+// its way.
+func (s *State) store(ctx context.Context, blobs store.Blobs, key string) error {
+	if s.packed != nil {
+		return blobs.Put(ctx, key, bytes.NewReader(s.packed))
+	}
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.CloseWithError(pack(w, s.body)) //nolint:errcheck // it returns none
+	}()
+	err := blobs.Put(ctx, key, r)
+	r.Close() //nolint:errcheck // it returns none
+	<-done
+	return err
+}
+
+func pack(w io.Writer, body []byte) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
-		return nil, fmt.Errorf("compressing a state: %w", err)
+		return fmt.Errorf("compressing a state: %w", err)
 	}
 	if _, err := z.Write(body); err != nil {
-		return nil, fmt.Errorf("compressing a state: %w", err)
+		return fmt.Errorf("compressing a state: %w", err)
 	}
 	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("compressing a state: %w", err)
+		return fmt.Errorf("compressing a state: %w", err)
 	}
-	return buf.Bytes(), nil
+	return nil
 }
 
 // stackBlobs is the prefix of all blobs of a stack.
@@ -115,7 +128,7 @@ func stackBlobs(stackID string) string { return "stacks/" + stackID }
 // its bytes, so a row that names it is right whenever it is read.
 func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
 	key := stackBlobs(stackID) + "/" + identity.NewID()
-	if err := s.db.Blobs().Put(ctx, key, bytes.NewReader(st.packed)); err != nil {
+	if err := st.store(ctx, s.db.Blobs(), key); err != nil {
 		return "", fmt.Errorf("storing a state: %w", err)
 	}
 	return key, nil

@@ -1,0 +1,212 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// gzipFrom is the size from which responses are compressed.
+const gzipFrom = 4 << 10
+
+// gzipMemory is what a compressor of responses takes, in bytes.
+const gzipMemory = 1 << 20
+
+// compressors are used again, because making one costs more than its work on
+// most responses.
+var compressors = sync.Pool{New: func() any {
+	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		return nil // the level is a constant
+	}
+	return z
+}}
+
+// writeJSON answers with a status and a JSON body, compressed when it is large
+// and the client takes it. Its memory is charged to the request.
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	body, err := encodeJSON(v)
+	if err != nil {
+		return err
+	}
+	if err := shareOf(r).Take(r.Context(), 2*int64(len(body))); err != nil {
+		return err
+	}
+	return writeRaw(w, r, status, body)
+}
+
+func encodeJSON(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encoding the response: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func jsonHeader(w http.ResponseWriter) http.Header {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Add("Vary", "Accept-Encoding")
+	return h
+}
+
+// writeRaw is writeJSON for JSON that is encoded already. A client that does
+// not read its response is no error of the server.
+func writeRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
+	h := jsonHeader(w)
+	if len(body) >= gzipFrom && acceptsGzip(r) {
+		packed, err := compress(body)
+		if err != nil {
+			return err
+		}
+		// A slow client holds only the compressed form.
+		body = packed
+		h.Set("Content-Encoding", "gzip")
+	}
+	w.WriteHeader(status)
+	w.Write(body) //nolint:errcheck,gosec // the client may be gone; JSON with nosniff is no page
+	return nil
+}
+
+func compress(body []byte) ([]byte, error) {
+	z, ok := compressors.Get().(*gzip.Writer)
+	if !ok {
+		return nil, errors.New("compressing the response: there is no compressor")
+	}
+	defer compressors.Put(z)
+	var out bytes.Buffer
+	z.Reset(&out)
+	if _, err := z.Write(body); err != nil {
+		return nil, fmt.Errorf("compressing the response: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("compressing the response: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// streamed is a JSON response that is written while it is made, so that only a
+// piece of it is in memory. Until gzipFrom bytes were written an error can still
+// be answered as one; later the response is left incomplete, which no client
+// takes for JSON.
+type streamed struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	head []byte // nil when the response has begun
+	z    *gzip.Writer
+}
+
+// stream answers 200 with what write writes.
+func stream(w http.ResponseWriter, r *http.Request, write func(s *streamed) error) error {
+	if err := shareOf(r).Take(r.Context(), gzipMemory); err != nil {
+		return err
+	}
+	s := &streamed{w: w, r: r, head: make([]byte, 0, gzipFrom)}
+	defer func() {
+		if s.z != nil {
+			compressors.Put(s.z)
+		}
+	}()
+	err := write(s)
+	if s.head == nil {
+		if err != nil {
+			noteError(r, err)
+			return nil
+		}
+		if s.z != nil {
+			s.z.Close() //nolint:errcheck // the client is gone
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return writeRaw(w, r, http.StatusOK, s.head)
+}
+
+// Write adds to the response. It fails when the client is gone.
+func (s *streamed) Write(p []byte) (int, error) {
+	if s.head != nil {
+		if len(s.head)+len(p) < gzipFrom {
+			s.head = append(s.head, p...)
+			return len(p), nil
+		}
+		if err := s.begin(); err != nil {
+			return 0, err
+		}
+	}
+	return s.send(p)
+}
+
+func (s *streamed) begin() error {
+	head := s.head
+	s.head = nil
+	h := jsonHeader(s.w)
+	if acceptsGzip(s.r) {
+		z, ok := compressors.Get().(*gzip.Writer)
+		if ok {
+			h.Set("Content-Encoding", "gzip")
+			z.Reset(s.w)
+			s.z = z
+		}
+	}
+	s.w.WriteHeader(http.StatusOK)
+	_, err := s.send(head)
+	return err
+}
+
+func (s *streamed) send(p []byte) (int, error) {
+	if s.z != nil {
+		return s.z.Write(p)
+	}
+	return s.w.Write(p)
+}
+
+// value adds a JSON value.
+func (s *streamed) value(v any) error {
+	body, err := encodeJSON(v)
+	if err != nil {
+		return err
+	}
+	_, err = s.Write(bytes.TrimSuffix(body, []byte("\n")))
+	return err
+}
+
+// text adds JSON that is encoded already.
+func (s *streamed) text(text string) error {
+	_, err := s.Write([]byte(text))
+	return err
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, q, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if strings.TrimSpace(name) == "gzip" {
+			return strings.ReplaceAll(q, " ", "") != "q=0"
+		}
+	}
+	return false
+}
+
+// noContent answers 204.
+func noContent(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// byteCount writes a number of bytes for people.
+func byteCount(n int64) string {
+	if n >= 1<<20 && n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

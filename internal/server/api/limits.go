@@ -1,0 +1,98 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"workflowagent/internal/server/budget"
+)
+
+// Limits bounds requests: their bodies, their memory, and their patience.
+type Limits struct {
+	Body        int64 // ordinary bodies, as sent and after decompression; default 8 MiB
+	Batch       int64 // batches of events and secrets, as sent and after decompression; default 32 MiB
+	BigBody     int64 // state uploads, as sent; default 64 MiB
+	BigInflated int64 // state uploads after decompression; default 512 MiB
+	// Together bounds the memory of all requests at one time: bodies, what they
+	// are decoded to, and answers; default 1 GiB.
+	Together int64
+	// Patience is how long a request waits for memory that others hold; default 10 s.
+	Patience time.Duration
+	// Stall is how long a client may neither send nor take anything while it is
+	// its turn; default 1 min.
+	Stall time.Duration
+	// Rate is how fast a client sends and takes after the first stall, in bytes
+	// per second; default 4 KiB.
+	Rate int64
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, f := range []struct {
+		v   *int64
+		def int64
+	}{{&l.Body, 8 << 20}, {&l.Batch, 32 << 20}, {&l.BigBody, 64 << 20}, {&l.BigInflated, 512 << 20}, {&l.Together, 1 << 30}, {&l.Rate, 4 << 10}} {
+		if *f.v <= 0 {
+			*f.v = f.def
+		}
+	}
+	if l.Patience <= 0 {
+		l.Patience = 10 * time.Second
+	}
+	if l.Stall <= 0 {
+		l.Stall = defaultStall
+	}
+	return l
+}
+
+// bounds are those of one body.
+type bounds struct {
+	sent, inflated int64 // bytes
+	values         int64 // values of JSON, member names not counted
+	text           textKind
+}
+
+// Each value of a body costs memory however short it is.
+const (
+	ordinaryValues = 50_000
+	batchValues    = 200_000
+	// valueCost is the memory of a decoded value besides its bytes: an element of
+	// a slice or a map that grew, and the header of what it points to.
+	valueCost = 192
+	// maxDepth bounds how deep values are nested, because decoders recurse.
+	maxDepth = 500
+)
+
+func ordinaryBounds(r *http.Request) bounds {
+	l := limitsOf(r)
+	return bounds{l.Body, l.Body, ordinaryValues, textColumns}
+}
+
+func documentBounds(r *http.Request) bounds {
+	b := ordinaryBounds(r)
+	b.text = textDocument
+	return b
+}
+
+func batchBounds(r *http.Request) bounds {
+	l := limitsOf(r)
+	return bounds{l.Batch, l.Batch, batchValues, textDocument}
+}
+
+// stateBounds are those of bodies that carry states, which are looked into
+// without being decoded.
+func stateBounds(r *http.Request) bounds {
+	l := limitsOf(r)
+	return bounds{sent: l.BigBody, inflated: l.BigInflated}
+}
+
+type limitsKey struct{}
+
+func limitsOf(r *http.Request) Limits {
+	if l, ok := r.Context().Value(limitsKey{}).(Limits); ok {
+		return l
+	}
+	return Limits{}.withDefaults()
+}
+
+// shareOf returns the request's share of the memory of all requests.
+func shareOf(r *http.Request) *budget.Share { return budget.Of(r.Context()) }

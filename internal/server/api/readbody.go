@@ -1,0 +1,227 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+)
+
+// sentBody is a body as it was sent. Clients may be slow, so a body is first
+// gathered in this form: what it inflates to is held only while the server
+// works on it.
+type sentBody struct {
+	data     []byte
+	encoding string // "", "gzip" or "zstd"
+}
+
+// readSent reads a body as it is sent, and charges its memory.
+func readSent(w http.ResponseWriter, r *http.Request, b bounds) (sentBody, error) {
+	enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
+	switch enc {
+	case "identity":
+		enc = ""
+	case "x-gzip":
+		enc = "gzip"
+	case "", "gzip", "zstd":
+	default:
+		return sentBody{}, &Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is not known here; use gzip, zstd or none", plainText(enc))}
+	}
+	limit := b.sent
+	if enc == "" {
+		limit = min(b.sent, b.inflated)
+	}
+	if r.ContentLength > limit {
+		return sentBody{}, &http.MaxBytesError{Limit: limit}
+	}
+	data, err := readHeld(r.Context(), shareOf(r), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit, untrusted)
+	if err != nil {
+		return sentBody{}, bodyError(err)
+	}
+	return sentBody{data, enc}, nil
+}
+
+// open returns the body as a stream that ends with an error behind limit bytes.
+func (s sentBody) open(ctx context.Context, share *budget.Share, limit int64) (io.Reader, func(), error) {
+	src := bytes.NewReader(s.data)
+	switch {
+	case len(s.data) == 0, s.encoding == "":
+		return src, func() {}, nil
+	case s.encoding == "gzip":
+		if err := share.Take(ctx, gunzipMemory); err != nil {
+			return nil, nil, err
+		}
+		z, err := gzip.NewReader(src)
+		if err != nil {
+			return nil, nil, bodyError(err)
+		}
+		return &boundedReader{r: z, left: limit, limit: limit}, func() { share.Give(gunzipMemory) }, nil
+	default:
+		if err := share.Take(ctx, 2*zstdWindow); err != nil {
+			return nil, nil, err
+		}
+		z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err != nil {
+			return nil, nil, bodyError(err)
+		}
+		return &boundedReader{r: z, left: limit, limit: limit}, func() { z.Close(); share.Give(2 * zstdWindow) }, nil
+	}
+}
+
+const (
+	gunzipMemory = 64 << 10 // of a reader
+	zstdWindow   = 8 << 20  // the most that is accepted
+)
+
+// inflate returns the whole decompressed body, and charges its memory besides
+// that of the sent form.
+func (s sentBody) inflate(ctx context.Context, share *budget.Share, limit int64) ([]byte, error) {
+	if s.encoding == "" || len(s.data) == 0 {
+		return s.data, nil
+	}
+	size := s.claimed(limit)
+	if s.encoding == "zstd" && size >= 0 {
+		return s.inflateFrame(ctx, share, size)
+	}
+	r, done, err := s.open(ctx, share, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	data, err := readHeld(ctx, share, r, size, limit, trusted)
+	return data, bodyError(err)
+}
+
+// inflateFrame inflates zstd of a known size without a window besides.
+func (s sentBody) inflateFrame(ctx context.Context, share *budget.Share, size int64) ([]byte, error) {
+	if err := share.Take(ctx, size); err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	defer z.Close()
+	data, err := z.DecodeAll(s.data, make([]byte, 0, size))
+	return data, bodyError(err)
+}
+
+// claimed returns the size that a compressed body claims for its contents, so
+// that they are inflated into one piece of memory; -1 if it claims none. What no
+// compression could reach is not believed.
+func (s sentBody) claimed(limit int64) int64 {
+	const (
+		best     = 1032 // the ratio of deflate at its best
+		bestZstd = 64 << 10
+	)
+	switch {
+	case s.encoding == "gzip" && len(s.data) >= 4:
+		claim := int64(binary.LittleEndian.Uint32(s.data[len(s.data)-4:]))
+		return min(claim, limit, best*int64(len(s.data)))
+	case s.encoding == "zstd":
+		var h zstd.Header
+		if h.Decode(s.data) == nil && !h.Skippable && h.HasFCS && h.FrameContentSize <= uint64(min(limit, bestZstd*int64(len(s.data)))) {
+			return int64(h.FrameContentSize)
+		}
+	}
+	return -1
+}
+
+// Whether the size that is expected of a stream may be allocated at once.
+const (
+	untrusted = false
+	trusted   = true
+)
+
+// readHeld reads a stream into memory that is charged to a share before it is
+// allocated. size is what is expected, -1 if that is not known.
+func readHeld(ctx context.Context, share *budget.Share, r io.Reader, size, limit int64, trust bool) ([]byte, error) {
+	var buf []byte
+	for {
+		if len(buf) == cap(buf) {
+			bigger := nextSize(int64(cap(buf)), size, limit, trust)
+			if err := share.Take(ctx, bigger); err != nil {
+				return nil, err
+			}
+			old := buf
+			buf = append(make([]byte, 0, bigger), old...)
+			share.Give(int64(cap(old)))
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if int64(len(buf)) > limit {
+			return nil, &http.MaxBytesError{Limit: limit}
+		}
+		if errors.Is(err, io.EOF) {
+			return buf, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// nextSize decides to what a buffer grows. One byte more than the size shows that
+// there is no more. A client that has sent little holds little, whatever it
+// announced.
+func nextSize(now, size, limit int64, trust bool) int64 {
+	const first = 4 << 10
+	next := max(first, 2*now)
+	if now < 1<<20 || size > now {
+		next = max(first, 8*now)
+	}
+	if size >= now && (trust || next > size) {
+		next = size + 1
+	}
+	return min(next, limit+1)
+}
+
+// bodyError tells a client's broken or oversized body from trouble of ours.
+func bodyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var tooLarge *http.MaxBytesError
+	var fe *fault.Error
+	var he *Error
+	if errors.As(err, &tooLarge) || errors.As(err, &fe) || errors.As(err, &he) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read to its end")
+}
+
+// boundedReader refuses to inflate more than limit bytes.
+type boundedReader struct {
+	r     io.Reader
+	left  int64
+	limit int64
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		// The limit itself is allowed: only a further byte is too much.
+		var one [1]byte
+		if n, err := io.ReadFull(b.r, one[:]); n == 0 {
+			return 0, err
+		}
+		return 0, &http.MaxBytesError{Limit: b.limit}
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	return n, err
+}

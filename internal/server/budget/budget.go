@@ -1,0 +1,234 @@
+// Package budget shares a fixed amount of memory among the requests of a
+// server: what they send, what it is decoded to, and what they are answered.
+package budget
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"workflowagent/internal/server/fault"
+)
+
+// Small is how much of each request comes from a reserve, in bytes, so that
+// heartbeats and polls are answered while large requests wait for each other.
+const Small = 64 << 10
+
+// ErrBusy says that other requests hold the memory that a request needs.
+var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; try again")
+
+// ErrTooLarge says that a request needs more memory than all of them may use.
+var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for requests")
+
+// Budget is an amount of memory. A request that needs more than all of it is
+// refused, one that is alone gets what it needs, and the others wait for each
+// other, the oldest first and for a bounded time.
+type Budget struct {
+	total, reserve int64
+	patience       time.Duration
+
+	mu          sync.Mutex
+	used        int64 // of total
+	usedReserve int64
+	peak        int64 // the most that was used of both
+	shares      int64 // made so far
+	holders     int   // shares that hold some of total
+	waiters     []*waiter
+}
+
+// New returns a budget of total bytes, and an eighth of that as a reserve. A
+// request waits for memory that others hold no longer than patience.
+func New(total int64, patience time.Duration) *Budget {
+	return &Budget{total: total, reserve: max(total/8, Small), patience: patience}
+}
+
+// Total is what one request can have at the most, in bytes.
+func (b *Budget) Total() int64 { return b.total }
+
+// Peak is the most that all requests held at one time, in bytes.
+func (b *Budget) Peak() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peak
+}
+
+// Share is what one request holds of a budget. Only one goroutine may use it.
+type Share struct {
+	budget       *Budget
+	age          int64 // the older, the smaller
+	large, small int64 // held of the total and of the reserve
+}
+
+// Share returns a share that holds nothing yet. It must be closed.
+func (b *Budget) Share() *Share {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shares++
+	return &Share{budget: b, age: b.shares}
+}
+
+type waiter struct {
+	share *Share
+	n     int64
+	done  chan error // capacity 1
+}
+
+// split divides n more bytes of a share between the total and the reserve.
+func (b *Budget) split(s *Share, n int64) (large, small int64) {
+	small = max(0, min(n, Small-s.small, b.reserve-b.usedReserve))
+	return n - small, small
+}
+
+// grant gives a share n more bytes if they are free.
+func (b *Budget) grant(s *Share, n int64) bool {
+	large, small := b.split(s, n)
+	if large > 0 && b.used+large > b.total {
+		return false
+	}
+	if s.large == 0 && large > 0 {
+		b.holders++
+	}
+	s.large += large
+	s.small += small
+	b.used += large
+	b.usedReserve += small
+	b.peak = max(b.peak, b.used+b.usedReserve)
+	return true
+}
+
+// first orders shares that wait: those that hold something could end soonest,
+// and among them the oldest.
+func first(a, b *Share) int {
+	if (a.large > 0) != (b.large > 0) {
+		if a.large > 0 {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(a.age, b.age)
+}
+
+// Take adds n bytes to a share. It waits while other requests hold them. A nil
+// share has no bounds.
+func (s *Share) Take(ctx context.Context, n int64) error {
+	if s == nil || n <= 0 {
+		return nil
+	}
+	b := s.budget
+	b.mu.Lock()
+	large, _ := b.split(s, n)
+	if s.large+large > b.total {
+		b.mu.Unlock()
+		return ErrTooLarge
+	}
+	ahead := slices.ContainsFunc(b.waiters, func(w *waiter) bool { return first(w.share, s) < 0 })
+	if (large == 0 || !ahead) && b.grant(s, n) {
+		b.mu.Unlock()
+		return nil
+	}
+	w := &waiter{share: s, n: n, done: make(chan error, 1)}
+	b.waiters = append(b.waiters, w)
+	b.wake()
+	b.mu.Unlock()
+	return b.wait(ctx, w)
+}
+
+func (b *Budget) wait(ctx context.Context, w *waiter) error {
+	timer := time.NewTimer(b.patience)
+	defer timer.Stop()
+	failed := ErrBusy
+	select {
+	case err := <-w.done:
+		return err
+	case <-timer.C:
+	case <-ctx.Done():
+		failed = fmt.Errorf("waiting for memory: %w", ctx.Err())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case err := <-w.done: // decided at the same moment
+		return err
+	default:
+	}
+	b.drop(w)
+	b.wake()
+	return failed
+}
+
+func (b *Budget) drop(w *waiter) {
+	b.waiters = slices.DeleteFunc(b.waiters, func(other *waiter) bool { return other == w })
+}
+
+// wake gives what is free to those that wait. If all that hold something wait
+// for more, none of them would ever end: then the youngest of them is refused.
+func (b *Budget) wake() {
+	slices.SortFunc(b.waiters, func(x, y *waiter) int { return first(x.share, y.share) })
+	for len(b.waiters) > 0 && b.grant(b.waiters[0].share, b.waiters[0].n) {
+		b.waiters[0].done <- nil
+		b.waiters = b.waiters[1:]
+		slices.SortFunc(b.waiters, func(x, y *waiter) int { return first(x.share, y.share) })
+	}
+	holding := 0
+	for holding < len(b.waiters) && b.waiters[holding].share.large > 0 {
+		holding++
+	}
+	if holding > 0 && holding == b.holders {
+		w := b.waiters[holding-1]
+		b.drop(w)
+		w.done <- ErrBusy
+	}
+}
+
+// Give returns n bytes of a share.
+func (s *Share) Give(n int64) {
+	if s == nil || n <= 0 {
+		return
+	}
+	b := s.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	large := min(n, s.large)
+	if large > 0 && large == s.large {
+		b.holders--
+	}
+	small := min(n-large, s.small)
+	s.large -= large
+	s.small -= small
+	b.used -= large
+	b.usedReserve -= small
+	b.wake()
+}
+
+// Close returns all that a share holds.
+func (s *Share) Close() {
+	if s != nil {
+		s.Give(s.Held())
+	}
+}
+
+// Held is what a share holds, in bytes.
+func (s *Share) Held() int64 {
+	if s == nil {
+		return 0
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	return s.large + s.small
+}
+
+type shareKey struct{}
+
+// With returns a context that carries a share.
+func With(ctx context.Context, s *Share) context.Context {
+	return context.WithValue(ctx, shareKey{}, s)
+}
+
+// Of returns the share of a request's context, nil for none.
+func Of(ctx context.Context) *Share {
+	s, _ := ctx.Value(shareKey{}).(*Share)
+	return s
+}

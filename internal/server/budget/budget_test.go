@@ -1,0 +1,150 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"workflowagent/internal/server/fault"
+)
+
+const mib = 1 << 20
+
+func take(t *testing.T, s *Share, n int64, want error) {
+	t.Helper()
+	if err := s.Take(t.Context(), n); !errors.Is(err, want) {
+		t.Errorf("taking %d: %v, want %v", n, err, want)
+	}
+}
+
+func TestTooLargeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Second)
+		other, s := b.Share(), b.Share()
+		take(t, other, 9*mib, nil)
+		take(t, s, 11*mib, ErrTooLarge)
+		take(t, s, 1*mib, nil)
+		take(t, s, 10*mib, ErrTooLarge)
+		if fault.KindOf(ErrTooLarge) != fault.KindTooLarge || fault.KindOf(ErrBusy) != fault.KindUnavailable {
+			t.Error("the errors have the wrong kinds")
+		}
+	})
+}
+
+func TestOneAloneGetsAll(t *testing.T) {
+	b := New(10*mib, time.Second)
+	s := b.Share()
+	for range 10 {
+		take(t, s, mib, nil)
+	}
+	s.Close()
+	take(t, b.Share(), 10*mib, nil)
+}
+
+func TestWaitingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, 3*time.Second)
+		holder, s := b.Share(), b.Share()
+		take(t, holder, 8*mib, nil)
+		began := time.Now()
+		take(t, s, 5*mib, ErrBusy)
+		if waited := time.Since(began); waited != 3*time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Take(ctx, 5*mib); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a request that ended: %v", err)
+		}
+		holder.Close()
+		take(t, s, 5*mib, nil)
+	})
+}
+
+// TestSmallRequestsPass has heartbeats pass large requests that wait.
+func TestSmallRequestsPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Second)
+		take(t, b.Share(), 10*mib+Small, nil)
+		go func() { _ = b.Share().Take(t.Context(), 5*mib) }()
+		synctest.Wait()
+		began := time.Now()
+		take(t, b.Share(), Small, nil)
+		if time.Since(began) != 0 {
+			t.Error("a small request waited")
+		}
+		time.Sleep(2 * time.Second) // the one that waits has ended
+	})
+}
+
+// TestOldestGoesOn has two requests hold what the other needs: neither would
+// ever end.
+func TestOldestGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Hour)
+		older, younger := b.Share(), b.Share()
+		take(t, older, 6*mib, nil)
+		take(t, younger, 3*mib, nil)
+		got := make(chan error, 1)
+		go func() { got <- older.Take(t.Context(), 4*mib) }()
+		synctest.Wait()
+		take(t, younger, 3*mib, ErrBusy)
+		younger.Close()
+		if err := <-got; err != nil {
+			t.Errorf("the older request: %v", err)
+		}
+	})
+}
+
+// TestNewRequestsDoNotOvertake keeps a large request from starving.
+func TestNewRequestsDoNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Hour)
+		holder, large := b.Share(), b.Share()
+		take(t, holder, 2*mib, nil)
+		order := make(chan string, 2)
+		go func() { _ = large.Take(t.Context(), 9*mib); order <- "large"; large.Close() }()
+		synctest.Wait()
+		go func() { s := b.Share(); _ = s.Take(t.Context(), 2*mib); order <- "new"; s.Close() }()
+		synctest.Wait()
+		holder.Close()
+		if first, second := <-order, <-order; first != "large" || second != "new" {
+			t.Errorf("%s came before %s", first, second)
+		}
+	})
+}
+
+// TestInvariants has many requests grow, shrink and end at random: never is more
+// held than there is, and in the end nothing.
+func TestInvariants(t *testing.T) {
+	b := New(8*mib, 20*time.Millisecond)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 200 {
+				s := b.Share()
+				for range 4 {
+					if s.Take(t.Context(), random.Int64N(4*mib)) == nil && random.IntN(2) == 0 {
+						s.Give(random.Int64N(mib))
+					}
+				}
+				s.Close()
+				if s.Held() != 0 {
+					t.Error("a closed share holds something")
+				}
+			}
+		})
+	}
+	all.Wait()
+	if b.used != 0 || b.usedReserve != 0 || b.holders != 0 || len(b.waiters) != 0 {
+		t.Errorf("left: %d of the total, %d of the reserve, %d holders, %d waiters", b.used, b.usedReserve, b.holders, len(b.waiters))
+	}
+	if b.Peak() > b.total+b.reserve {
+		t.Errorf("%d bytes were held of %d", b.Peak(), b.total+b.reserve)
+	}
+}
