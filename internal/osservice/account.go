@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -108,17 +109,15 @@ func shareConfig(path, account string) error {
 	if err != nil {
 		return fmt.Errorf("the group of %s is not a number: %w", account, err)
 	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || !info.Mode().IsRegular() {
-		return nil // an administrator's own arrangement
-	}
-	if err := os.Lchown(path, 0, gid); err != nil {
-		return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
-	}
-	return os.Chmod(path, info.Mode().Perm()&0o600|0o040)
+	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
+		if stat.Uid != 0 {
+			return nil // an administrator's own arrangement
+		}
+		if err := file.Chown(0, gid); err != nil {
+			return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
+		}
+		return file.Chmod(mode&0o600 | 0o040)
+	})
 }
 
 // noManager says why there is no service manager, and what to do instead.

@@ -77,21 +77,15 @@ func giveFile(path, account string, fromRoot bool) error {
 	if err != nil {
 		return fmt.Errorf("the number of the user %s is none: %w", account, err)
 	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || fromRoot && stat.Uid != 0 {
-		return nil
-	}
-	if fromRoot && uid == 0 {
-		return nil // it is root's already, with the mode that root chose
-	}
-	if err := os.Lchown(path, uid, -1); err != nil {
-		return fmt.Errorf("giving %s to %s: %w", path, account, err)
-	}
-	return os.Chmod(path, info.Mode().Perm()&0o600)
+	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
+		if fromRoot && (stat.Uid != 0 || uid == 0) {
+			return nil // with root as the account it is root's already, with the mode that root chose
+		}
+		if err := file.Chown(uid, -1); err != nil {
+			return fmt.Errorf("giving %s to %s: %w", path, account, err)
+		}
+		return file.Chmod(mode & 0o600)
+	})
 }
 
 func unknownAccount(err error, account string) error {
