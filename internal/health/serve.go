@@ -32,7 +32,7 @@ func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.E
 	if listener == nil {
 		return
 	}
-	serveOn(ctx, listener, handler, log)
+	serveOn(ctx, listener, addr, handler, log)
 }
 
 // listen tries until it has a listener; it returns nil if ctx ends first.
@@ -54,10 +54,10 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 	}
 }
 
-// serveOn serves handler on the listener until ctx ends.
-func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, log *logrus.Entry) {
+// serveOn serves handler on the listener for addr until ctx ends.
+func serveOn(ctx context.Context, listener net.Listener, addr string, handler http.Handler, log *logrus.Entry) {
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           onlyKnownHosts(addr, handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,

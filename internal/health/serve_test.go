@@ -95,7 +95,7 @@ func TestServeEndsGracefully(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	})
 	log, _ := newLog()
-	served := start(func() { serveOn(ctx, listener, handler, log) })
+	served := start(func() { serveOn(ctx, listener, "", handler, log) })
 
 	var answer []byte
 	var getErr error
@@ -186,7 +186,7 @@ func TestServerThatBreaksIsAWarning(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	log, out := newLog()
-	served := start(func() { serveOn(ctx, listener, http.NotFoundHandler(), log) })
+	served := start(func() { serveOn(ctx, listener, "", http.NotFoundHandler(), log) })
 	out.await(t, "HAS STOPPED", served)
 	cancel()
 	wait(t, served, "the return")

@@ -1,0 +1,45 @@
+package health
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// onlyKnownHosts answers only requests for a name of this server. Without that, a page of
+// any site could read the answers in the browser of a user of this machine, by having the
+// name of its site resolve to this address (DNS rebinding). A browser sends that name.
+//
+// Addresses are accepted because no name was resolved, which is how a kubelet and most
+// scrapers ask. Names below .svc are those of Kubernetes services; no public name ends so.
+func onlyKnownHosts(addr string, handler http.Handler) http.Handler {
+	known := []string{"", "localhost", hostOf(addr)}
+	if name, err := os.Hostname(); err == nil {
+		known = append(known, strings.ToLower(name))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := hostOf(r.Host)
+		_, err := netip.ParseAddr(host)
+		if err != nil && !slices.Contains(known, host) && !hasSuffix(host, ".localhost", ".svc", ".svc.cluster.local") {
+			http.Error(w, "This server does not have the name of the request. Use its address, or set http_server_address to the name.", http.StatusMisdirectedRequest)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// hostOf returns the host of a host:port or host, in lower case and without a final dot.
+func hostOf(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+func hasSuffix(s string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(s, suffix) })
+}
