@@ -76,8 +76,9 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 // ownSubsystems is the background work of the core.
 func ownSubsystems(c *components) []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, c.cfg.UpdateLease/10))
-	return []Subsystem{
-		{Name: "update-leases", Exclusive: true, Run: func(ctx context.Context) error {
+	own := []Subsystem{
+		// Every server does this: one that hangs must not keep the others from it.
+		{Name: "update-leases", Run: func(ctx context.Context) error {
 			return every(ctx, sweep, func(ctx context.Context) error {
 				n, err := c.stacks.ExpireLeases(ctx)
 				if n > 0 {
@@ -90,4 +91,8 @@ func ownSubsystems(c *components) []Subsystem {
 			return every(ctx, time.Hour, c.identity.DeleteExpired)
 		}},
 	}
+	if c.db.Shared() {
+		own = append(own, newSkewWatch(c).subsystem())
+	}
+	return own
 }

@@ -24,8 +24,7 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		Cap:          c.cfg.MaxDeployments,
 		Lease:        c.cfg.JobLease,
 		Lost:         c.cfg.JobLost,
-		// Timers that are set to seconds have to be looked at that often.
-		Sweep: min(5*time.Second, max(50*time.Millisecond, min(c.cfg.JobLease, c.cfg.JobLost)/5)),
+		Sweep:        sweepInterval(c.cfg),
 	})
 	c.stacks.Follow(stacks.Hooks{
 		LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
@@ -42,4 +41,11 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		domains = append(domains, api.ReleaseRoutes(c.cfg.Releases))
 	}
 	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}
+}
+
+// sweepInterval is how often timers are checked and the server notes that it is
+// up. Timers that are set to seconds need more of it: a pause of three intervals
+// is not given back to a lease.
+func sweepInterval(cfg Config) time.Duration {
+	return min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20)))
 }

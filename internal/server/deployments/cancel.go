@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
@@ -23,7 +22,7 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		if err != nil {
 			return err
 		}
-		job, now := dj.Job, time.Now()
+		job, now := dj.Job, tx.Now()
 		text := fmt.Sprintf("Cancelled by %s.", by)
 		switch job.Status {
 		case workflow.StatusNotStarted:

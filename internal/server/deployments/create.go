@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -32,7 +31,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 		if err != nil {
 			return err
 		}
-		d.CreatedAt = time.Now()
+		d.CreatedAt = tx.Now()
 		return enqueue(tx, &d, jobID, set)
 	})
 	if err != nil {

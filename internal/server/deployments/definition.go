@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -30,7 +29,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if job.Status.Final() {
 			return ended(job) // a lost job that still runs has its definition
 		}
-		now := time.Now()
+		now := tx.Now()
 		if job.Stock && job.Status == workflow.StatusAccepted {
 			if err := leave(&job, now); err != nil {
 				return err

@@ -65,7 +65,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		if err != nil {
 			return err
 		}
-		now := time.Now()
+		now := tx.Now()
 		lost := job.Reason == workflow.ReasonLost
 		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
 			return ended(job)
@@ -123,7 +123,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
 			return nil // late news of a job that has its result
 		}
-		now := time.Now()
+		now := tx.Now()
 		st[step].note(r, now)
 		if err := setSteps(&job, st); err != nil {
 			return err

@@ -98,6 +98,7 @@ func (p position) next() position {
 // view is what a reader of the log needs to know about a deployment, all of
 // one moment.
 type view struct {
+	now    time.Time // of the database
 	job    store.Job
 	steps  []stepState
 	notes  []Note
@@ -111,7 +112,7 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 		if err != nil {
 			return err
 		}
-		v = view{job: dj.Job}
+		v = view{now: tx.Now(), job: dj.Job}
 		list, err := tx.UpdatesOfDeployment(dj.ID)
 		if err != nil {
 			return err
@@ -285,21 +286,21 @@ func (r *logReader) over() bool {
 		return false // the agent may speak until the job has ended
 	}
 	later, since := r.laterStarted()
-	if !later || time.Since(since) < shipPatience {
+	if !later || r.now.Sub(since) < shipPatience {
 		return false
 	}
 	if r.pos.step > 0 || r.job.Stock {
 		return true
 	}
 	st := r.steps[0].Status
-	return st == workflow.StepSucceeded || st == workflow.StepFailed || time.Since(since) > setupPatience
+	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.now.Sub(since) > setupPatience
 }
 
 // laterStarted tells whether and when a step after the current one was begun.
 func (r *logReader) laterStarted() (bool, time.Time) {
 	for _, st := range r.steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
-			return true, st.UpdatedAt // our clock, not the runner's
+			return true, st.UpdatedAt // the database's clock, not the runner's
 		}
 	}
 	return false, time.Time{}

@@ -16,7 +16,9 @@ import (
 // after it has ended.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
 	var job store.Job
+	var now time.Time
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		now = tx.Now()
 		job, err = callback(tx, p, jobID)
 		return err
 	})
@@ -30,7 +32,7 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	if step < 0 || step > len(st) {
 		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(st))
 	}
-	if job.Status.Final() && time.Since(job.EndedAt) > s.opts.Evidence {
+	if job.Status.Final() && now.Sub(job.EndedAt) > s.opts.Evidence {
 		return "", ended(job)
 	}
 	return logKey(job.ID, job.Epoch, step), nil

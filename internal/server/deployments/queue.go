@@ -39,7 +39,7 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	token, hash := identity.NewToken()
 	var job store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now := time.Now()
+		now := tx.Now()
 		// A poll is held for long: its token may have ended since.
 		err := identity.CheckLive(tx, c.TokenID, now)
 		if err != nil {
@@ -104,7 +104,7 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
 	// People look at when a pool last took a job; a second's precision will do.
-	if s.claims.stale(job.PoolID, now) {
+	if s.claims.stale(job.PoolID, time.Now()) {
 		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Job{}, err
 		}
@@ -187,7 +187,7 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 		if !untouched {
 			return nil
 		}
-		return requeue(tx, &job, time.Now())
+		return requeue(tx, &job, tx.Now())
 	})
 	if err != nil {
 		// The lease returns it later.

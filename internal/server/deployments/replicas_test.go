@@ -2,11 +2,16 @@ package deployments_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
 )
 
 // TestHandOverBetweenReplicas lets a poll wait at one server and a deployment
@@ -54,4 +59,61 @@ func replica(t *testing.T, p *plant, db *store.DB) *plant {
 	r.build(deployments.Options{})
 	r.run()
 	return r
+}
+
+// TestReplicaWithAFalseClock lets one of two servers live in the year 2000,
+// which is where the clock of a synctest bubble begins.
+func TestReplicaWithAFalseClock(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	p := newPlant(t, openStore(t, dsn), deployments.Options{})
+	dead, alive, held := p.stack("dead"), p.stack("alive"), p.stack("held")
+	lost, queued := p.deploy(dead), p.deploy(alive)
+	c := p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	p.change(lost, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
+	synctest.Test(t, func(t *testing.T) {
+		if now := time.Now(); now.Year() != 2000 {
+			t.Fatalf("the bubble begins at %s", now)
+		}
+		db := openStore(t, dsn)
+		other := &plant{t: t, db: db, org: p.org, pool: p.pool, agent: p.agent, user: p.user}
+		other.build(deployments.Options{})
+		p.must(other.service.Sweep(t.Context()))
+		if c := other.poll("b"); c == nil || c.Job.DeploymentID != queued {
+			t.Fatalf("claimed %+v, want %s", c, queued)
+		}
+		u, err := other.stacks.CreateUpdate(t.Context(), p.user, held, stacks.KindUpdate, stacks.Program{})
+		other.must(err)
+		_, err = other.stacks.Start(t.Context(), u, nil)
+		other.must(err)
+		if skew, err := db.Skew(t.Context()); err != nil || skew > -20*365*24*time.Hour {
+			t.Errorf("the clock is ahead of the database's by %s (%v)", skew, err)
+		}
+	})
+	p.must(p.service.Sweep(t.Context()))
+	if job := p.job(lost); job.Reason != workflow.ReasonLost {
+		t.Errorf("a job that is silent for 11 min is %s", job.Status)
+	}
+	if job := p.job(queued); job.Status != workflow.StatusAccepted || job.Epoch != 1 {
+		t.Errorf("a claim of a moment ago became %s, epoch %d", job.Status, job.Epoch)
+	}
+	u, err := p.stacks.CreateUpdate(t.Context(), p.user, held, stacks.KindUpdate, stacks.Program{})
+	p.must(err)
+	if _, err := p.stacks.Start(t.Context(), u, nil); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("the lease of an update that began a moment ago does not hold: %v", err)
+	}
+}
+
+func openStore(t *testing.T, dsn string) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), dsn, store.Options{Log: storetest.Log()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
 }

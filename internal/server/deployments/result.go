@@ -59,7 +59,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		if job, err = callback(tx, p, jobID); err != nil {
 			return err
 		}
-		now := time.Now()
+		now := tx.Now()
 		if job.Status.Final() && (job.Reason != workflow.ReasonLost || job.EndedAt.Add(s.opts.Evidence).Before(now)) {
 			return repeated(job, r)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -105,7 +104,7 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 		}
 		row = store.DeploymentSettings{
 			StackID: st.ID, Document: string(doc), Source: source, Version: row.Version + 1,
-			PoolID: fresh.AgentPoolID, UpdatedAt: time.Now(),
+			PoolID: fresh.AgentPoolID, UpdatedAt: tx.Now(),
 		}
 		out = &StoredSettings{*fresh, row.Version, row.Source}
 		return tx.SaveDeploymentSettings(row)

@@ -78,29 +78,17 @@ func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
 }
 
-// beat notes that the server is up. Silence counts only while it is: after a
-// gap every job gets the time back in which nobody could hear it.
+// beat notes that the server is up. Silence and leases count only while one is.
 func (s *Service) beat(ctx context.Context) error {
-	var gap time.Duration
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		gap = 0
-		now := time.Now()
-		last, err := tx.Beat(now)
-		if err != nil || last.IsZero() {
+		now, err := tx.LeaseTime()
+		if err != nil {
 			return err
 		}
-		if gap = now.Sub(last); gap <= 3*s.opts.Sweep {
-			gap = 0
-			return nil
-		}
-		_, err = tx.ForgiveSilence(gap, now)
-		return err
+		return tx.Beat(now, s.opts.Sweep)
 	})
 	if err != nil {
 		return fmt.Errorf("noting that the server is up: %w", err)
-	}
-	if gap > 0 {
-		s.log.WithField("gap", gap.Round(time.Second)).Info("the server was away; leases of jobs are extended by that time")
 	}
 	return nil
 }
@@ -175,8 +163,12 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		for _, q := range queues {
-			held, err := updateInProgress(tx, q.BlockedBy, time.Now())
+			held, err := updateInProgress(tx, q.BlockedBy, now)
 			if err != nil {
 				return err
 			}
@@ -220,14 +212,17 @@ func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx
 func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
 	var due []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		due, err = list(tx, time.Now())
+		due, err = list(tx, tx.Now())
 		return err
 	})
 	if err != nil || len(due) == 0 {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
-		now := time.Now()
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		// Listed again: some may have been heard of since.
 		due, err := list(tx, now)
 		if err != nil {

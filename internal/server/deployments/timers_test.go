@@ -154,8 +154,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		hourAgo := time.Now().Add(-time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = hourAgo })
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Beat(hourAgo.Add(time.Minute))
-			return err
+			return tx.Beat(hourAgo.Add(time.Minute), time.Second)
 		}))
 		p.run()
 		p.eventually("forgiveness", func() bool { return time.Since(p.job(id).LastSeenAt) < 10*time.Minute })
@@ -178,8 +177,7 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		ahead := time.Now().Add(time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = ahead })
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Beat(ahead)
-			return err
+			return tx.Beat(ahead, time.Second)
 		}))
 		p.run()
 		p.must(p.heartbeat(c, protocol.PhaseRunning))

@@ -116,10 +116,11 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 		return Principal{}, errToken
 	}
 	hash := HashToken(text)
-	now := time.Now()
+	var now time.Time
 	var p Principal
 	var t store.Token
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		now = tx.Now()
 		var err error
 		t, err = tx.TokenByHash(hash)
 		if err != nil {

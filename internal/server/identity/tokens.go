@@ -27,9 +27,6 @@ type NewTokenSpec struct {
 // CreateToken makes a token and returns its text, which is stored nowhere, and
 // its id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
-	if !spec.Expires.IsZero() && spec.Expires.Before(time.Now()) {
-		return "", "", fault.Invalid("Bad Request: the token would expire in the past")
-	}
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
 		return "", "", fault.Invalid("Bad Request: the name or description of the token is too long")
 	}
@@ -37,12 +34,19 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	t := store.Token{
 		ID: NewID(), Hash: hash, Kind: spec.Kind, Name: spec.Name, Description: spec.Description,
 		OrgID: spec.OrgID, UserID: spec.UserID, Admin: spec.Admin, CreatedBy: spec.CreatedBy,
-		CreatedAt: time.Now().UTC(), ExpiresAt: spec.Expires,
+		ExpiresAt: spec.Expires,
 	}
 	if spec.Kind == store.TeamToken {
 		t.Description = spec.Team
 	}
-	if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.InsertToken(t) }); err != nil {
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		t.CreatedAt = tx.Now()
+		if expired(t, t.CreatedAt) {
+			return fault.Invalid("Bad Request: the token would expire in the past")
+		}
+		return tx.InsertToken(t)
+	})
+	if err != nil {
 		return "", "", fmt.Errorf("creating a token: %w", err)
 	}
 	return text, t.ID, nil
@@ -104,7 +108,7 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 // DeleteExpired removes tokens that ended more than a day ago.
 func (s *Service) DeleteExpired(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.DeleteExpiredTokens(time.Now().Add(-24 * time.Hour))
+		_, err := tx.DeleteExpiredTokens(tx.Now().Add(-24 * time.Hour))
 		return err
 	})
 }

@@ -150,9 +150,9 @@ func (s *Service) organization(ctx context.Context, audience string) (store.Orga
 // pool or policy that goes at the same moment takes the token along.
 func (s *Service) grant(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType, wanted time.Duration) (Granted, error) {
 	plain, hash := identity.NewToken()
-	now := time.Now().UTC()
 	var granted Granted
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now := tx.Now()
 		issuer, err := tx.OIDCIssuer(org.ID, sub.issuer.ID)
 		if err != nil {
 			return err

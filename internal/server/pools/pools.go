@@ -156,7 +156,7 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	if err != nil {
 		return o, err
 	}
-	now := time.Now()
+	now := tx.Now()
 	for _, a := range agents {
 		if now.Sub(a.LastSeenAt) > forgetAfter {
 			continue
@@ -276,7 +276,7 @@ func release(tx *store.Tx, id string, forget Settings) error {
 		}
 		row.PoolID = ""
 		row.Version++
-		row.UpdatedAt = time.Now()
+		row.UpdatedAt = tx.Now()
 		if err := tx.SaveDeploymentSettings(row); err != nil {
 			return err
 		}

@@ -58,9 +58,9 @@ type presence struct {
 // the same agent id is alive, which means that two agents share a state
 // directory; it is forbidden when the pool is gone.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
-	now := time.Now()
+	here := time.Now() // for what this process remembers
 	key := agentKey{g.PoolID, g.AgentID}
-	known, fresh, err := s.presence.look(key, g, now)
+	known, fresh, err := s.presence.look(key, g, here)
 	if err != nil || fresh {
 		return err
 	}
@@ -71,9 +71,11 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	row := store.PoolAgent{
 		PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID,
 		Hostname: g.Hostname, IP: g.IP, PID: g.PID, Platform: g.Platform, Version: g.Version,
-		Every: max(g.Interval, g.Hold), LiveUntil: now.Add(g.Hold + idle), LastSeenAt: now,
+		Every: max(g.Interval, g.Hold),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		now := tx.Now()
+		row.LiveUntil, row.LastSeenAt = now.Add(g.Hold+idle), now
 		old, err := tx.Agent(g.PoolID, g.AgentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
@@ -93,7 +95,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	}
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
-	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: row.LiveUntil, written: now}
+	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: here.Add(g.Hold + idle), written: here}
 	return nil
 }
 
@@ -170,7 +172,7 @@ func (s *Service) Forget(ctx context.Context) error {
 	}
 	s.presence.mu.Unlock()
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.ForgetAgents(before)
+		_, err := tx.ForgetAgents(tx.Now().Add(-forgetAfter))
 		return err
 	})
 	if err != nil {

@@ -46,6 +46,10 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		}
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		cur, err := tx.Update(u.ID)
 		if err != nil {
 			return err
@@ -54,7 +58,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		if Status(cur.Status) == NotStarted {
 			return fault.Conflict("Conflict: The Update has not started")
 		}
-		if Status(cur.Status) == Running && s.expired(cur, time.Now()) || cur.Reason == reasonExpired {
+		if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
 			return errLeaseLost
 		}
 		if _, err := tx.InsertEvents(u.ID, events); err != nil {
@@ -113,7 +117,7 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		}
 		until := cur.NextSequence
 		over := Status(cur.Status).Finished() &&
-			(last < cur.NextSequence || time.Since(cur.FinishedAt) > eventGrace)
+			(last < cur.NextSequence || tx.Now().Sub(cur.FinishedAt) > eventGrace)
 		if over {
 			until = last + 1
 		}

@@ -9,21 +9,20 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// expired tells whether a running update has lost its lease. Time during which
-// this server was down does not count: clients could not renew.
-func (s *Service) expired(u store.Update, now time.Time) bool {
-	return now.After(u.LeaseExpiresAt) && now.After(s.began.Add(s.lease))
-}
+// expired tells whether a running update has lost its lease. now is the
+// transaction's [store.Tx.LeaseTime], which has given back time in which no
+// server was up: clients could not renew.
+func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpiresAt) }
 
 // held returns nil if an update is running and holds its lease.
-func (s *Service) held(u store.Update, now time.Time) error {
+func held(u store.Update, now time.Time) error {
 	switch Status(u.Status) {
 	case NotStarted:
 		return fault.Conflict("Conflict: The Update has not started")
 	case Cancelled:
 		return fault.Conflict("Conflict: The Update has been cancelled")
 	case Running:
-		if s.expired(u, now) {
+		if expired(u, now) {
 			return errLeaseLost
 		}
 		return nil
@@ -47,7 +46,10 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	}
 	var expires time.Time
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now := time.Now().UTC()
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		cur, err := tx.Update(u.ID)
 		if err != nil {
 			return err
@@ -56,7 +58,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 			// Only this tells the client that going on makes no sense.
 			return fault.Forbidden("Forbidden: the update was cancelled, its token is no longer valid")
 		}
-		if err := s.held(cur, now); err != nil {
+		if err := held(cur, now); err != nil {
 			return err
 		}
 		expires = now.Add(min(d, s.lease))
@@ -73,10 +75,9 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 // ExpireLeases ends the running updates whose clients are gone, and returns
 // how many those were.
 func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
-	now := time.Now().UTC()
 	var candidates []store.Update
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		candidates, err = tx.ExpiredUpdates(now)
+		candidates, err = tx.ExpiredUpdates(tx.Now())
 		return err
 	})
 	if err != nil {
@@ -85,8 +86,8 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for _, c := range candidates {
-		err := s.end(ctx, c.ID, func(cur store.Update) (Status, string, error) {
-			if Status(cur.Status) != Running || !s.expired(cur, now) {
+		err := s.end(ctx, c.ID, func(cur store.Update, now time.Time) (Status, string, error) {
+			if Status(cur.Status) != Running || !expired(cur, now) {
 				return "", "", nil
 			}
 			n++
@@ -95,25 +96,6 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 		errs = append(errs, err)
 	}
 	return n, errors.Join(errs...)
-}
-
-// HasActiveUpdate tells whether a running update holds a stack.
-func (s *Service) HasActiveUpdate(ctx context.Context, stackID string) (bool, error) {
-	var active bool
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		active = false
-		st, err := tx.Stack(stackID)
-		if err != nil || st.ActiveUpdate == "" {
-			return err
-		}
-		u, err := tx.Update(st.ActiveUpdate)
-		if err != nil {
-			return err
-		}
-		active = Status(u.Status) == Running && !s.expired(u, time.Now())
-		return nil
-	})
-	return active, err
 }
 
 // UpdatesOfDeployment returns the updates that a deployment ran, oldest first.
@@ -135,7 +117,7 @@ func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason
 	}
 	var errs []error
 	for _, u := range updates {
-		errs = append(errs, s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+		errs = append(errs, s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
 			if Status(cur.Status) != Running {
 				return "", "", nil
 			}

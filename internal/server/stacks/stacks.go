@@ -28,8 +28,7 @@ type Service struct {
 	secrets *Secrets
 	lease   time.Duration
 	hooks   Hooks
-	maskers sync.Map  // update id -> *redact.Set, while the update runs
-	began   time.Time // when this server started
+	maskers sync.Map // update id -> *redact.Set, while the update runs
 }
 
 // Options of [New].
@@ -46,7 +45,7 @@ func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
 	}
-	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease, began: time.Now()}
+	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease}
 }
 
 // Follow sets the hooks. It must be called before the service is used.
@@ -143,7 +142,11 @@ func (s *Service) Delete(ctx context.Context, st store.Stack, force bool) error 
 		if err != nil {
 			return err
 		}
-		if _, err := s.free(tx, &cur, time.Now()); err != nil {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
+		if _, err := s.free(tx, &cur, now); err != nil {
 			return err
 		}
 		if cur.ResourceCount > 0 && !force {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -230,7 +229,10 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 	var u store.Update
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now := time.Now().UTC()
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		st, err := tx.Stack(stackID)
 		if err != nil {
 			return err
@@ -282,11 +284,15 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 	}
 	var old string
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		cur, err := tx.Update(u.ID)
 		if err != nil {
 			return err
 		}
-		if err := s.held(cur, time.Now()); err != nil {
+		if err := held(cur, now); err != nil {
 			return err
 		}
 		st, err := tx.Stack(cur.StackID)

@@ -66,10 +66,10 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	}
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
-		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text), CreatedAt: time.Now().UTC(),
+		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		u.DeploymentID = ""
+		u.DeploymentID, u.CreatedAt = "", tx.Now()
 		switch {
 		case p.Kind == identity.KindJob:
 			u.DeploymentID = p.DeploymentID
@@ -121,7 +121,10 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		ended = nil
-		now := time.Now().UTC()
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		cur, err := tx.Update(u.ID)
 		if err != nil {
 			return err
@@ -179,7 +182,7 @@ func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []st
 		st.ActiveUpdate = ""
 		return nil, nil
 	}
-	if !s.expired(cur, now) {
+	if !expired(cur, now) {
 		who := "an organization token"
 		if cur.RequestedBy != "" {
 			if by, err := tx.User(cur.RequestedBy); err == nil {
@@ -239,19 +242,19 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 	if !status.Finished() {
 		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
-	return s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+	return s.end(ctx, u.ID, func(cur store.Update, now time.Time) (Status, string, error) {
 		// A repetition of the same word is a retry whose first answer was lost.
 		if Status(cur.Status) == status {
 			return "", "", nil
 		}
-		return status, "", s.held(cur, time.Now())
+		return status, "", held(cur, now)
 	})
 }
 
 // Cancel ends an update on a user's request and frees its stack; the client
 // that runs it loses its lease.
 func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
-	return s.end(ctx, u.ID, func(cur store.Update) (Status, string, error) {
+	return s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
 		case NotStarted:
 			return "", "", fault.Conflict("Conflict: The Update has not started")
@@ -265,21 +268,25 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	})
 }
 
-// end finishes one update in a transaction of its own. decide looks at it and
-// says how; an empty status changes nothing.
-func (s *Service) end(ctx context.Context, id string, decide func(store.Update) (Status, string, error)) error {
+// end finishes one update in a transaction of its own. decide looks at it at a
+// [store.Tx.LeaseTime] and says how; an empty status changes nothing.
+func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		ended = nil
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		cur, err := tx.Update(id)
 		if err != nil {
 			return err
 		}
-		status, reason, err := decide(cur)
+		status, reason, err := decide(cur, now)
 		if err != nil || status == "" {
 			return err
 		}
-		if err := s.finish(tx, &cur, status, reason, time.Now().UTC()); err != nil {
+		if err := s.finish(tx, &cur, status, reason, now); err != nil {
 			return err
 		}
 		ended = append(ended, cur)

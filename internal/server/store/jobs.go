@@ -205,28 +205,6 @@ func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error 
 	return err
 }
 
-// Beat notes that the control plane is up and returns when it last was, zero
-// for never.
-func (tx *Tx) Beat(now time.Time) (last time.Time, err error) {
-	at, err := optional(tx, 0, func(scan scanFunc) (int64, error) {
-		var v int64
-		return v, scan(&v)
-	}, "SELECT beat_at FROM server_beat WHERE id = 1")
-	if err != nil {
-		return time.Time{}, err
-	}
-	_, err = tx.exec(`INSERT INTO server_beat (id, beat_at) VALUES (1, $1)
-		ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, micros(now))
-	return fromMicros(at), err
-}
-
-// ForgiveSilence moves the last sign of life of all active jobs on, but not
-// beyond now, by the time in which they could not have been heard.
-func (tx *Tx) ForgiveSilence(gap time.Duration, now time.Time) (int64, error) {
-	return tx.exec(`UPDATE jobs SET last_seen_at = CASE WHEN last_seen_at + $1 > $2 THEN $2 ELSE last_seen_at + $1 END
-		WHERE status IN ('accepted', 'running')`, gap.Microseconds(), micros(now))
-}
-
 // DeleteJobTokens removes the tokens of a kind that a job holds.
 func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
 	_, err := tx.exec("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, string(kind))

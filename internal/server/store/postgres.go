@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,7 +47,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, opts.Log)
-	return &DB{engine: postgresEngine, pool: pool, blobs: &rowBlobs{pool: pool}, bus: b, log: opts.Log}, nil
+	return &DB{engine: postgresEngine, pool: pool, blobs: &rowBlobs{pool: pool}, bus: b, log: opts.Log, clock: opts.clock()}, nil
 }
 
 // writePostgres runs fn under SERIALIZABLE isolation, so that closures may be
@@ -75,9 +76,9 @@ func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("beginning to write to the database: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
-	tx := &Tx{ctx: ctx, q: t, engine: postgresEngine}
-	if err := protect(tx, fn); err != nil {
-		return err
+	tx := &Tx{ctx: ctx, q: t, engine: postgresEngine, db: db}
+	if err := protect(tx, fn); err != nil || tx.err != nil {
+		return cmp.Or(tx.err, err)
 	}
 	for _, n := range tx.notes {
 		if _, err := t.ExecContext(ctx, "SELECT pg_notify($1, $2)", postgresChannel, n.encode()); err != nil {
@@ -87,6 +88,7 @@ func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
 	if err := t.Commit(); err != nil {
 		return fmt.Errorf("committing to the database: %w", err)
 	}
+	db.sayAbsence(tx)
 	return nil
 }
 

@@ -24,7 +24,7 @@ func newReaders(pool *sql.DB, n int) *readers {
 // read runs fn in a transaction that sees one state of the database. The
 // driver knows no read-only transactions; the connections are opened with
 // query_only instead.
-func (r *readers) read(ctx context.Context, fn func(*Tx) error) error {
+func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	var p *prepared
 	select {
 	case p = <-r.free:
@@ -51,7 +51,7 @@ func (r *readers) read(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("beginning to read the database: %w", err)
 	}
-	err = fn(&Tx{ctx: ctx, q: p, engine: sqliteEngine})
+	err = fn(&Tx{ctx: ctx, q: p, engine: sqliteEngine, db: db})
 	sound = t.Rollback() == nil && ctx.Err() == nil
 	return err
 }

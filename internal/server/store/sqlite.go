@@ -62,8 +62,12 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	read.SetMaxOpenConns(conns + 1) // one is left for Ping
 	read.SetMaxIdleConns(conns + 1)
 
-	b := newBus()
-	return &DB{engine: sqliteEngine, pool: read, writer: newWriter(write, b), readers: newReaders(read, conns), blobs: blobs, bus: b, log: opts.Log}, nil
+	db := &DB{
+		engine: sqliteEngine, pool: read, readers: newReaders(read, conns),
+		blobs: blobs, bus: newBus(), log: opts.Log, clock: opts.clock(),
+	}
+	db.writer = newWriter(db, write)
+	return db, nil
 }
 
 func sqliteDSN(path string, readOnly bool) string {

@@ -39,6 +39,15 @@ type Options struct {
 	// ReadConns bounds the connections that read (SQLite, default 8) or all
 	// connections (PostgreSQL, default 24).
 	ReadConns int
+	// Clock is the clock of this machine unless a test has its own.
+	Clock Clock
+}
+
+func (o Options) clock() Clock {
+	if o.Clock != nil {
+		return o.Clock
+	}
+	return machineClock{}
 }
 
 // DB is an open database. All its methods may be called concurrently.
@@ -50,6 +59,7 @@ type DB struct {
 	blobs   Blobs
 	bus     *bus
 	log     *logrus.Entry
+	clock   Clock
 }
 
 type engine string
@@ -108,14 +118,19 @@ func (db *DB) Shared() bool { return db.engine == postgresEngine }
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	if db.readers != nil {
-		return db.readers.read(ctx, fn)
+		return db.readers.read(ctx, db, fn)
 	}
 	t, err := db.pool.BeginTx(ctx, opts)
 	if err != nil {
 		return fmt.Errorf("beginning to read the database: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // nothing was written
-	return fn(&Tx{ctx: ctx, q: t, engine: db.engine})
+	tx := &Tx{ctx: ctx, q: t, engine: db.engine, db: db}
+	err = fn(tx)
+	if tx.err != nil {
+		return tx.err
+	}
+	return err
 }
 
 // Write runs fn in a transaction; when it returns nil the change is on disk.
@@ -138,7 +153,12 @@ type Tx struct {
 	ctx    context.Context
 	q      querier
 	engine engine
+	db     *DB
 	notes  []note
+	now    time.Time // of the database, once it was asked
+	err    error     // of asking for it; the transaction fails with it
+	// what [Tx.LeaseTime] has given back
+	away, step time.Duration
 }
 
 type querier interface {

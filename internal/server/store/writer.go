@@ -18,8 +18,8 @@ const maxGroup = 128
 // takes all writes that wait, runs each inside a savepoint of one transaction,
 // commits, and only then answers: the cost of reaching the disk is shared.
 type writer struct {
+	db   *DB
 	conn *sql.DB
-	bus  *bus
 	// session is the connection with its compiled statements; nil when there
 	// is none yet, or the last one failed. Only the loop uses it.
 	session *prepared
@@ -35,12 +35,12 @@ type writeRequest struct {
 	fn     func(*Tx) error
 	claim  atomic.Bool // won by the writer that runs it or the caller that gives up
 	result chan error  // capacity 1
-	notes  []note
+	tx     *Tx         // of its last run
 	err    error
 }
 
-func newWriter(conn *sql.DB, b *bus) *writer {
-	w := &writer{conn: conn, bus: b, requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
+func newWriter(db *DB, conn *sql.DB) *writer {
+	w := &writer{db: db, conn: conn, requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
 	go w.loop()
 	return w
 }
@@ -135,7 +135,8 @@ func (w *writer) run(group []*writeRequest) {
 			err = groupErr
 		}
 		if err == nil {
-			w.bus.publish(req.notes)
+			w.db.bus.publish(req.tx.notes)
+			w.db.sayAbsence(req.tx)
 		}
 		req.result <- err
 	}
@@ -172,9 +173,8 @@ func (w *writer) transaction(group []*writeRequest) error {
 		if _, err := w.session.ExecContext(ctx, "SAVEPOINT one"); err != nil {
 			return fmt.Errorf("setting a savepoint: %w", err)
 		}
-		tx := &Tx{ctx: ctx, q: w.session, engine: sqliteEngine}
-		req.err = protect(tx, req.fn)
-		req.notes = tx.notes
+		req.tx = &Tx{ctx: ctx, q: w.session, engine: sqliteEngine, db: w.db}
+		req.err = protect(req.tx, req.fn)
 		end := "RELEASE one"
 		if req.err != nil {
 			end = "ROLLBACK TO one"

@@ -38,14 +38,21 @@ func Log() *logrus.Entry {
 func SQLite(t testing.TB) *store.DB {
 	t.Helper()
 	dir := t.TempDir()
-	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"))
+	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
+}
+
+// SQLiteAt is [SQLite] with the clock of a machine that the test sets.
+func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
+	t.Helper()
+	dir := t.TempDir()
+	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
 }
 
 // Postgres opens an empty PostgreSQL database that ends with the test, which is
 // skipped where there is no server. Packages that use it call [Main].
 func Postgres(t testing.TB) *store.DB {
 	t.Helper()
-	return open(t, postgres.database(t), "")
+	return open(t, postgres.database(t), "", nil)
 }
 
 // PostgresPair opens one empty PostgreSQL database twice, the way two servers
@@ -53,7 +60,14 @@ func Postgres(t testing.TB) *store.DB {
 func PostgresPair(t testing.TB) (first, second *store.DB) {
 	t.Helper()
 	dsn := postgres.database(t)
-	return open(t, dsn, ""), open(t, dsn, "")
+	return open(t, dsn, "", nil), open(t, dsn, "", nil)
+}
+
+// PostgresDSN makes an empty PostgreSQL database that ends with the test and
+// returns its address, for tests that run servers as processes.
+func PostgresDSN(t testing.TB) string {
+	t.Helper()
+	return postgres.database(t)
 }
 
 // Each runs a test on an empty database of either engine.
@@ -70,9 +84,9 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-func open(t testing.TB, dsn, blobs string) *store.DB {
+func open(t testing.TB, dsn, blobs string, clock store.Clock) *store.DB {
 	t.Helper()
-	db, err := store.Open(t.Context(), dsn, store.Options{Log: Log(), BlobDir: blobs})
+	db, err := store.Open(t.Context(), dsn, store.Options{Log: Log(), BlobDir: blobs, Clock: clock})
 	if err != nil {
 		t.Fatalf("opening the database: %v", err)
 	}

@@ -1,0 +1,319 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/store/storetest"
+)
+
+// serveEnv makes the test binary a server, which is configured as one is.
+const serveEnv = "WORKFLOW_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveEnv) != "" {
+		if err := serveForTest(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(storetest.Main(m))
+}
+
+// serveForTest runs a server and prints its URL.
+func serveForTest() error {
+	ctx := context.Background()
+	env := func(f Field) (string, bool) { return os.LookupEnv(f.Env()) }
+	cfg, err := LoadConfig("", none, env)
+	if err != nil {
+		return err
+	}
+	s, err := New(ctx, cfg, "v1", storetest.Log(), io.Discard)
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.URL())
+	return s.Run(ctx)
+}
+
+// pauseLease is the update lease of the servers that are paused, and pause is
+// how long they are.
+const (
+	pauseLease = time.Second
+	pause      = 2 * pauseLease
+)
+
+// serverProcess is a server that can be stopped by signals.
+type serverProcess struct {
+	t        *testing.T
+	dir      string
+	settings []string
+	cmd      *exec.Cmd
+	url      string
+}
+
+func startServerProcess(t *testing.T, dir string, settings ...string) *serverProcess {
+	t.Helper()
+	p := &serverProcess{t: t, dir: dir, settings: append(settings,
+		serveEnv+"=1", EnvPrefix+"LISTEN=127.0.0.1:0", EnvPrefix+"DATA_DIR="+dir, EnvPrefix+"ORGANIZATION=acme",
+		EnvPrefix+"UPDATE_LEASE="+pauseLease.String())}
+	p.start()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *serverProcess) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), p.settings...)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		p.t.Fatalf("starting a server: %v", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("the server did not say its URL: %v", err)
+	}
+	p.url = strings.TrimSpace(line)
+}
+
+func (p *serverProcess) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func (p *serverProcess) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("sending %s: %v", sig, err)
+	}
+}
+
+// call makes a request and returns the status; the body is decoded into v.
+func (p *serverProcess) call(method, path, auth string, body, v any) int {
+	p.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewReader(data))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", auth)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if v != nil && res.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, v); err != nil {
+			p.t.Fatalf("%s %s: %v", method, path, err)
+		}
+	}
+	return res.StatusCode
+}
+
+// makeStack makes the one stack and returns the Authorization of the first
+// administrator.
+func (p *serverProcess) makeStack() (admin string) {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "admin-token"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	admin = "token " + strings.TrimSpace(string(text))
+	if code := p.call("POST", "/api/stacks/acme/proj", admin, map[string]any{"stackName": "dev"}, nil); code != 200 {
+		p.t.Fatalf("making a stack answered %d", code)
+	}
+	return admin
+}
+
+// runningUpdate is an update that has its lease.
+type runningUpdate struct{ path, token string }
+
+const pausedStack = "/api/stacks/acme/proj/dev"
+
+// startUpdate starts an update of the one stack; ok is false if another one
+// holds the stack.
+func (p *serverProcess) startUpdate(admin string) (u runningUpdate, ok bool) {
+	p.t.Helper()
+	var made struct{ UpdateID string }
+	program := map[string]any{"name": "proj", "runtime": "yaml", "config": map[string]any{}, "options": map[string]any{}}
+	if code := p.call("POST", pausedStack+"/update", admin, program, &made); code != 200 {
+		p.t.Fatalf("creating an update answered %d", code)
+	}
+	u.path = pausedStack + "/update/" + made.UpdateID
+	var started struct{ Token string }
+	switch code := p.call("POST", u.path, admin, map[string]any{}, &started); code {
+	case 200:
+		u.token = started.Token
+		return u, true
+	case 409:
+		return u, false
+	default:
+		p.t.Fatalf("starting an update answered %d", code)
+		return u, false
+	}
+}
+
+func (p *serverProcess) mustStartUpdate(admin string) runningUpdate {
+	p.t.Helper()
+	u, ok := p.startUpdate(admin)
+	if !ok {
+		p.t.Fatal("another update holds the stack")
+	}
+	return u
+}
+
+func (p *serverProcess) renew(u runningUpdate) int {
+	p.t.Helper()
+	return p.call("POST", u.path+"/renew_lease", "update-token "+u.token, map[string]any{"duration": 300}, nil)
+}
+
+func (p *serverProcess) complete(u runningUpdate) {
+	p.t.Helper()
+	if code := p.call("POST", u.path+"/complete", "update-token "+u.token, map[string]any{"status": "succeeded"}, nil); code != 204 {
+		p.t.Errorf("completing the update answered %d", code)
+	}
+}
+
+// freed starts an update as soon as the one that holds the stack has lost its
+// lease.
+func (p *serverProcess) freed(admin string) runningUpdate {
+	p.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		if u, ok := p.startUpdate(admin); ok {
+			return u
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("the lease of a client that is gone did not end")
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// TestPauseLongerThanTheUpdateLease stops a real server under an update, kills
+// it and starts it again, each for longer than the lease.
+func TestPauseLongerThanTheUpdateLease(t *testing.T) {
+	t.Parallel()
+	p := startServerProcess(t, filepath.Join(t.TempDir(), "data"))
+	admin := p.makeStack()
+	u := p.mustStartUpdate(admin)
+	p.signal(syscall.SIGSTOP)
+	<-time.After(pause)
+	p.signal(syscall.SIGCONT)
+	if code := p.renew(u); code != 200 {
+		t.Errorf("after a pause of the server the renewal of a lease answered %d, want 200", code)
+	}
+	p.kill()
+	<-time.After(pause)
+	p.start()
+	if code := p.renew(u); code != 200 {
+		t.Errorf("after a restart of the server the renewal of a lease answered %d, want 200", code)
+	}
+	p.complete(u)
+
+	// A client that is gone still loses its lease.
+	gone := p.mustStartUpdate(admin)
+	p.complete(p.freed(admin))
+	if code := p.renew(gone); code != 403 {
+		t.Errorf("the renewal of a lease that another update ended answered %d, want 403", code)
+	}
+}
+
+// TestPauseOfReplicas stops one of two servers, which is no excuse for a client
+// that is gone, and then both, which is one for every client.
+func TestPauseOfReplicas(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.PostgresDSN(t)
+	dir := t.TempDir()
+	shared := sharedSettings(t, dsn)
+	one := startServerProcess(t, filepath.Join(dir, "one"), shared...)
+	two := startServerProcess(t, filepath.Join(dir, "two"), shared...)
+	admin := one.makeStack()
+
+	gone := one.mustStartUpdate(admin)
+	one.signal(syscall.SIGSTOP)
+	u := two.freed(admin)
+	one.signal(syscall.SIGCONT)
+	if code := one.renew(gone); code != 403 {
+		t.Errorf("at the server that was stopped alone the renewal of a lost lease answered %d, want 403", code)
+	}
+
+	one.signal(syscall.SIGSTOP)
+	two.signal(syscall.SIGSTOP)
+	<-time.After(pause)
+	two.signal(syscall.SIGCONT)
+	one.signal(syscall.SIGCONT)
+	if code := one.renew(u); code != 200 {
+		t.Errorf("after both servers were stopped the renewal of a lease answered %d, want 200", code)
+	}
+	if code := one.renew(gone); code != 403 {
+		t.Errorf("an update that was replaced got its lease back: %d, want 403", code)
+	}
+	// Both servers saw the pause, and one of them gave it back.
+	two.complete(two.freed(admin))
+}
+
+// sharedSettings are those of all servers on a PostgreSQL database.
+func sharedSettings(t *testing.T, dsn string) []string {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{EnvPrefix + "DATABASE=" + dsn, EnvPrefix + "MASTER_KEY_FILE=" + key}
+}
+
+// TestDatabaseThatTakesNoWrites holds the database for longer than the lease.
+func TestDatabaseThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, dsn, dir string, settings ...string) {
+		p := startServerProcess(t, dir, settings...)
+		admin := p.makeStack()
+		u := p.mustStartUpdate(admin)
+		release := storetest.Occupy(t, dsn)
+		<-time.After(pause)
+		release()
+		if code := p.renew(u); code != 200 {
+			t.Errorf("after the database took no writes for a while the renewal of a lease answered %d, want 200", code)
+		}
+		p.complete(p.freed(admin))
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		dir := filepath.Join(t.TempDir(), "data")
+		test(t, "sqlite:"+filepath.Join(dir, "server.db"), dir)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		dsn := storetest.PostgresDSN(t)
+		test(t, dsn, filepath.Join(t.TempDir(), "data"), sharedSettings(t, dsn)...)
+	})
+}

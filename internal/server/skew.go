@@ -1,0 +1,58 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/store"
+)
+
+const (
+	// skewEvery is how often the clocks are compared.
+	skewEvery = 30 * time.Second
+	// skewLimit is the difference from which on the log says so.
+	skewLimit = 5 * time.Second
+)
+
+// skewWatch compares the clock of this machine with that of the database, by
+// which all servers judge leases, silence and expiry.
+type skewWatch struct {
+	db     *store.DB
+	log    *logrus.Entry
+	gauge  prometheus.Gauge
+	warned bool
+}
+
+func newSkewWatch(c *components) *skewWatch {
+	w := &skewWatch{db: c.db, log: c.log.WithField("subsystem", "clock"), gauge: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "workflow_server_clock_skew_seconds", Help: "How far the clock of this server is ahead of the database's.",
+	})}
+	c.metrics.MustRegister(w.gauge)
+	return w
+}
+
+func (w *skewWatch) subsystem() Subsystem {
+	return Subsystem{Name: "clock", Run: func(ctx context.Context) error { return every(ctx, skewEvery, w.compare) }}
+}
+
+// compare measures once. A database that does not answer is reported by all
+// that needs it.
+func (w *skewWatch) compare(ctx context.Context) error {
+	skew, err := w.db.Skew(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	w.gauge.Set(skew.Seconds())
+	tooFar := skew.Abs() > skewLimit
+	if tooFar && !w.warned {
+		w.log.WithField("ahead", skew.Round(time.Millisecond).String()).
+			Warn("the clock of this server differs from the database's, which decides about leases; check that both synchronize their clocks (NTP)")
+	} else if w.warned && !tooFar {
+		w.log.Info("the clock of this server agrees with the database's again")
+	}
+	w.warned = tooFar
+	return nil
+}

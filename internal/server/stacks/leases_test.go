@@ -1,0 +1,175 @@
+package stacks_test
+
+import (
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+)
+
+// leaseTest is a stack on a database whose clock the test sets.
+type leaseTest struct {
+	t       *testing.T
+	clock   storetest.Clock
+	db      *store.DB
+	service *stacks.Service
+	user    identity.Principal
+	stack   store.Stack
+}
+
+const beatEvery = 5 * time.Second
+
+func newLeaseTest(t *testing.T) *leaseTest {
+	t.Helper()
+	l := &leaseTest{t: t}
+	l.db = storetest.SQLiteAt(t, &l.clock)
+	ids := identity.New(l.db, storetest.Log())
+	var token string
+	l.must(ids.Bootstrap(t.Context(), "acme", func(text string) error { token = text; return nil }))
+	var err error
+	l.user, err = ids.Authenticate(t.Context(), token)
+	l.must(err)
+	org, err := ids.Organization(t.Context(), l.user, "acme")
+	l.must(err)
+	l.restart()
+	l.stack, err = l.service.Create(t.Context(), l.user, stacks.NewStack{Org: org, Project: "proj", Name: "dev"})
+	l.must(err)
+	l.beat()
+	return l
+}
+
+// restart makes the service that a server makes when it starts.
+func (l *leaseTest) restart() {
+	l.service = stacks.New(l.db, stacks.Options{Log: storetest.Log()})
+}
+
+func (l *leaseTest) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// beat notes that a server is up, as all do every few seconds.
+func (l *leaseTest) beat() {
+	l.t.Helper()
+	l.must(l.db.Write(l.t.Context(), func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
+		return tx.Beat(now, beatEvery)
+	}))
+}
+
+// up lets time pass while a server is up.
+func (l *leaseTest) up(d time.Duration) {
+	l.t.Helper()
+	for ; d > 0; d -= beatEvery {
+		l.clock.Pass(beatEvery)
+		l.beat()
+	}
+}
+
+func (l *leaseTest) start() store.Update {
+	l.t.Helper()
+	u, err := l.service.CreateUpdate(l.t.Context(), l.user, l.stack, stacks.KindUpdate, stacks.Program{})
+	l.must(err)
+	_, err = l.service.Start(l.t.Context(), u, nil)
+	l.must(err)
+	return u
+}
+
+// left returns how long an update has its lease.
+func (l *leaseTest) left(u store.Update) time.Duration {
+	l.t.Helper()
+	u, err := l.service.FindUpdate(l.t.Context(), l.stack, u.ID)
+	l.must(err)
+	return u.LeaseExpiresAt.Sub(l.clock.Now())
+}
+
+func (l *leaseTest) renew(u store.Update) error {
+	_, err := l.service.Renew(l.t.Context(), u, 0)
+	return err
+}
+
+// TestLeaseKeepsWhatWasLeft lets the servers be away and sets the clock. The
+// first that notices is the renewal or the search for dead clients.
+func TestLeaseKeepsWhatWasLeft(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		what func(l *leaseTest)
+		lost bool
+	}{
+		{"the server is stopped for an hour", func(l *leaseTest) { l.clock.Pass(time.Hour) }, false},
+		{"the server starts again after an hour", func(l *leaseTest) { l.clock.Pass(time.Hour); l.restart() }, false},
+		{"the machine starts again after an hour", func(l *leaseTest) { l.clock.Pass(time.Hour); l.clock.Reboot(); l.restart() }, false},
+		{"the clock is set an hour ahead", func(l *leaseTest) { l.clock.Set(time.Hour) }, false},
+		{"the clock is set three days ahead", func(l *leaseTest) { l.clock.Set(72 * time.Hour) }, false},
+		{"the clock is set an hour back", func(l *leaseTest) { l.clock.Set(-time.Hour) }, false},
+		{"the machine starts again with its clock an hour behind", func(l *leaseTest) { l.clock.Set(-time.Hour); l.clock.Reboot() }, false},
+		{"the server is stopped for an hour, and the clock is set back by it", func(l *leaseTest) { l.clock.Pass(time.Hour); l.clock.Set(-time.Hour) }, false},
+		{"the server is away for two days", func(l *leaseTest) { l.clock.Pass(48 * time.Hour) }, true},
+		{"the client is gone", func(l *leaseTest) { l.up(stacks.MaxLease + beatEvery) }, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLeaseTest(t)
+			u := l.start()
+			l.up(3 * time.Minute)
+			before := l.left(u)
+			tc.what(l)
+			if tc.lost {
+				if err := l.renew(u); fault.KindOf(err) != fault.KindForbidden {
+					t.Fatalf("the renewal of a lost lease: %v", err)
+				}
+				return
+			}
+			if n, err := l.service.ExpireLeases(t.Context()); n != 0 || err != nil {
+				t.Fatalf("%d updates were ended (%v)", n, err)
+			}
+			for range 3 { // as many servers notice it
+				l.beat()
+			}
+			if after := l.left(u); after < before-3*beatEvery || after > before+3*beatEvery {
+				t.Errorf("the lease had %s left, and has %s now", before, after)
+			}
+			// It ends as ever when its client is silent.
+			l.up(before + 3*beatEvery)
+			if err := l.renew(u); fault.KindOf(err) != fault.KindForbidden {
+				t.Errorf("the renewal of a lease that has ended since: %v", err)
+			}
+		})
+	}
+}
+
+// TestRenewalNoticesTheAbsence is the same with the renewal as the first write.
+func TestRenewalNoticesTheAbsence(t *testing.T) {
+	l := newLeaseTest(t)
+	u := l.start()
+	l.clock.Pass(time.Hour)
+	if err := l.renew(u); err != nil {
+		t.Errorf("the renewal: %v", err)
+	}
+	if left := l.left(u); left != stacks.MaxLease {
+		t.Errorf("the lease has %s left", left)
+	}
+}
+
+// TestAbsenceRevivesNothing: what a newer update has replaced stays so.
+func TestAbsenceRevivesNothing(t *testing.T) {
+	l := newLeaseTest(t)
+	old := l.start()
+	l.up(stacks.MaxLease + beatEvery)
+	u := l.start()
+	l.clock.Pass(time.Hour)
+	if err := l.renew(old); fault.KindOf(err) != fault.KindForbidden {
+		t.Errorf("the renewal of the update that was replaced: %v", err)
+	}
+	if err := l.renew(u); err != nil {
+		t.Errorf("the renewal of its successor: %v", err)
+	}
+}

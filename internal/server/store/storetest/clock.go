@@ -1,0 +1,51 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+)
+
+// Clock is the clock of a machine that a test sets. The zero value stands at
+// some day in 2084.
+type Clock struct {
+	mu         sync.Mutex
+	wall, boot time.Duration
+	start      string
+}
+
+// Now returns the time of day.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Unix(0, 0).UTC().Add(1e6*time.Hour + c.wall)
+}
+
+// Boot returns the time since the start of the machine.
+func (c *Clock) Boot() (string, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return "start " + c.start, c.boot
+}
+
+// Pass lets time pass.
+func (c *Clock) Pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall += d
+	c.boot += d
+}
+
+// Set sets the time of day by d.
+func (c *Clock) Set(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall += d
+}
+
+// Reboot starts the machine again.
+func (c *Clock) Reboot() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start += "'"
+	c.boot = 0
+}
