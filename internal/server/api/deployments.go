@@ -6,6 +6,7 @@ import (
 
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -23,28 +24,28 @@ func DeploymentRoutes(d *deployments.Service, s *stacks.Service) Domain {
 
 func (d *deploymentRoutes) register(rt *Router) {
 	const base = stackPath + "/deployments"
-	rt.stack(http.MethodGet, base, needRead, d.listStack)
-	rt.stack(http.MethodPost, base, needManage, d.create)
-	rt.stack(http.MethodGet, base+"/metadata", needRead, d.stackMetadata)
-	rt.stack(http.MethodPost, base+"/pause", needManage, d.pauseStack(true))
-	rt.stack(http.MethodPost, base+"/resume", needManage, d.pauseStack(false))
-	rt.stack(http.MethodDelete, base+"/cache", needManage, d.clearCache)
-	rt.stack(http.MethodGet, base+"/version/{version}", needRead, d.getVersion)
-	rt.stack(http.MethodGet, base+"/{deploymentID}", needRead, d.get)
-	rt.stack(http.MethodPost, base+"/{deploymentID}/cancel", needManage, d.cancel)
-	rt.stack(http.MethodGet, base+"/{deploymentID}/updates", needRead, d.updates)
-	rt.stack(http.MethodGet, base+"/{deploymentID}/logs", needRead, d.logs)
+	rt.stack(http.MethodGet, base, identity.StateRead, d.listStack)
+	rt.stack(http.MethodPost, base, identity.Manage, d.create)
+	rt.stack(http.MethodGet, base+"/metadata", identity.StateRead, d.stackMetadata)
+	rt.stack(http.MethodPost, base+"/pause", identity.Manage, d.pauseStack(true))
+	rt.stack(http.MethodPost, base+"/resume", identity.Manage, d.pauseStack(false))
+	rt.stack(http.MethodDelete, base+"/cache", identity.Manage, d.clearCache)
+	rt.stack(http.MethodGet, base+"/version/{version}", identity.StateRead, d.getVersion)
+	rt.stack(http.MethodGet, base+"/{deploymentID}", identity.StateRead, d.get)
+	rt.stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Manage, d.cancel)
+	rt.stack(http.MethodGet, base+"/{deploymentID}/updates", identity.StateRead, d.updates)
+	rt.stack(http.MethodGet, base+"/{deploymentID}/logs", identity.StateRead, d.logs)
 
 	const org = "/api/orgs/{org}/deployments"
-	rt.org(http.MethodGet, org, needRead, d.listOrg)
-	rt.org(http.MethodGet, org+"/metadata", needRead, d.orgMetadata)
+	rt.org(http.MethodGet, org, needMember, d.listOrg)
+	rt.org(http.MethodGet, org+"/metadata", needMember, d.orgMetadata)
 	rt.org(http.MethodPost, org+"/pause", needAdmin, d.pauseOrg(true))
 	rt.org(http.MethodPost, org+"/resume", needAdmin, d.pauseOrg(false))
 
 	for _, path := range []string{"/schedules", "/schedules/{scheduleID}", "/drift/schedules", "/drift/schedules/{scheduleID}", "/ttl/schedules", "/ttl/schedules/{scheduleID}"} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			rt.stack(method, base+path, needRead, notBuilt)
-		}
+		rt.stack(http.MethodGet, base+path, identity.StateRead, notBuilt)
+		rt.stack(http.MethodPost, base+path, identity.Manage, notBuilt)
+		rt.stack(http.MethodDelete, base+path, identity.Manage, notBuilt)
 	}
 }
 

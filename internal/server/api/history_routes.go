@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -15,12 +16,12 @@ type historyRoutes struct{ stacks *stacks.Service }
 
 func (h *historyRoutes) register(rt *Router) {
 	updates := stackPath + "/updates"
-	rt.stack(http.MethodGet, updates, needRead, h.list)
-	rt.stack(http.MethodGet, updates+"/latest", needRead, h.latest)
-	rt.stack(http.MethodGet, updates+"/latest/previews", needRead, h.latestPreviews)
-	rt.stack(http.MethodGet, updates+"/{version}", needRead, h.version)
-	rt.stack(http.MethodGet, updates+"/{version}/summary", needRead, h.summary)
-	rt.stack(http.MethodGet, stackPath+"/previews/{updateID}", needRead, h.preview)
+	rt.stack(http.MethodGet, updates, identity.StateRead, h.list)
+	rt.stack(http.MethodGet, updates+"/latest", identity.StateRead, h.latest)
+	rt.stack(http.MethodGet, updates+"/latest/previews", identity.StateRead, h.latestPreviews)
+	rt.stack(http.MethodGet, updates+"/{version}", identity.StateRead, h.version)
+	rt.stack(http.MethodGet, updates+"/{version}/summary", identity.StateRead, h.summary)
+	rt.stack(http.MethodGet, stackPath+"/previews/{updateID}", identity.StateRead, h.preview)
 }
 
 // updateBody is one update as the CLI's history reads it.

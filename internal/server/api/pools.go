@@ -18,9 +18,9 @@ func PoolRoutes(s *pools.Service) Domain { return &poolRoutes{s} }
 
 func (p *poolRoutes) register(rt *Router) {
 	const base = "/api/orgs/{org}/agent-pools"
-	rt.org(http.MethodGet, base, needRead, p.list)
+	rt.org(http.MethodGet, base, needMember, p.list)
 	rt.org(http.MethodPost, base, needGrant, p.create)
-	rt.org(http.MethodGet, base+"/{poolID}", needRead, p.get)
+	rt.org(http.MethodGet, base+"/{poolID}", needMember, p.get)
 	rt.org(http.MethodPatch, base+"/{poolID}", needGrant, p.patch)
 	rt.org(http.MethodDelete, base+"/{poolID}", needGrant, p.delete)
 	overview := &userRoutes{identity: rt.deps.Identity}

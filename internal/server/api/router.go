@@ -31,21 +31,21 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 var (
 	// people are users, organization tokens and the pulumi process of a job.
 	people = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
+	// members are users and organization tokens.
+	members = []identity.Kind{identity.KindUser, identity.KindOrg}
 	// agents are the agents of a pool.
 	agents = []identity.Kind{identity.KindPool}
 	// runners are agent and runner of one claimed job.
 	runners = []identity.Kind{identity.KindRunner}
 )
 
-// need is what a route does with the thing it names.
+// need is what a route does with an organization.
 type need int
 
 const (
-	needRead   need = iota
-	needWrite       // change the state of a stack
-	needManage      // decide about a stack as a whole; jobs must not
-	needAdmin       // administer an organization
-	needGrant       // administer what gives access to an organization
+	needMember need = iota // see its lists, make stacks
+	needAdmin              // administer it
+	needGrant              // administer what gives access to it
 )
 
 var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
@@ -78,7 +78,7 @@ func (rt *Router) authed(method, pattern string, kinds []identity.Kind, h handle
 
 // org registers a route below an organization; pattern holds {org}.
 func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
-	rt.authed(method, pattern, people, func(w http.ResponseWriter, r *http.Request) error {
+	rt.authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
 		p := principal(r)
 		o, err := rt.deps.Identity.Organization(r.Context(), p, param(r, "org"))
 		if err != nil {
@@ -90,27 +90,17 @@ func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWrit
 		if n == needGrant && !p.CanGrant() {
 			return errExchanged
 		}
-		if n != needRead && p.Kind == identity.KindJob {
-			return fault.Forbidden("Forbidden: a deployment's own token may not do this")
-		}
 		return h(w, r, o)
 	})
 }
 
-// stack registers a route below a stack; pattern holds {org}, {project} and
-// {stack}.
-func (rt *Router) stack(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
+// stack registers a route below a stack for callers with one of the abilities
+// needed; pattern holds {org}, {project} and {stack}.
+func (rt *Router) stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.authed(method, pattern, people, func(w http.ResponseWriter, r *http.Request) error {
-		p := principal(r)
-		st, err := rt.deps.Stacks.Find(r.Context(), p, param(r, "org"), param(r, "project"), param(r, "stack"))
+		st, err := rt.deps.Stacks.Find(r.Context(), principal(r), need, param(r, "org"), param(r, "project"), param(r, "stack"))
 		if err != nil {
 			return err
-		}
-		switch {
-		case n == needWrite && !p.CanWriteStack(st):
-			return fault.Forbidden("Forbidden: %s may not change stack %s", p.Name(), st.Ref())
-		case n >= needManage && !p.CanManageStack(st):
-			return fault.Forbidden("Forbidden: %s may not manage stack %s", p.Name(), st.Ref())
 		}
 		return h(w, r, st)
 	})

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -16,12 +17,12 @@ import (
 type secretRoutes struct{ stacks *stacks.Service }
 
 func (s *secretRoutes) register(rt *Router) {
-	rt.stack(http.MethodPost, stackPath+"/encrypt", needWrite, s.encrypt)
-	rt.stack(http.MethodPost, stackPath+"/batch-encrypt", needWrite, s.batchEncrypt)
-	rt.stack(http.MethodPost, stackPath+"/decrypt", needRead, s.decrypt)
-	rt.stack(http.MethodPost, stackPath+"/batch-decrypt", needRead, s.batchDecrypt)
-	rt.stack(http.MethodPost, stackPath+"/decrypt/log-decryption", needRead, s.logDecryption)
-	rt.stack(http.MethodPost, stackPath+"/decrypt/log-batch-decryption", needRead, s.logDecryption)
+	rt.stack(http.MethodPost, stackPath+"/encrypt", identity.Encrypt, s.encrypt)
+	rt.stack(http.MethodPost, stackPath+"/batch-encrypt", identity.Encrypt, s.batchEncrypt)
+	rt.stack(http.MethodPost, stackPath+"/decrypt", identity.Decrypt|identity.Outputs, s.decrypt)
+	rt.stack(http.MethodPost, stackPath+"/batch-decrypt", identity.Decrypt|identity.Outputs, s.batchDecrypt)
+	rt.stack(http.MethodPost, stackPath+"/decrypt/log-decryption", identity.Decrypt, s.logDecryption)
+	rt.stack(http.MethodPost, stackPath+"/decrypt/log-batch-decryption", identity.Decrypt, s.logDecryption)
 }
 
 func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -84,11 +85,23 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 	if err := decode(w, r, &body); err != nil {
 		return err
 	}
+	if err := s.mayDecrypt(r, st, base64.StdEncoding.EncodeToString(body.Ciphertext)); err != nil {
+		return err
+	}
 	pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, body.Ciphertext)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, r, http.StatusOK, map[string][]byte{"plaintext": pt})
+}
+
+// mayDecrypt tells whether the caller may decrypt ciphertexts, given in base64:
+// who may have the outputs of a stack gets only the secrets among those.
+func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
+	if principal(r).Can(st, identity.Decrypt) {
+		return nil
+	}
+	return s.stacks.CheckOutputSecrets(r.Context(), st, ciphertexts)
 }
 
 // batchDecrypt answers every ciphertext under the very text it was sent as: a
@@ -98,20 +111,34 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	if err != nil {
 		return err
 	}
-	out := []byte(`{"plaintexts":{`)
-	answered := map[string]bool{}
+	var texts []string
 	err = eachElement(data, "ciphertexts", func(dec *json.Decoder) error {
 		var text string
 		if err := dec.Decode(&text); err != nil {
 			return invalidJSON(err)
 		}
+		texts = append(texts, text)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.mayDecrypt(r, st, texts...); err != nil {
+		return err
+	}
+	out := []byte(`{"plaintexts":{`)
+	answered := map[string]bool{}
+	for _, text := range texts {
 		ct, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
 			return fault.Invalid("Bad Request: a ciphertext is not valid base64")
 		}
 		pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, ct)
-		if err != nil || answered[text] {
+		if err != nil {
 			return err
+		}
+		if answered[text] {
+			continue
 		}
 		if len(answered) > 0 {
 			out = append(out, ',')
@@ -123,10 +150,6 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 		}
 		out = append(append(out, key...), ':')
 		out = appendBase64(out, pt)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	return writeRaw(w, r, http.StatusOK, append(out, "}}\n"...))
 }

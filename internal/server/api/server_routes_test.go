@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 func TestServerTellsAboutItself(t *testing.T) {
@@ -127,7 +128,13 @@ func TestJobTokensWriteOnlyTheirStack(t *testing.T) {
 	f := newFixture(t, options{})
 	mine, other := f.stack("mine"), f.stack("other")
 	org, user, stack := f.ids("mine")
-	job := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d1", JobID: "j1"})
+	token := func(op workflow.Operation, o workflow.Options, id string) string {
+		return "token " + f.issue(store.Token{
+			Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: id, JobID: id,
+			Scope: identity.JobScope(stack, op, o, true).String(),
+		})
+	}
+	job := token(workflow.OperationUpdate, workflow.Options{}, "d1")
 	as := func(method, path string, body any, want int) answer {
 		t.Helper()
 		return f.send(call{Method: method, Path: path, Body: body, Auth: job}).want(want, nil)
@@ -136,14 +143,14 @@ func TestJobTokensWriteOnlyTheirStack(t *testing.T) {
 	as("GET", mine+"/export", nil, 200)
 	as("GET", other+"/export", nil, 200)
 	as("POST", mine+"/import", state(0), 200)
-	as("POST", other+"/import", state(0), 403)
-	as("POST", other+"/update", program(), 403)
-	as("POST", other+"/encrypt", map[string][]byte{"plaintext": {1}}, 403)
+	as("POST", other+"/import", state(0), 404)
+	as("POST", other+"/update", program(), 404)
+	as("POST", other+"/encrypt", map[string][]byte{"plaintext": {1}}, 404)
 	as("POST", mine+"/rename", map[string]string{"newName": "x"}, 403)
 	as("DELETE", mine, nil, 403)
-	remover := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d2", JobID: "j2", Admin: true})
+	remover := token(workflow.OperationDestroy, workflow.Options{DeleteAfterDestroy: true}, "d2")
 	f.send(call{Method: "DELETE", Path: mine + "?force=true", Auth: remover}).want(403, nil)
-	f.send(call{Method: "DELETE", Path: other, Auth: remover}).want(403, nil)
+	f.send(call{Method: "DELETE", Path: other, Auth: remover}).want(404, nil)
 	f.send(call{Method: "POST", Path: "/api/orgs/acme/tokens", Body: map[string]any{"name": "x"}, Auth: remover}).want(403, nil)
 	as("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "new"}, 403)
 	as("GET", "/api/user/tokens", nil, 403)

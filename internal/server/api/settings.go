@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -16,11 +17,11 @@ func SettingsRoutes(s *deployments.Service) Domain { return &settingsRoutes{s} }
 
 func (s *settingsRoutes) register(rt *Router) {
 	const base = stackPath + "/deployments/settings"
-	rt.stack(http.MethodGet, base, needRead, s.get)
-	rt.stack(http.MethodPut, base, needManage, s.put)
-	rt.stack(http.MethodPost, base, needManage, s.patch)
-	rt.stack(http.MethodDelete, base, needManage, s.delete)
-	rt.stack(http.MethodPost, base+"/encrypt", needManage, s.encrypt)
+	rt.stack(http.MethodGet, base, identity.StateRead, s.get)
+	rt.stack(http.MethodPut, base, identity.Manage, s.put)
+	rt.stack(http.MethodPost, base, identity.Manage, s.patch)
+	rt.stack(http.MethodDelete, base, identity.Manage, s.delete)
+	rt.stack(http.MethodPost, base+"/encrypt", identity.Manage, s.encrypt)
 }
 
 func (s *settingsRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {

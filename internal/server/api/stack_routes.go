@@ -23,24 +23,24 @@ type stackRoutes struct {
 
 func (s *stackRoutes) register(rt *Router) {
 	rt.authed(http.MethodGet, "/api/user/stacks", people, s.list)
-	rt.org(http.MethodHead, "/api/stacks/{org}/{project}", needRead, s.projectExists)
-	rt.org(http.MethodPost, "/api/stacks/{org}/{project}", needWrite, s.create)
-	rt.stack(http.MethodGet, stackPath, needRead, s.get)
-	rt.stack(http.MethodDelete, stackPath, needWrite, s.remove)
-	rt.stack(http.MethodPost, stackPath+"/rename", needManage, s.rename)
-	rt.stack(http.MethodGet, stackPath+"/metadata", needRead, s.metadata)
+	rt.org(http.MethodHead, "/api/stacks/{org}/{project}", needMember, s.projectExists)
+	rt.org(http.MethodPost, "/api/stacks/{org}/{project}", needMember, s.create)
+	rt.stack(http.MethodGet, stackPath, identity.StateRead|identity.Outputs, s.get)
+	rt.stack(http.MethodDelete, stackPath, identity.DeleteStack, s.remove)
+	rt.stack(http.MethodPost, stackPath+"/rename", identity.Manage, s.rename)
+	rt.stack(http.MethodGet, stackPath+"/metadata", identity.StateRead, s.metadata)
 
-	rt.stack(http.MethodPatch, stackPath+"/tags", needWrite, s.replaceTags)
-	rt.stack(http.MethodPost, stackPath+"/tags", needWrite, s.addTag)
-	rt.stack(http.MethodPatch, stackPath+"/tags/{tag}", needWrite, s.changeTag)
-	rt.stack(http.MethodDelete, stackPath+"/tags/{tag}", needWrite, s.removeTag)
+	rt.stack(http.MethodPatch, stackPath+"/tags", identity.Write, s.replaceTags)
+	rt.stack(http.MethodPost, stackPath+"/tags", identity.Write, s.addTag)
+	rt.stack(http.MethodPatch, stackPath+"/tags/{tag}", identity.Write, s.changeTag)
+	rt.stack(http.MethodDelete, stackPath+"/tags/{tag}", identity.Write, s.removeTag)
 
-	rt.stack(http.MethodGet, stackPath+"/config", needRead, s.config)
-	rt.stack(http.MethodPut, stackPath+"/config", needManage, s.setConfig)
-	rt.stack(http.MethodDelete, stackPath+"/config", needManage, s.removeConfig)
+	rt.stack(http.MethodGet, stackPath+"/config", identity.DecryptConfig, s.config)
+	rt.stack(http.MethodPut, stackPath+"/config", identity.Manage, s.setConfig)
+	rt.stack(http.MethodDelete, stackPath+"/config", identity.Manage, s.removeConfig)
 
-	rt.stack(http.MethodGet, stackPath+"/policypacks", needRead, s.policyPacks)
-	rt.stack(http.MethodGet, stackPath+"/policygroups", needRead, s.policyGroups)
+	rt.stack(http.MethodGet, stackPath+"/policypacks", identity.StateRead, s.policyPacks)
+	rt.stack(http.MethodGet, stackPath+"/policygroups", identity.StateRead, s.policyGroups)
 }
 
 type stackSummary struct {
@@ -69,7 +69,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		limit = min(n, maxStacksPage)
 	}
 	filter := store.StackFilter{
-		OrgIDs: p.ReadableOrgs(), Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
+		OrgIDs: p.ReadableOrgs(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
 		Limit: int(limit) + 1,
 	}
 	if t := q.Get("continuationToken"); t != "" {
@@ -184,6 +184,11 @@ type stackBody struct {
 }
 
 func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if !principal(r).Can(st, identity.StateRead) {
+		return writeJSON(w, r, http.StatusOK, stackBody{
+			ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: st.Version,
+		})
+	}
 	tags, err := s.stacks.Tags(r.Context(), st)
 	if err != nil {
 		return err
@@ -217,9 +222,10 @@ func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.St
 			force = force || b
 		}
 	}
-	p := principal(r)
-	if !p.CanDeleteStack(st) || force && !p.CanManageStack(st) {
-		return fault.Forbidden("Forbidden: %s may not remove stack %s; a deployment may only if it was told to, and only an empty one", p.Name(), st.Ref())
+	if force {
+		if err := principal(r).Check(st, identity.Manage); err != nil {
+			return err
+		}
 	}
 	if err := s.stacks.Delete(r.Context(), st, force); err != nil {
 		return err

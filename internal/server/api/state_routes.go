@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -14,13 +15,17 @@ import (
 type stateRoutes struct{ stacks *stacks.Service }
 
 func (s *stateRoutes) register(rt *Router) {
-	rt.stack(http.MethodGet, stackPath+"/export", needRead, s.export)
-	rt.stack(http.MethodGet, stackPath+"/export/{version}", needRead, s.exportVersion)
-	rt.stack(http.MethodPost, stackPath+"/import", needWrite, s.importState)
+	rt.stack(http.MethodGet, stackPath+"/export", identity.StateRead|identity.Outputs, s.export)
+	rt.stack(http.MethodGet, stackPath+"/export/{version}", identity.StateRead, s.exportVersion)
+	rt.stack(http.MethodPost, stackPath+"/import", identity.Write, s.importState)
 }
 
 func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	state, err := s.stacks.Export(r.Context(), st.ID)
+	export := s.stacks.Export
+	if !principal(r).Can(st, identity.StateRead) {
+		export = s.stacks.ExportOutputs
+	}
+	state, err := export(r.Context(), st.ID)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -19,16 +20,17 @@ type updateRoutes struct{ stacks *stacks.Service }
 var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.KindRefresh, stacks.KindDestroy}
 
 func (u *updateRoutes) register(rt *Router) {
+	const run = identity.Write | identity.Preview // which one, the update decides
 	for _, kind := range updateKinds {
 		path := stackPath + "/" + string(kind)
-		rt.stack(http.MethodPost, path, needWrite, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+		rt.stack(http.MethodPost, path, run, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 			return u.create(w, r, st, kind)
 		})
 		one := path + "/{updateID}"
-		rt.stack(http.MethodPost, one, needWrite, u.start)
-		rt.stack(http.MethodGet, one, needRead, u.status)
-		rt.stack(http.MethodGet, one+"/events", needRead, u.events)
-		rt.stack(http.MethodPost, one+"/cancel", needWrite, u.cancel)
+		rt.stack(http.MethodPost, one, run, u.start)
+		rt.stack(http.MethodGet, one, identity.StateRead, u.status)
+		rt.stack(http.MethodGet, one+"/events", identity.StateRead, u.events)
+		rt.stack(http.MethodPost, one+"/cancel", run, u.cancel)
 		u.leased(rt, http.MethodPost, one+"/renew_lease", u.renew)
 		u.leased(rt, http.MethodPost, one+"/events", u.recordOne)
 		u.leased(rt, http.MethodPost, one+"/events/batch", u.recordBatch)
@@ -72,6 +74,15 @@ func (u *updateRoutes) find(r *http.Request, st store.Stack) (store.Update, erro
 	return u.stacks.FindUpdate(r.Context(), st, param(r, "updateID"))
 }
 
+// findToRun returns the update of the path if the caller may run it.
+func (u *updateRoutes) findToRun(r *http.Request, st store.Stack) (store.Update, error) {
+	up, err := u.find(r, st)
+	if err != nil {
+		return up, err
+	}
+	return up, stacks.CheckRun(principal(r), st, up)
+}
+
 func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var body struct {
 		Tags map[string]string `json:"tags"`
@@ -79,7 +90,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 	if err := decodeOptional(w, r, &body); err != nil {
 		return err
 	}
-	up, err := u.find(r, st)
+	up, err := u.findToRun(r, st)
 	if err != nil {
 		return err
 	}
@@ -163,7 +174,7 @@ func (u *updateRoutes) complete(w http.ResponseWriter, r *http.Request, up store
 }
 
 func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	up, err := u.find(r, st)
+	up, err := u.findToRun(r, st)
 	if err != nil {
 		return err
 	}

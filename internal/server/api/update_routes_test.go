@@ -326,7 +326,7 @@ func TestSecretsOfADeploymentAreMaskedInItsEvents(t *testing.T) {
 	}})
 	path := f.stack("dev")
 	org, user, stack := f.ids("dev")
-	job := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d1", JobID: "j1"})
+	job := "token " + f.issue(store.Token{Kind: store.JobToken, OrgID: org, UserID: user, StackID: stack, DeploymentID: "d1", JobID: "j1", Scope: stack + ":write"})
 	var created struct{ UpdateID string }
 	f.send(call{Method: "POST", Path: path + "/update", Body: program(), Auth: job}).want(200, &created)
 	u := update{f: f, path: path + "/update/" + created.UpdateID}

@@ -15,8 +15,8 @@ func (u *userRoutes) register(rt *Router) {
 	rt.authed(http.MethodGet, "/api/user", people, u.user)
 	rt.authed(http.MethodGet, "/api/user/organizations/default", people, u.defaultOrg)
 	rt.authed(http.MethodPost, "/api/user/organizations/{org}/default", people, ownToken(u.setDefaultOrg))
-	rt.org(http.MethodGet, "/api/orgs/{org}", needRead, u.org)
-	rt.org(http.MethodGet, "/api/orgs/{org}/members", needRead, u.members)
+	rt.org(http.MethodGet, "/api/orgs/{org}", needMember, u.org)
+	rt.org(http.MethodGet, "/api/orgs/{org}/members", needMember, u.members)
 }
 
 // userInfo is how people appear beside what they did.

@@ -36,9 +36,6 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			}
 		}
 		job.LastSeenAt = now
-		if err := tx.SaveJob(job); err != nil {
-			return err
-		}
 		if d, err = tx.Deployment(job.DeploymentID); err != nil {
 			return err
 		}
@@ -51,12 +48,24 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if err != nil {
 			return err
 		}
+		requester, err := knownRequester(tx, d)
+		if err != nil {
+			return err
+		}
+		if d.RequestedBy != "" && !requester {
+			err := noteOnce(&job, now, "%s, who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks", d.Requester)
+			if err != nil {
+				return err
+			}
+		}
+		if err := tx.SaveJob(job); err != nil {
+			return err
+		}
 		return tx.InsertToken(store.Token{
 			ID: identity.NewID(), Hash: hash, Kind: store.JobToken, Name: "deployment #" + strconv.FormatInt(d.Version, 10),
 			OrgID: job.OrgID, PoolID: job.PoolID, JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID,
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
-			// Only then may the job remove its own stack.
-			Admin: d.Operation == workflow.OperationDestroy && set.Option().DeleteAfterDestroy,
+			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).String(),
 		})
 	})
 	if err != nil {
@@ -75,6 +84,19 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		return nil, err
 	}
 	return s.define(ctx, d, org.Name, set, token, platform)
+}
+
+// knownRequester tells whether a deployment was requested by a user who may read
+// the organization's stacks now.
+func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
+	u, err := tx.User(d.RequestedBy)
+	if err == nil && !u.SiteAdmin {
+		_, err = tx.Member(d.OrgID, d.RequestedBy)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // define builds the definition of a deployment's job.

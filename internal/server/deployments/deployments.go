@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -187,6 +188,16 @@ func addNote(j *store.Job, at time.Time, format string, args ...any) error {
 	}
 	j.Notes = string(data)
 	return nil
+}
+
+// noteOnce is addNote for what a repeated call would say again.
+func noteOnce(j *store.Job, at time.Time, format string, args ...any) error {
+	list, err := notes(*j)
+	text := oneLine(fmt.Sprintf(format, args...))
+	if err != nil || slices.ContainsFunc(list, func(n Note) bool { return n.Text == text }) {
+		return err
+	}
+	return addNote(j, at, "%s", text)
 }
 
 // apply moves a job by an event. Where the event ends the job, finish does the

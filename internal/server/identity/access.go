@@ -3,6 +3,7 @@ package identity
 import (
 	"slices"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
 
@@ -14,18 +15,21 @@ const RoleMember = "member"
 
 // This file is the only place that decides what a caller may do.
 
-// CanReadOrg tells whether a caller may see an organization and its lists.
+// CanReadOrg tells whether a caller may see an organization. Its lists are for
+// users and the organization's tokens; a job knows only which one is its own.
 func (p Principal) CanReadOrg(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
-		return p.User.SiteAdmin || p.Roles[orgID] != ""
-	case KindOrg:
+		return p.isMember(orgID)
+	case KindOrg, KindJob:
 		return p.Org.ID == orgID
-	case KindJob:
-		return p.Org.ID == orgID && (p.User.ID == "" || p.User.SiteAdmin || p.Roles[orgID] != "")
 	default:
 		return false
 	}
+}
+
+func (p Principal) isMember(orgID string) bool {
+	return p.User.SiteAdmin || p.Roles[orgID] != ""
 }
 
 // CanAdminOrg tells whether a caller may change an organization: its tokens,
@@ -41,53 +45,59 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 	}
 }
 
-// CanReadStack tells whether a caller may read a stack, its state and secrets.
-func (p Principal) CanReadStack(s store.Stack) bool {
-	if p.Kind == KindJob && p.StackID == s.ID {
-		return true
-	}
-	return p.CanReadOrg(s.OrgID)
-}
-
-// CanWriteStack tells whether a caller may change a stack. A job may change
-// only the stack that it was started for.
-func (p Principal) CanWriteStack(s store.Stack) bool {
-	switch p.Kind {
-	case KindUser, KindOrg:
-		return p.CanReadOrg(s.OrgID)
-	case KindJob:
-		return p.StackID == s.ID
-	default:
-		return false
-	}
-}
-
-// CanManageStack tells whether a caller may decide about a stack as a whole:
-// delete or rename it, set its deployment settings, start deployments. A job
-// must not, or a program could change what the next deployment of its stack
-// runs.
-func (p Principal) CanManageStack(s store.Stack) bool {
-	return p.Kind != KindJob && p.CanWriteStack(s)
-}
-
-// CanDeleteStack tells whether a caller may delete a stack. A job may, when its
-// deployment was told to remove the stack after destroying it.
-func (p Principal) CanDeleteStack(s store.Stack) bool {
-	return p.CanManageStack(s) || p.Kind == KindJob && p.Admin && p.StackID == s.ID
-}
-
-// CanCreateStack tells whether a caller may create stacks.
-func (p Principal) CanCreateStack(orgID string) bool {
-	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)
-}
-
 // CanGrant tells whether a caller's identity lasts, which is the condition for
 // changing whatever gives access beyond the life of a token: tokens, agent
 // pools, trusted issuers and their policies, a user's preferences. A token that
 // was exchanged for an identity token must not, or it could outlive itself.
 func (p Principal) CanGrant() bool { return !p.Exchanged }
 
-// ReadableOrgs returns the organizations whose stacks a caller may list.
+// CanCreateStack tells whether a caller may create stacks.
+func (p Principal) CanCreateStack(orgID string) bool {
+	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)
+}
+
+// abilities returns what a caller may do with a stack.
+func (p Principal) abilities(s store.Stack) Ability {
+	if !p.CanReadOrg(s.OrgID) {
+		return 0
+	}
+	if p.Kind != KindJob {
+		return everything
+	}
+	a := p.Scope[s.ID]
+	if p.isMember(s.OrgID) {
+		a |= p.Scope[OtherStacks] & Outputs
+	}
+	return a
+}
+
+// Can tells whether a caller has one of the abilities needed.
+func (p Principal) Can(s store.Stack, need Ability) bool { return p.abilities(s)&need != 0 }
+
+// Check returns nil if a caller has one of the abilities needed, else what to
+// answer. To a job that may have the outputs of a stack nothing else of it exists.
+func (p Principal) Check(s store.Stack, need Ability) error {
+	switch {
+	case p.Can(s, need):
+		return nil
+	case p.Can(s, everything&^Outputs):
+		return fault.Forbidden("Forbidden: %s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
+	default:
+		return p.NoStack(s.OrgName, s.Project, s.Name)
+	}
+}
+
+// NoStack is the answer for a stack that does not exist or is hidden.
+func (p Principal) NoStack(org, project, name string) error {
+	const text = "Not Found: stack '%s/%s/%s' does not exist, or you may not see it"
+	if p.Kind == KindJob && !p.isMember(p.Org.ID) {
+		return fault.NotFound(text+": a deployment that no member of the organization requested sees only its own stack", org, project, name)
+	}
+	return fault.NotFound(text, org, project, name)
+}
+
+// ReadableOrgs returns the organizations whose stacks a caller may list; of
+// those a job may list only its own.
 func (p Principal) ReadableOrgs() []string {
 	var ids []string
 	if p.Org.ID != "" && p.CanReadOrg(p.Org.ID) {

@@ -90,7 +90,8 @@ type Principal struct {
 	JobID        string // job and runner tokens
 	Epoch        int64  // job and runner tokens
 	DeploymentID string // job and runner tokens
-	StackID      string // job tokens: the stack it may write
+	StackID      string // job tokens: the stack of the deployment
+	Scope        Scope  // job tokens: what they may do with which stack
 }
 
 // Name is how the caller is called in logs and messages.
@@ -165,6 +166,7 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 	p := Principal{
 		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
 		JobID: t.JobID, Epoch: t.Epoch, DeploymentID: t.DeploymentID, StackID: t.StackID,
+		Scope: ParseScope(t.Scope),
 	}
 	switch t.Kind {
 	case store.PersonalToken:

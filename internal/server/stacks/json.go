@@ -92,6 +92,24 @@ func elements(data []byte) iter.Seq[[]byte] {
 	}
 }
 
+// texts yields every string in a JSON value, at any depth and names of members
+// too, without its quotes and with escapes as they are.
+func texts(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for {
+			i := bytes.IndexByte(data, '"')
+			if i < 0 {
+				return
+			}
+			end := skipString(data, i)
+			if !yield(data[i+1 : end-1]) {
+				return
+			}
+			data = data[end:]
+		}
+	}
+}
+
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++

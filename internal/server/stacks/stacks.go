@@ -54,20 +54,20 @@ func (s *Service) Follow(h Hooks) { s.hooks = h }
 // Secrets returns the encryption of stack secrets.
 func (s *Service) Secrets() *Secrets { return s.secrets }
 
-// Find returns a stack by name if the caller may read it.
-func (s *Service) Find(ctx context.Context, p identity.Principal, org, project, name string) (store.Stack, error) {
+// Find returns a stack by name if the caller has one of the abilities needed.
+func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (store.Stack, error) {
 	var st store.Stack
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		st, err = tx.StackByName(org, project, name)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadStack(st) {
-		return store.Stack{}, fault.NotFound("Not Found: stack '%s/%s/%s' does not exist, or you may not see it", org, project, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Stack{}, p.NoStack(org, project, name)
 	}
 	if err != nil {
 		return store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
 	}
-	return st, nil
+	return st, p.Check(st, need)
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)

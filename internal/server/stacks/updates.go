@@ -68,6 +68,9 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
 		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text),
 	}
+	if err := CheckRun(p, st, u); err != nil {
+		return store.Update{}, err
+	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		u.DeploymentID, u.CreatedAt = "", tx.Now()
 		switch {
@@ -87,6 +90,14 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		return store.Update{}, fmt.Errorf("creating an update: %w", err)
 	}
 	return u, nil
+}
+
+// CheckRun tells whether a caller may create, start and cancel an update.
+func CheckRun(p identity.Principal, st store.Stack, u store.Update) error {
+	if u.Preview {
+		return p.Check(st, identity.Preview)
+	}
+	return p.Check(st, identity.Write)
 }
 
 // FindUpdate returns an update of a stack.
@@ -189,7 +200,7 @@ func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []st
 				who = by.Login
 			}
 		}
-		return nil, fault.Conflict("Conflict: Another update is currently in progress: %s #%d, started by %s at %s",
+		return nil, fault.Conflict("Conflict: Another update is currently in progress. It is %s #%d, started by %s at %s",
 			cur.Kind, cur.Version, who, cur.StartedAt.Format(time.RFC3339))
 	}
 	if err := s.finish(tx, &cur, Failed, reasonExpired, now); err != nil {

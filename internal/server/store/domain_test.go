@@ -19,7 +19,7 @@ func TestTokens(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		want := store.Token{
 			ID: "t1", Hash: []byte{0, 1, 255}, Kind: store.JobToken, Name: "n", Description: "d", OrgID: "o", UserID: "u",
-			PoolID: "p", JobID: "j", Epoch: 3, DeploymentID: "dep", StackID: "s", Admin: true, CreatedBy: "c",
+			PoolID: "p", JobID: "j", Epoch: 3, DeploymentID: "dep", StackID: "s", Scope: "s:write", Admin: true, CreatedBy: "c",
 			CreatedAt: instant(0), ExpiresAt: instant(50),
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.InsertToken(want) })

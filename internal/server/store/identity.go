@@ -50,6 +50,7 @@ type Token struct {
 	Epoch             int64
 	DeploymentID      string
 	StackID           string
+	Scope             string // what a job's token may do, as package identity writes it
 	Admin             bool
 	CreatedBy         string // user id
 	IssuerID          string // the OIDC issuer whose token was exchanged for this one
@@ -168,13 +169,13 @@ func (tx *Tx) Members(orgID string) ([]Member, error) {
 }
 
 const tokenColumns = `id, hash, kind, name, description, org_id, user_id, pool_id, job_id, epoch,
-	deployment_id, stack_id, admin, created_by, issuer_id, created_at, expires_at, last_used_at`
+	deployment_id, stack_id, scope, admin, created_by, issuer_id, created_at, expires_at, last_used_at`
 
 func readToken(scan scanFunc) (Token, error) {
 	var t Token
 	var admin, created, expires, used int64
 	err := scan(&t.ID, &t.Hash, &t.Kind, &t.Name, &t.Description, &t.OrgID, &t.UserID, &t.PoolID, &t.JobID, &t.Epoch,
-		&t.DeploymentID, &t.StackID, &admin, &t.CreatedBy, &t.IssuerID, &created, &expires, &used)
+		&t.DeploymentID, &t.StackID, &t.Scope, &admin, &t.CreatedBy, &t.IssuerID, &created, &expires, &used)
 	t.Admin = admin != 0
 	t.CreatedAt, t.ExpiresAt, t.LastUsedAt = fromMicros(created), fromMicros(expires), fromMicros(used)
 	return t, err
@@ -183,9 +184,9 @@ func readToken(scan scanFunc) (Token, error) {
 // InsertToken adds a token.
 func (tx *Tx) InsertToken(t Token) error {
 	_, err := tx.exec("INSERT INTO tokens ("+tokenColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		t.ID, t.Hash, string(t.Kind), t.Name, t.Description, t.OrgID, t.UserID, t.PoolID, t.JobID, t.Epoch,
-		t.DeploymentID, t.StackID, flag(t.Admin), t.CreatedBy, t.IssuerID, micros(t.CreatedAt), micros(t.ExpiresAt), micros(t.LastUsedAt))
+		t.DeploymentID, t.StackID, t.Scope, flag(t.Admin), t.CreatedBy, t.IssuerID, micros(t.CreatedAt), micros(t.ExpiresAt), micros(t.LastUsedAt))
 	return err
 }
 

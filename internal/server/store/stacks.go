@@ -85,6 +85,7 @@ func (tx *Tx) ProjectExists(orgID, project string) (bool, error) {
 // StackFilter selects stacks; empty members select everything.
 type StackFilter struct {
 	OrgIDs   []string // must not be empty
+	StackID  string   // only this one; "" for all
 	Project  string
 	TagName  string
 	TagValue string
@@ -113,6 +114,9 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 		orgs = append(orgs, arg(id))
 	}
 	where = append(where, "s.org_id IN ("+strings.Join(orgs, ", ")+")")
+	if f.StackID != "" {
+		where = append(where, "s.id = "+arg(f.StackID))
+	}
 	if f.Project != "" {
 		where = append(where, "s.project = "+arg(f.Project))
 	}

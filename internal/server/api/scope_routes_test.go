@@ -1,0 +1,209 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
+)
+
+// routesByAbility is the table of docs/security.md: which routes below a stack
+// need which ability of a job's token. A route with several needs one of them.
+var routesByAbility = map[identity.Ability][]string{
+	identity.StateRead | identity.Outputs: {"GET", "GET /export"},
+	identity.Decrypt | identity.Outputs:   {"POST /decrypt", "POST /batch-decrypt"},
+	identity.Decrypt:                      {"POST /decrypt/log-decryption", "POST /decrypt/log-batch-decryption"},
+	identity.DecryptConfig:                {"GET /config"},
+	identity.Encrypt:                      {"POST /encrypt", "POST /batch-encrypt"},
+	identity.StateRead: {
+		"GET /export/{version}", "GET /metadata", "GET /policypacks", "GET /policygroups",
+		"GET /updates", "GET /updates/latest", "GET /updates/latest/previews", "GET /updates/{version}", "GET /updates/{version}/summary",
+		"GET /previews/{updateID}", "GET /UPDATE/{updateID}", "GET /UPDATE/{updateID}/events",
+		"GET /deployments", "GET /deployments/metadata", "GET /deployments/settings", "GET /deployments/version/{version}",
+		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
+		"GET /deployments/SCHEDULES",
+	},
+	// The update of the test is not a preview, except where the path makes it one.
+	identity.Preview: {"POST /preview"},
+	identity.Write: {
+		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
+		"POST /import", "PATCH /tags", "POST /tags", "PATCH /tags/{tag}", "DELETE /tags/{tag}",
+	},
+	identity.DeleteStack: {"DELETE"},
+	identity.Manage: {
+		"POST /rename", "PUT /config", "DELETE /config", "POST /deployments",
+		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
+		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel",
+		"POST /deployments/SCHEDULES", "DELETE /deployments/SCHEDULES",
+	},
+}
+
+// routesWithoutStack are the others, by who may call them. No job's token is
+// refused where it says "people" or "everybody", and every one is elsewhere.
+var routesWithoutStack = map[string][]string{
+	"everybody": {
+		"GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+	},
+	"people": {
+		"GET /api/user", "GET /api/user/stacks", "GET /api/user/organizations/default",
+		"GET /api/console/orgs/{org}/integrations/github-app",
+	},
+	"users": {
+		"POST /api/user/organizations/{org}/default",
+		"GET /api/user/tokens", "POST /api/user/tokens", "DELETE /api/user/tokens/{tokenID}",
+	},
+	"members": {
+		"GET /api/orgs/{org}", "PATCH /api/orgs/{org}", "GET /api/orgs/{org}/members",
+		"GET /api/orgs/{org}/tokens", "POST /api/orgs/{org}/tokens", "DELETE /api/orgs/{org}/tokens/{tokenID}",
+		"GET /api/orgs/{org}/teams/{team}/tokens", "POST /api/orgs/{org}/teams/{team}/tokens", "DELETE /api/orgs/{org}/teams/{team}/tokens/{tokenID}",
+		"GET /api/orgs/{org}/agent-pools", "POST /api/orgs/{org}/agent-pools", "GET /api/orgs/{org}/agent-pools/{poolID}",
+		"PATCH /api/orgs/{org}/agent-pools/{poolID}", "DELETE /api/orgs/{org}/agent-pools/{poolID}",
+		"GET /api/orgs/{org}/deployments", "GET /api/orgs/{org}/deployments/metadata",
+		"POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume",
+		"GET /api/orgs/{org}/oidc/issuers", "POST /api/orgs/{org}/oidc/issuers", "GET /api/orgs/{org}/oidc/issuers/{issuerID}",
+		"PATCH /api/orgs/{org}/oidc/issuers/{issuerID}", "DELETE /api/orgs/{org}/oidc/issuers/{issuerID}",
+		"POST /api/orgs/{org}/oidc/issuers/{issuerID}/regenerate-thumbprints",
+		"GET /api/orgs/{org}/auth/policies/oidcissuers/{issuerID}", "PATCH /api/orgs/{org}/auth/policies/{policyID}",
+		"HEAD /api/stacks/{org}/{project}", "POST /api/stacks/{org}/{project}",
+	},
+	"agents": {
+		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status",
+	},
+	"agents, runners and jobs": {"GET /api/deployments/executor"},
+	"runners": {
+		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/result",
+		"PATCH /api/workflow/jobs/{jobID}/{step}/status", "POST /api/workflow/jobs/{jobID}/{step}/logs", "PUT /api/workflow/jobs/{jobID}/{step}/log",
+	},
+	"the update's own token": {
+		"POST STACK/UPDATE/{updateID}/renew_lease", "POST STACK/UPDATE/{updateID}/events", "POST STACK/UPDATE/{updateID}/events/batch",
+		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint",
+	},
+}
+
+// spread writes out the short forms of the tables.
+func spread(route string) []string {
+	route = strings.ReplaceAll(route, "STACK", stackPattern)
+	for short, long := range map[string][]string{
+		"UPDATE":    {"update", "preview", "refresh", "destroy"},
+		"SCHEDULES": {"schedules", "schedules/{scheduleID}", "drift/schedules", "drift/schedules/{scheduleID}", "ttl/schedules", "ttl/schedules/{scheduleID}"},
+	} {
+		if !strings.Contains(route, short) {
+			continue
+		}
+		var out []string
+		for _, l := range long {
+			out = append(out, strings.ReplaceAll(route, short, l))
+		}
+		return out
+	}
+	return []string{route}
+}
+
+const stackPattern = "/api/stacks/{org}/{project}/{stack}"
+
+// classified returns what each route needs: the abilities of one below a stack,
+// else who may call it.
+func classified() (abilities map[string]identity.Ability, callers map[string]string) {
+	abilities, callers = map[string]identity.Ability{}, map[string]string{}
+	for need, routes := range routesByAbility {
+		for _, r := range routes {
+			method, rest, _ := strings.Cut(r, " ")
+			for _, full := range spread(method + " STACK" + rest) {
+				abilities[full] = need
+			}
+		}
+	}
+	for who, routes := range routesWithoutStack {
+		for _, r := range routes {
+			for _, full := range spread(r) {
+				callers[full] = who
+			}
+		}
+	}
+	return abilities, callers
+}
+
+// TestEveryRouteWithEveryScope calls every route with the tokens of jobs, one
+// for each ability and one for each operation, on their own stack and another.
+func TestEveryRouteWithEveryScope(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	acme := l.tenant("acme", "token "+l.admin)
+	l.do("POST", "/api/stacks/acme/proj/dev/update/"+acme.names["updateID"]+"/cancel", nil).want(204, nil)
+	l.publish("/api/stacks/acme/proj/dev") // a stack with resources is not deleted
+	orgID, userID, own := l.ids("dev")
+	l.stack("elsewhere")
+	_, _, elsewhere := l.ids("elsewhere")
+	issue := func(stackID string, scope identity.Scope) string {
+		return "token " + l.issue(store.Token{
+			Kind: store.JobToken, OrgID: orgID, UserID: userID, StackID: stackID, JobID: "j", DeploymentID: "d", Scope: scope.String(),
+		})
+	}
+	type caller struct {
+		who  string
+		has  identity.Ability // on the stack that the paths name
+		auth string
+	}
+	var all []caller
+	for bit := identity.StateRead; bit < identity.Manage; bit <<= 1 {
+		all = append(all, caller{bit.String(), bit, issue(own, identity.Scope{own: bit})})
+	}
+	for _, op := range workflow.Operations() {
+		for _, o := range []workflow.Options{{}, {RemediateIfDriftDetected: true, DeleteAfterDestroy: true}} {
+			scope := identity.JobScope(own, op, o, true)
+			all = append(all, caller{fmt.Sprintf("%s %+v", op, o), scope[own] | identity.Outputs, issue(own, scope)})
+		}
+	}
+	all = append(all,
+		caller{"no scope", 0, issue(own, identity.Scope{})},
+		caller{"all of another stack", 0, issue(elsewhere, identity.Scope{elsewhere: identity.Manage - 1})},
+		caller{"of another stack", identity.Outputs, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, true))},
+		caller{"of another stack, without a requester", 0, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, false))},
+		caller{"all of other stacks", identity.Outputs, issue(elsewhere, identity.Scope{identity.OtherStacks: identity.Manage - 1})},
+	)
+	abilities, callers := classified()
+	seen := map[string]bool{}
+	for _, route := range l.routes() {
+		seen[route] = true
+		need, below := abilities[route]
+		who := callers[route]
+		if !below && who == "" {
+			t.Errorf("%s is in no table of this test: say who may call it", route)
+			continue
+		}
+		method, pattern, _ := strings.Cut(route, " ")
+		for _, c := range all {
+			a := l.send(call{Method: method, Path: acme.path(t, pattern), Body: map[string]any{}, Auth: c.auth})
+			allowed := need&c.has != 0
+			if !below {
+				allowed = slices.Contains([]string{"everybody", "people", "agents, runners and jobs"}, who)
+			}
+			refused := a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden ||
+				a.Status == http.StatusNotFound && strings.Contains(string(a.Body), "or you may not see it")
+			if refused == allowed {
+				t.Errorf("%s answered %d %.150s to a token with %s; it needs %q %s", route, a.Status, a.Body, c.who, need, who)
+			}
+		}
+	}
+	for _, known := range []map[string]bool{keys(abilities), keys(callers)} {
+		for route := range known {
+			if !seen[route] {
+				t.Errorf("%s is in a table of this test and is no route", route)
+			}
+		}
+	}
+}
+
+func keys[V any](m map[string]V) map[string]bool {
+	out := map[string]bool{}
+	for k := range m {
+		out[k] = true
+	}
+	return out
+}

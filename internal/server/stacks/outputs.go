@@ -1,0 +1,75 @@
+package stacks
+
+import (
+	"bytes"
+	"context"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// ExportOutputs returns the current state of a stack with nothing in it but the
+// outputs of the stack, in the form in which a StackReference reads them.
+func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, error) {
+	state, err := s.Export(ctx, stackID)
+	if err != nil || state.Empty() {
+		return state, err
+	}
+	var doc bytes.Buffer
+	doc.WriteByte('{')
+	// The manifest names the version of pulumi, the provider what opens secrets.
+	writeMembers(&doc, state.Deployment, "manifest", "secrets_providers")
+	if doc.Len() > 1 {
+		doc.WriteByte(',')
+	}
+	doc.WriteString(`"resources":[`)
+	if root := rootStack(state); root != nil {
+		doc.WriteByte('{')
+		writeMembers(&doc, root, "urn", "custom", "type", "outputs")
+		doc.WriteByte('}')
+	}
+	doc.WriteString("]}")
+	return &State{Schema: state.Schema, Features: state.Features, Deployment: doc.Bytes()}, nil
+}
+
+// writeMembers writes the named members of a JSON object that it has.
+func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
+	sep := ""
+	for _, name := range names {
+		if value := member(object, name); value != nil {
+			doc.WriteString(sep + `"` + name + `":`)
+			doc.Write(value)
+			sep = ","
+		}
+	}
+}
+
+// rootStack returns the resource that stands for the stack itself, nil for none.
+func rootStack(state *State) []byte {
+	for r := range elements(member(state.Deployment, "resources")) {
+		if string(member(r, "type")) == `"pulumi:pulumi:Stack"` && member(r, "parent") == nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// CheckOutputSecrets returns nil if all ciphertexts, in base64, occur in the
+// outputs of a stack.
+func (s *Service) CheckOutputSecrets(ctx context.Context, st store.Stack, ciphertexts []string) error {
+	state, err := s.Export(ctx, st.ID)
+	if err != nil {
+		return err
+	}
+	missing := make(map[string]struct{}, len(ciphertexts))
+	for _, text := range ciphertexts {
+		missing[text] = struct{}{}
+	}
+	for text := range texts(member(rootStack(state), "outputs")) {
+		delete(missing, string(text))
+	}
+	if len(missing) > 0 {
+		return fault.NotFound("Not Found: a secret is not among the outputs of stack '%s', or not any more; if the stack was just updated, try again", st.Ref())
+	}
+	return nil
+}
