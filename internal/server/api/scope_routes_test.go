@@ -154,10 +154,14 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	for bit := identity.StateRead; bit < identity.Manage; bit <<= 1 {
 		all = append(all, caller{bit.String(), bit, issue(own, identity.Scope{own: bit})})
 	}
+	distinct := map[identity.Ability]bool{}
 	for _, op := range workflow.Operations() {
 		for _, o := range []workflow.Options{{}, {RemediateIfDriftDetected: true, DeleteAfterDestroy: true}} {
 			scope := identity.JobScope(own, op, o, true)
-			all = append(all, caller{fmt.Sprintf("%s %+v", op, o), scope[own] | identity.Outputs, issue(own, scope)})
+			if !distinct[scope[own]] {
+				distinct[scope[own]] = true
+				all = append(all, caller{fmt.Sprintf("%s %+v", op, o), scope[own] | identity.Outputs, issue(own, scope)})
+			}
 		}
 	}
 	all = append(all,
@@ -178,7 +182,10 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 			continue
 		}
 		method, pattern, _ := strings.Cut(route, " ")
-		for _, c := range all {
+		for i, c := range all {
+			if !below && i < len(all)-2 {
+				continue // abilities do not matter there
+			}
 			a := l.send(call{Method: method, Path: acme.path(t, pattern), Body: map[string]any{}, Auth: c.auth})
 			allowed := need&c.has != 0
 			if !below {
