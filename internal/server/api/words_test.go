@@ -1,0 +1,89 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/store/storetest"
+)
+
+// What clients look for in errors. The CLI prints a response as
+// "[code] message"; the Automation API looks for these in its output, in this
+// order, and takes the first that matches.
+var (
+	noStackWords       = regexp.MustCompile("no stack named.*found")
+	existsWords        = regexp.MustCompile("stack.*already exists")
+	concurrentWords    = "[409] Conflict: Another update is currently in progress."
+	lockedWords        = "the stack is currently locked by" // of backends without a server
+	overLimitWords     = "you are using"                    // the CLI, in a 409 to the creation of a stack
+	stillResourcesText = "Bad Request: Stack still contains resources."
+)
+
+// printed returns an error as the CLI prints it.
+func (a answer) printed() string {
+	a.t.Helper()
+	var e struct {
+		Code    int
+		Message string
+	}
+	if err := json.Unmarshal(a.Body, &e); err != nil {
+		a.t.Fatalf("%s answered %s: %v", a.call, a.Body, err)
+	}
+	return fmt.Sprintf("[%d] %s", e.Code, e.Message)
+}
+
+// TestWordsThatClientsMatch pins the texts and statuses of errors by which the
+// CLI, the Automation API and the pulumiservice provider decide what to do.
+func TestWordsThatClientsMatch(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	busy := l.stack("busy")
+	u := l.fixture.start(busy, "update")
+	var second struct{ UpdateID string }
+	l.do("POST", busy+"/update", program()).want(200, &second)
+	for _, c := range []struct{ method, path string }{
+		{"POST", busy + "/update/" + second.UpdateID},
+		{"POST", busy + "/import"},
+		{"DELETE", busy},
+		{"DELETE", busy + "?force=true"},
+		{"POST", busy + "/rename"},
+	} {
+		body := any(map[string]any{"newName": "renamed"})
+		if strings.HasSuffix(c.path, "/import") {
+			body = state(0)
+		}
+		text := l.do(c.method, c.path, body).want(409, nil).printed()
+		if !strings.HasPrefix(text, concurrentWords+" ") || !strings.Contains(text, "started by admin at 20") {
+			t.Errorf("%s %s says %q: clients look for %q, and people for who holds the stack", c.method, c.path, text, concurrentWords)
+		}
+		if noStackWords.MatchString(text) || existsWords.MatchString(text) || strings.Contains(text, lockedWords) {
+			t.Errorf("%s %s says %q, which clients take for another error", c.method, c.path, text)
+		}
+	}
+	// A lease that is lost is 403: only then does the CLI stop renewing it.
+	l.do("POST", u.path+"/cancel", nil).want(204, nil)
+	u.send("POST", "/renew_lease", map[string]any{}).want(403, nil)
+
+	exists := l.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "busy"}).want(409, nil).printed()
+	if !existsWords.MatchString(exists) || strings.Contains(exists, overLimitWords) {
+		t.Errorf("creating a stack twice says %q", exists)
+	}
+	l.do("POST", busy+"/import", state(1)).want(200, nil)
+	if text := l.do("DELETE", busy, nil).want(400, nil).printed(); text != "[400] "+stillResourcesText {
+		t.Errorf("removing a stack with resources says %q, clients compare with %q", text, stillResourcesText)
+	}
+	// The CLI and the provider take these for "there is none", by the status alone.
+	empty := l.stack("empty")
+	for _, path := range []string{
+		"/api/stacks/acme/proj/none", empty + "/updates/latest", empty + "/deployments/settings", empty + "/config",
+		"/api/orgs/acme/agent-pools/none", "/api/orgs/acme/oidc/issuers/none", empty + "/deployments/none",
+	} {
+		l.do("GET", path, nil).want(404, nil)
+	}
+	l.do("DELETE", "/api/stacks/acme/proj/none", nil).want(404, nil)
+	// The CLI asks people to log in when it sees 401, and only then.
+	l.send(call{Method: "GET", Path: "/api/user", Auth: "token pul-none"}).want(401, nil)
+}
