@@ -105,11 +105,10 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 	return err
 }
 
-// DeleteExpired removes tokens that ended more than a day ago.
+// DeleteExpired removes tokens that ended more than a day ago, some in each write.
 func (s *Service) DeleteExpired(ctx context.Context) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.DeleteExpiredTokens(tx.Now().Add(-24 * time.Hour))
-		return err
+	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
 	})
 }
 

@@ -206,19 +206,29 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 			return err
 		}
 		queue.DefaultPool = id
-		if err := tx.SaveOrgQueue(queue); err != nil {
-			return err
-		}
-		if _, err := tx.MoveQueuedJobs(orgID, id); err != nil {
-			return err
-		}
 		tx.Notify(QueueTopic, OrgPayload(orgID))
-		return nil
+		return tx.SaveOrgQueue(queue)
 	})
+	if err == nil {
+		err = s.moveQueued(ctx, orgID, id)
+	}
 	if err != nil {
 		return fmt.Errorf("setting the default agent pool: %w", err)
 	}
 	return nil
+}
+
+// moveQueued moves the jobs that follow the default to the new one, piece by piece,
+// unless another was chosen meanwhile.
+func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
+	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil || queue.DefaultPool != id {
+			return 0, err
+		}
+		tx.Notify(QueueTopic, OrgPayload(orgID))
+		return tx.MoveQueuedJobs(orgID, id, limit)
+	})
 }
 
 // Settings rewrites stored settings when their pool goes away.
@@ -226,62 +236,68 @@ type Settings func(document string) (string, error)
 
 // Delete removes a pool and its tokens. A pool that stacks name, or whose
 // queue or agents are busy, is removed only with force; stacks then fall back
-// to the default pool, and jobs that run finish.
+// to the default pool, and jobs that run finish. What depends on the pool is taken
+// from it piece by piece before it goes.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		use, err := tx.PoolUse(id)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if _, err := tx.Pool(orgID, id); err != nil {
-			return err
+			return 0, err
 		}
 		if !force && (use != store.PoolUse{} || queue.DefaultPool == id) {
-			return fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to let them fall back to the default pool", describeUse(use, queue.DefaultPool == id))
+			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to let them fall back to the default pool", describeUse(use, queue.DefaultPool == id))
 		}
 		if queue.DefaultPool == id {
 			queue.DefaultPool = ""
 			if err := tx.SaveOrgQueue(queue); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		if err := release(tx, id, forget); err != nil {
-			return err
-		}
-		if _, err := tx.UnpinQueuedJobs(id, queue.DefaultPool); err != nil {
-			return err
-		}
+		// First, so that no agent of the pool comes back.
 		if err := tx.DeleteTokensOfPool(id); err != nil {
-			return err
+			return 0, err
+		}
+		for _, take := range []func() (int64, error){
+			func() (int64, error) { return release(tx, id, limit, forget) },
+			func() (int64, error) { return tx.UnpinQueuedJobs(id, queue.DefaultPool, limit) },
+			func() (int64, error) { return tx.DeleteAgents(id, limit) },
+		} {
+			if n, err := take(); err != nil || n >= int64(limit) {
+				return n, err
+			}
 		}
 		tx.Notify(QueueTopic, OrgPayload(orgID))
-		return tx.DeletePool(orgID, id)
+		return 0, tx.DeletePool(orgID, id)
 	})
 	return notFound(err, id)
 }
 
-// release takes a pool out of all settings that name it.
-func release(tx *store.Tx, id string, forget Settings) error {
-	rows, err := tx.SettingsOfPool(id)
+// release takes a pool out of at most limit of the settings that name it, and
+// returns how many those were.
+func release(tx *store.Tx, id string, limit int, forget Settings) (int64, error) {
+	rows, err := tx.SettingsOfPool(id, limit)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, row := range rows {
 		if row.Document, err = forget(row.Document); err != nil {
-			return err
+			return 0, err
 		}
 		row.PoolID = ""
 		row.Version++
 		row.UpdatedAt = tx.Now()
 		if err := tx.SaveDeploymentSettings(row); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return int64(len(rows)), nil
 }
 
 func describeUse(u store.PoolUse, isDefault bool) string {

@@ -171,9 +171,8 @@ func (s *Service) Forget(ctx context.Context) error {
 		}
 	}
 	s.presence.mu.Unlock()
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.ForgetAgents(tx.Now().Add(-forgetAfter))
-		return err
+	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		return tx.ForgetAgents(tx.Now().Add(-forgetAfter), limit)
 	})
 	if err != nil {
 		return fmt.Errorf("forgetting agents: %w", err)

@@ -1,9 +1,11 @@
 package stacks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,11 +21,30 @@ const eventGrace = 5 * time.Second
 // eventPage bounds the events of one answer.
 const eventPage = 1000
 
+// Bounds of one call that records events. Stock clients send at most 50 at a time.
+const (
+	maxEvents = 10_000
+	// maxEventGap is how far an event may lie behind the last one that is there.
+	// Gaps are legal: clients send batches side by side, and give up on those that
+	// fail. The bound keeps numbers within what can be counted.
+	maxEventGap = 1 << 20
+)
+
+// One write of events, which others of the database wait for.
+const (
+	eventsPerWrite     = 100
+	eventBytesPerWrite = 1 << 20
+)
+
 // RecordEvents stores engine events of an update. Batches may arrive in any
-// order and more than once. raw are JSON objects with a member "sequence".
+// order and more than once. raw are JSON objects with a member "sequence". A
+// batch is written piece by piece; one that fails in between may be repeated.
 func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
-	if len(raw) == 0 {
+	switch {
+	case len(raw) == 0:
 		return fault.Invalid("Bad Request: No events provided.")
+	case len(raw) > maxEvents:
+		return fault.New(fault.KindTooLarge, "Request Entity Too Large: %d events at a time are too many; send at most %d", len(raw), maxEvents)
 	}
 	mask, err := s.masker(ctx, u)
 	if err != nil {
@@ -45,12 +66,43 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 			changes = summaryChanges(sum)
 		}
 	}
+	// In order, so that only the first can lie too far behind those that are there.
+	slices.SortStableFunc(events, func(a, b store.EngineEvent) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	for i, e := range events[1:] {
+		if e.Sequence-events[i].Sequence > maxEventGap {
+			return errEventGap
+		}
+	}
+	for len(events) > 0 {
+		n := pieceOf(events)
+		if err := s.writeEvents(ctx, u.ID, events[:n], changes); err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return s.advanceEvents(ctx, u.ID)
+}
+
+var errEventGap = fault.Invalid("Bad Request: the sequence number of an event lies more than %d behind the others of the update", maxEventGap)
+
+// pieceOf returns how many events go into the next write.
+func pieceOf(events []store.EngineEvent) int {
+	n, size := 0, 0
+	for n < len(events) && n < eventsPerWrite && (n == 0 || size+len(events[n].Body) <= eventBytesPerWrite) {
+		size += len(events[n].Body)
+		n++
+	}
+	return n
+}
+
+// writeEvents stores some events, in order, and what the summary said.
+func (s *Service) writeEvents(ctx context.Context, id string, events []store.EngineEvent, changes string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
 		}
-		cur, err := tx.Update(u.ID)
+		cur, err := tx.Update(id)
 		if err != nil {
 			return err
 		}
@@ -61,15 +113,51 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
 			return errLeaseLost
 		}
-		if _, err := tx.InsertEvents(u.ID, events); err != nil {
+		last, err := tx.LastSequence(id)
+		if err != nil {
 			return err
 		}
-		if changes == "" {
+		if events[0].Sequence-last > maxEventGap {
+			return errEventGap
+		}
+		if _, err := tx.InsertEvents(id, events); err != nil {
+			return err
+		}
+		if changes == "" || changes == cur.ResourceChanges {
 			return nil
 		}
 		cur.ResourceChanges = changes
 		return tx.SaveUpdate(cur)
 	})
+}
+
+// advanceEvents counts the events that waited for one that was missing, some in
+// each write.
+func (s *Service) advanceEvents(ctx context.Context, id string) error {
+	for more := true; more; {
+		err := s.db.Read(ctx, func(tx *store.Tx) error {
+			cur, err := tx.Update(id)
+			if err != nil {
+				return err
+			}
+			there, err := tx.Events(id, cur.NextSequence, cur.NextSequence+1, 1)
+			more = len(there) > 0
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !more {
+			return nil
+		}
+		if err := s.db.Write(ctx, func(tx *store.Tx) error {
+			_, more, err = tx.AdvanceEvents(id)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // summaryChanges returns the counts of a summary event as a JSON object.

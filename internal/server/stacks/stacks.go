@@ -134,28 +134,43 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 // errResourcesLeft has the exact text by which clients recognise it.
 var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
 
+// deletedPerWrite bounds what one write of a deletion takes away: others wait for
+// it.
+const deletedPerWrite = 500
+
 // Delete removes a stack and all that belongs to it. A stack with resources is
-// removed only by force; one that is being changed is not removed at all.
+// removed only by force; one that is being changed is not removed at all. The
+// updates and events go first, piece by piece; a deletion that an update
+// interrupts leaves the stack and its state, and takes the history.
 func (s *Service) Delete(ctx context.Context, st store.Stack, force bool) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		cur, err := tx.Stack(st.ID)
+	for done := false; !done; {
+		err := s.db.Write(ctx, func(tx *store.Tx) error {
+			done = false
+			cur, err := tx.Stack(st.ID)
+			if err != nil {
+				return err
+			}
+			now, err := tx.LeaseTime()
+			if err != nil {
+				return err
+			}
+			if _, err := s.free(tx, &cur, now); err != nil {
+				return err
+			}
+			if cur.ResourceCount > 0 && !force {
+				return errResourcesLeft
+			}
+			switch done, err = tx.DeleteUpdates(cur.ID, deletedPerWrite); {
+			case err != nil:
+				return err
+			case !done:
+				return tx.UpdateStack(cur) // no longer held by an update that is gone
+			}
+			return tx.DeleteStack(cur.ID)
+		})
 		if err != nil {
 			return err
 		}
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		if _, err := s.free(tx, &cur, now); err != nil {
-			return err
-		}
-		if cur.ResourceCount > 0 && !force {
-			return errResourcesLeft
-		}
-		return tx.DeleteStack(cur.ID)
-	})
-	if err != nil {
-		return err
 	}
 	if err := s.db.Blobs().Delete(ctx, stackBlobs(st.ID)); err != nil {
 		s.log.WithError(err).WithField("stack", st.Ref()).Warn("could not remove the states of a deleted stack")

@@ -36,7 +36,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.DeleteExpiredTokens(instant(51))
+			n, err := tx.DeleteExpiredTokens(instant(51), 10)
 			if err == nil && n != 1 {
 				err = fmt.Errorf("deleted %d tokens, want 1", n)
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -231,10 +232,11 @@ func (tx *Tx) TouchToken(id string, at time.Time) error {
 	return err
 }
 
-// DeleteExpiredTokens removes tokens that ended before a time and returns how
-// many those were.
-func (tx *Tx) DeleteExpiredTokens(before time.Time) (int64, error) {
-	return tx.exec("DELETE FROM tokens WHERE expires_at > 0 AND expires_at < $1", micros(before))
+// DeleteExpiredTokens removes at most limit tokens that ended before a time and
+// returns how many those were.
+func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
+	return tx.exec(fmt.Sprintf(`DELETE FROM tokens WHERE id IN (
+		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1 LIMIT %d)`, limit), micros(before))
 }
 
 // RolesOf returns a user's roles by organization id.

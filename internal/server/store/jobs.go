@@ -181,10 +181,11 @@ func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
 		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, micros(before))
 }
 
-// MoveQueuedJobs gives a new pool to an organization's waiting jobs that did
-// not ask for a pool by name.
-func (tx *Tx) MoveQueuedJobs(orgID, poolID string) (int64, error) {
-	return tx.exec("UPDATE jobs SET pool_id = $2 WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0", orgID, poolID)
+// MoveQueuedJobs gives a new pool to at most limit of an organization's waiting
+// jobs that did not ask for a pool by name, and returns how many those were.
+func (tx *Tx) MoveQueuedJobs(orgID, poolID string, limit int) (int64, error) {
+	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2 WHERE id IN (SELECT id FROM jobs
+		WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0 AND pool_id <> $2 LIMIT %d)`, limit), orgID, poolID)
 }
 
 // AdoptQueuedJobs gives a pool to the waiting jobs of a stack that have none.
@@ -192,10 +193,11 @@ func (tx *Tx) AdoptQueuedJobs(stackID, poolID string) (int64, error) {
 	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 1 WHERE stack_id = $1 AND status = 'not-started' AND pool_id = ''", stackID, poolID)
 }
 
-// UnpinQueuedJobs makes the waiting jobs of a pool follow the organization's
-// default.
-func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string) (int64, error) {
-	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 0 WHERE pool_id = $1 AND status = 'not-started'", poolID, defaultPool)
+// UnpinQueuedJobs makes at most limit waiting jobs of a pool follow the
+// organization's default, and returns how many those were.
+func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string, limit int) (int64, error) {
+	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2, pool_pinned = 0 WHERE id IN (SELECT id FROM jobs
+		WHERE pool_id = $1 AND status = 'not-started' LIMIT %d)`, limit), poolID, defaultPool)
 }
 
 // ExpireJobTokens bounds the life of a job's tokens of a kind.

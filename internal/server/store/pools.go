@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // AgentPool is a group of agents that share a token and a queue.
 type AgentPool struct {
@@ -163,7 +166,16 @@ func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
 	return err
 }
 
-// ForgetAgents removes agents that were not seen since before.
-func (tx *Tx) ForgetAgents(before time.Time) (int64, error) {
-	return tx.exec("DELETE FROM pool_agents WHERE last_seen_at < $1", micros(before))
+// ForgetAgents removes at most limit agents that were not seen since before, and
+// returns how many those were.
+func (tx *Tx) ForgetAgents(before time.Time, limit int) (int64, error) {
+	return tx.exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
+		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d)`, limit), micros(before))
+}
+
+// DeleteAgents removes at most limit agents of a pool, and returns how many those
+// were.
+func (tx *Tx) DeleteAgents(poolID string, limit int) (int64, error) {
+	return tx.exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
+		SELECT pool_id, agent_id FROM pool_agents WHERE pool_id = $1 LIMIT %d)`, limit), poolID)
 }

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // DeploymentSettings are the stored deployment settings of a stack.
 type DeploymentSettings struct {
@@ -27,9 +30,9 @@ func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
 	return one(tx, readSettings, "SELECT "+settingsColumns+" FROM deployment_settings WHERE stack_id = $1", stackID)
 }
 
-// SettingsOfPool returns all settings that name a pool.
-func (tx *Tx) SettingsOfPool(poolID string) ([]DeploymentSettings, error) {
-	return collect(tx, readSettings, "SELECT "+settingsColumns+" FROM deployment_settings WHERE pool_id = $1", poolID)
+// SettingsOfPool returns at most limit of the settings that name a pool.
+func (tx *Tx) SettingsOfPool(poolID string, limit int) ([]DeploymentSettings, error) {
+	return collect(tx, readSettings, fmt.Sprintf("SELECT "+settingsColumns+" FROM deployment_settings WHERE pool_id = $1 LIMIT %d", limit), poolID)
 }
 
 // SaveDeploymentSettings stores the settings of a stack.

@@ -147,6 +147,25 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writePostgres(ctx, fn)
 }
 
+// perPiece is how many rows one write of [DB.WriteInPieces] changes.
+const perPiece = 500
+
+// WriteInPieces repeats a change of many rows until it changes fewer than its
+// limit, each time in a transaction of its own: others that wait to write come in
+// between.
+func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) (int64, error)) error {
+	for n := int64(perPiece); n >= perPiece; {
+		err := db.Write(ctx, func(tx *Tx) (err error) {
+			n, err = change(tx, perPiece)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Tx is a transaction. It is valid only inside the function it was given to
 // and must not be used by two goroutines at once.
 type Tx struct {

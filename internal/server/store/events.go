@@ -1,0 +1,110 @@
+package store
+
+import "fmt"
+
+// EngineEvent is one event of an update's engine, as the client sent it.
+type EngineEvent struct {
+	Sequence int64
+	Body     string // JSON object
+}
+
+// advanceBy bounds how many events one call of [Tx.InsertEvents] or
+// [Tx.AdvanceEvents] counts, and so how long it holds the database.
+const advanceBy = 1000
+
+// InsertEvents adds events; those that are there already are left as they are.
+// It returns the update's first missing sequence number. Where more than a
+// thousand events were waiting for a missing one, that is only as far as it got:
+// [Tx.AdvanceEvents] continues.
+func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error) {
+	for _, e := range events {
+		_, err := tx.exec(`INSERT INTO engine_events (update_id, sequence, body) VALUES ($1, $2, $3)
+			ON CONFLICT (update_id, sequence) DO NOTHING`, updateID, e.Sequence, e.Body)
+		if err != nil {
+			return 0, err
+		}
+	}
+	next, _, err := tx.AdvanceEvents(updateID)
+	return next, err
+}
+
+// AdvanceEvents moves the first missing sequence number of an update behind the
+// events that are there, and tells whether there may be more of them. What lies
+// behind a gap is not read.
+func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) {
+	if err := tx.queryOne("SELECT next_sequence FROM updates WHERE id = $1", []any{updateID}, &next); err != nil {
+		return 0, false, err
+	}
+	from := next
+	for piece := 1; next-from < advanceBy; {
+		gap, err := tx.followEvents(updateID, &next, piece)
+		if err != nil {
+			return 0, false, err
+		}
+		if gap {
+			break
+		}
+		piece = min(4*piece, advanceBy) // behind a gap there may be many
+		more = next-from >= advanceBy
+	}
+	if next == from {
+		return next, false, nil
+	}
+	_, err = tx.exec("UPDATE updates SET next_sequence = $2 WHERE id = $1 AND next_sequence < $2", updateID, next)
+	return next, more, err
+}
+
+// followEvents moves next over at most limit events, and tells whether it found a
+// gap or the end.
+func (tx *Tx) followEvents(updateID string, next *int64, limit int) (gap bool, err error) {
+	found := 0
+	err = tx.queryEach(fmt.Sprintf("SELECT sequence FROM engine_events WHERE update_id = $1 AND sequence >= $2 ORDER BY sequence LIMIT %d", limit),
+		[]any{updateID, *next}, func(scan scanFunc) error {
+			var seq int64
+			if err := scan(&seq); err != nil {
+				return err
+			}
+			if seq == *next {
+				*next++
+				found++
+			}
+			return nil
+		})
+	return found < limit, err
+}
+
+// Events returns the events of an update with from <= sequence < to, in order.
+// A limit of 0 is no limit.
+func (tx *Tx) Events(updateID string, from, to int64, limit int) ([]EngineEvent, error) {
+	query := `SELECT sequence, body FROM engine_events
+		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`
+	if limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d", limit)
+	}
+	return collect(tx, func(scan scanFunc) (EngineEvent, error) {
+		var e EngineEvent
+		err := scan(&e.Sequence, &e.Body)
+		return e, err
+	}, query, updateID, from, to)
+}
+
+// LastSequence returns the highest sequence number of an update's events, -1
+// when it has none.
+func (tx *Tx) LastSequence(updateID string) (int64, error) {
+	var n int64
+	err := tx.queryOne("SELECT COALESCE(MAX(sequence), -1) FROM engine_events WHERE update_id = $1", []any{updateID}, &n)
+	return n, err
+}
+
+// DeleteUpdates removes at most limit events and updates of a stack, and tells
+// whether none are left.
+func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {
+	n, err := tx.exec(fmt.Sprintf(`DELETE FROM engine_events WHERE (update_id, sequence) IN (
+		SELECT e.update_id, e.sequence FROM updates u JOIN engine_events e ON e.update_id = u.id
+		WHERE u.stack_id = $1 LIMIT %d)`, limit), stackID)
+	if err != nil || n >= int64(limit) {
+		return false, err
+	}
+	n, err = tx.exec(fmt.Sprintf("DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE stack_id = $1 LIMIT %d)", limit), stackID)
+	return n < int64(limit), err
+}
