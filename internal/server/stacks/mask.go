@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/store"
@@ -30,10 +33,12 @@ func (s *Service) masker(ctx context.Context, u store.Update) (*redact.Set, erro
 	return set, nil
 }
 
-// maskEvent masks secrets in the strings of an event. Only an event that holds
-// one is taken apart, and only its strings change, so it stays valid JSON.
+// maskEvent masks secrets in the strings of an event, and in the names and numbers
+// that are the program's. Only an event that holds one is changed, and it stays
+// valid JSON.
 func maskEvent(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
-	if set == nil || set.String(string(raw)) == string(raw) {
+	// In JSON any character may be an escape, which only decoding shows.
+	if set == nil || set.String(string(raw)) == string(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil
 	}
 	var v any
@@ -42,25 +47,83 @@ func maskEvent(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
 	if err := dec.Decode(&v); err != nil {
 		return nil, fmt.Errorf("masking an event: %w", err)
 	}
-	out, err := json.Marshal(maskStrings(set, v))
+	m := eventMask{set: set}
+	v = m.value(v, false)
+	if !m.changed {
+		return raw, nil
+	}
+	out, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("masking an event: %w", err)
 	}
 	return out, nil
 }
 
-func maskStrings(set *redact.Set, v any) any {
+// eventMask masks one event.
+type eventMask struct {
+	set     *redact.Set
+	changed bool
+}
+
+func (m *eventMask) text(s string) string {
+	masked := m.set.String(s)
+	m.changed = m.changed || masked != s
+	return masked
+}
+
+// value masks a value; free says that its names and numbers are the program's and
+// not those of the event's schema.
+func (m *eventMask) value(v any, free bool) any {
 	switch v := v.(type) {
 	case string:
-		return set.String(v)
+		return m.text(v)
+	case json.Number:
+		if text := v.String(); free && m.text(text) != text {
+			return redact.Marker
+		}
+		return v
 	case []any:
 		for i := range v {
-			v[i] = maskStrings(set, v[i])
+			v[i] = m.value(v[i], free)
 		}
 	case map[string]any:
-		for k := range v {
-			v[k] = maskStrings(set, v[k])
-		}
+		return m.object(v, free)
 	}
 	return v
 }
+
+func (m *eventMask) object(members map[string]any, free bool) map[string]any {
+	out := make(map[string]any, len(members))
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		masked := name
+		if free || !slices.Contains(eventNames, name) {
+			masked = m.text(name)
+		}
+		// Names that become equal stay apart.
+		unique := masked
+		for n := 2; ; n++ {
+			if _, taken := out[unique]; !taken {
+				break
+			}
+			unique = fmt.Sprintf("%s (%d)", masked, n)
+		}
+		out[unique] = m.value(members[name], free || slices.Contains(freeMembers, name))
+	}
+	return out
+}
+
+// freeMembers are the members of events below which names are the program's.
+var freeMembers = []string{"config", "inputs", "outputs", "detailedDiff", "before", "after", "policyPacks"}
+
+// eventNames are the names of the schema that are long enough for a secret to be
+// equal to one: masking them would make the event unreadable.
+var eventNames = strings.Fields(`
+	sequence timestamp cancelEvent stdoutEvent diagnosticEvent preludeEvent summaryEvent resourcePreEvent resOutputsEvent
+	resOpFailedEvent policyEvent policyRemediationEvent policyLoadEvent policyAnalyzeSummaryEvent policyRemediateSummaryEvent
+	policyAnalyzeStackSummaryEvent startDebuggingEvent progressEvent errorEvent
+	message prefix severity streamID ephemeral resourceUrn policyName policyPackName policyPackVersion policyPackVersionTag
+	enforcementLevel before config maybeCorrupt durationSeconds resourceChanges policyPacks PolicyPacks isPreview
+	metadata planning status detailedDiff logical provider diffKind inputDiff custom delete parent protect retainOnDelete
+	inputs outputs initErrors hideDiffs completed passed failed
+	create update replace refresh import create-replacement delete-replaced read-replacement read-discard discard
+	discard-replaced remove-pending-replace import-replacement`)

@@ -27,11 +27,56 @@ func TestEventsAreMaskedAndStayJSON(t *testing.T) {
 	if string(member(got, "sequence")) != "12" || string(member(got, "timestamp")) != "1700000000" {
 		t.Errorf("the event lost its numbers: %s", got)
 	}
+	if _, err := maskEvent(set, json.RawMessage(`{"a":"hunter\"2\\","a":1,`)); err == nil {
+		t.Error("what is not JSON was stored")
+	}
 	plain := json.RawMessage(`{"timestamp": 1, "message":"nothing"}`)
 	if got, err := maskEvent(set, plain); err != nil || string(got) != string(plain) {
 		t.Errorf("an event without secrets changed: %s, %v", got, err)
 	}
 	if got, err := maskEvent(nil, plain); err != nil || string(got) != string(plain) {
 		t.Errorf("without secrets: %s, %v", got, err)
+	}
+}
+
+// Programs choose the names and numbers in what they were given and what they
+// return, and writers of JSON choose how they escape.
+func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
+	set := redact.New([]redact.Secret{
+		{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "outputs"}, {Name: "c", Value: "987654321"}, {Name: "d", Value: "message"},
+	}, redact.Options{})
+	for _, tt := range []struct{ name, event, want string }{
+		{
+			"member names", `{"sequence":1,"resOutputsEvent":{"metadata":{"new":{"outputs":{"hunter2-secret":"x","k":{"a hunter2-secret b":1}}}}}}`,
+			`{"resOutputsEvent":{"metadata":{"new":{"outputs":{"[secret]":"x","k":{"a [secret] b":1}}}}},"sequence":1}`,
+		},
+		{
+			"two names that become one", `{"preludeEvent":{"config":{"hunter2-secret":"1","outputs":"2","other":"3"}}}`,
+			`{"preludeEvent":{"config":{"[secret]":"1","[secret] (2)":"2","other":"3"}}}`,
+		},
+		{
+			"detailed differences", `{"resourcePreEvent":{"metadata":{"detailedDiff":{"env.hunter2-secret":{"diffKind":"add"}},"diffs":["hunter2-secret"]}}}`,
+			`{"resourcePreEvent":{"metadata":{"detailedDiff":{"env.[secret]":{"diffKind":"add"}},"diffs":["[secret]"]}}}`,
+		},
+		{
+			"names of the schema stay", `{"diagnosticEvent":{"message":"the message of outputs"},"timestamp":987654321}`,
+			`{"diagnosticEvent":{"message":"the [secret] of [secret]"},"timestamp":987654321}`,
+		},
+		{
+			"names that no schema has", `{"diagnosticEvent":{"hunter2-secret":1}}`, `{"diagnosticEvent":{"[secret]":1}}`,
+		},
+		{
+			"numbers", `{"resOutputsEvent":{"metadata":{"new":{"inputs":{"pin":987654321,"n":12}}}}}`,
+			`{"resOutputsEvent":{"metadata":{"new":{"inputs":{"n":12,"pin":"[secret]"}}}}}`,
+		},
+		{
+			"letters as escapes", `{"diagnosticEvent":{"prefix":"\u0068unter2-secret"}}`, `{"diagnosticEvent":{"prefix":"[secret]"}}`,
+		},
+		{"nothing to mask", `{"diagnosticEvent": {"prefix":"\u0068unt"}}`, `{"diagnosticEvent": {"prefix":"\u0068unt"}}`},
+	} {
+		got, err := maskEvent(set, json.RawMessage(tt.event))
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s:\n got %s, %v\nwant %s", tt.name, got, err, tt.want)
+		}
 	}
 }
