@@ -3,8 +3,6 @@ package redact
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"net/url"
 	"strconv"
 	"strings"
 )
@@ -29,48 +27,100 @@ func forms(secret string) []string {
 	for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if line = strings.TrimSpace(line); len(line) >= MinLength {
 			all = append(all, line)
-			all = append(all, quoted(line)...)
+			if len(line) <= maxQuoted && !isPlain(line) {
+				all = append(all, quoted(line)...)
+			}
 		}
 	}
 	return all
 }
 
+// maxQuoted is the length up to which a secret is looked for in every quoting and
+// escape. A longer one is a file: it is looked for in those that programs use for
+// whole files, and line by line in all of them. This bounds the memory of a [Set].
+const maxQuoted = 16 << 10
+
 // encodings returns s itself and in all encodings.
 func encodings(s string) []string {
 	all := []string{s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s)))}
 	all = append(all, base64Forms(s)...)
+	if len(s) > maxQuoted {
+		form := percentEncode(s, unreserved)
+		return append(all, form, lowerEscapes(form), strings.ReplaceAll(form, "%20", "+"),
+			strconv.Quote(s), strconv.QuoteToASCII(s), jsonText(s, false), jsonText(s, true))
+	}
+	all = append(all, encodedBase64(s)...)
+	if isPlain(s) {
+		return all
+	}
 	all = append(all, urlForms(s)...)
 	return append(all, quoted(s)...)
 }
 
-// quoted returns s as it stands between the quotes of JSON, Go and shell strings.
-func quoted(s string) []string {
-	var all []string
-	inner := func(q string) { all = append(all, q[1:len(q)-1]) }
-	inner(strconv.Quote(s))
-	inner(strconv.QuoteToASCII(s))
-	if b, err := json.Marshal(s); err == nil {
-		inner(string(b))
+// isPlain reports whether s is left alone by all that quotes or escapes text, as
+// most tokens are.
+func isPlain(s string) bool {
+	for _, c := range []byte(s) {
+		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
 	}
-	var plain strings.Builder
-	enc := json.NewEncoder(&plain)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(s) == nil {
-		inner(strings.TrimSuffix(plain.String(), "\n"))
-	}
-	// How "set -x" and printf %q style tools print a single quote.
-	return append(all, strings.ReplaceAll(s, `'`, `'\''`))
+	return true
 }
 
-// urlForms returns s escaped for the parts of a URL, with both cases of hex digits.
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// What the programs leave as it is when they escape text for a URL, besides
+// letters and digits.
+const (
+	unreserved = "-_.~"                       // RFC 3986; Go's QueryEscape, Python's quote_plus, curl
+	component  = "-_.!~*'()"                  // JavaScript's encodeURIComponent
+	wholeURI   = component + ";/?:@&=+$,#"    // JavaScript's encodeURI
+	withSlash  = unreserved + "/"             // Python's quote
+	htmlForm   = "-_.*"                       // HTML forms, Java's URLEncoder
+	goPath     = unreserved + "$&+:=@"        // Go's PathEscape
+	goUser     = unreserved + "$&+,;="        // Go's user names and passwords
+	oldEscape  = "@*_+-./"                    // JavaScript's escape, of ASCII
+	rubyForm   = unreserved + "*"             // Ruby's CGI.escape of old
+	uriPath    = unreserved + "!$&'()*+,;=:@" // all that RFC 3986 allows in an element of a path
+)
+
+// urlForms returns s escaped for the parts of a URL, with both cases of hex digits,
+// and once more, as a URL that is a parameter of another has it.
 func urlForms(s string) []string {
-	query := url.QueryEscape(s)
-	user := strings.TrimPrefix(url.UserPassword("", s).String(), ":")
 	var all []string
-	for _, form := range []string{query, url.PathEscape(s), user, strings.ReplaceAll(query, "+", "%20")} {
+	for _, safe := range []string{unreserved, component, wholeURI, withSlash, htmlForm, goPath, goUser, oldEscape, rubyForm, uriPath} {
+		form := percentEncode(s, safe)
 		all = append(all, form, lowerEscapes(form))
+		if strings.Contains(form, "%20") {
+			plus := strings.ReplaceAll(form, "%20", "+")
+			all = append(all, plus, lowerEscapes(plus))
+		}
+	}
+	for _, safe := range []string{unreserved, component} {
+		form := percentEncode(s, safe)
+		all = append(all, strings.ReplaceAll(form, "%", "%25"), strings.ReplaceAll(lowerEscapes(form), "%", "%25"))
 	}
 	return all
+}
+
+// percentEncode escapes all but letters, digits and what is safe.
+func percentEncode(s, safe string) string {
+	var b strings.Builder
+	b.Grow(3 * len(s))
+	for _, c := range []byte(s) {
+		if isAlphanumeric(c) || strings.IndexByte(safe, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			const digits = "0123456789ABCDEF"
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	return b.String()
 }
 
 // lowerEscapes turns %2F into %2f. Only escapes have a percent sign in an escaped text.
@@ -91,12 +141,7 @@ func base64Forms(s string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for offset := range 3 {
-			raw := make([]byte, offset, offset+len(s))
-			raw = append(raw, s...)
-			text := enc.WithPadding(base64.NoPadding).EncodeToString(raw)
-			// Bits before 8*offset and after 8*len(raw) belong to the neighbours.
-			first, last := (8*offset+5)/6, 8*len(raw)/6
-			all = append(all, text[first:last])
+			all = append(all, base64Core(enc, s, offset))
 		}
 		// The encoding of s alone is one unit with its last character and its padding.
 		alone := enc.EncodeToString([]byte(s))
@@ -109,6 +154,29 @@ func base64Forms(s string) []string {
 				rest = rest[n:]
 			}
 		}
+	}
+	return all
+}
+
+// base64Core returns the characters that s alone decides when it begins at an offset
+// in a group of three bytes.
+func base64Core(enc *base64.Encoding, s string, offset int) string {
+	raw := make([]byte, offset, offset+len(s))
+	raw = append(raw, s...)
+	text := enc.WithPadding(base64.NoPadding).EncodeToString(raw)
+	// Bits before 8*offset and after 8*len(raw) belong to the neighbours.
+	return text[(8*offset+5)/6 : 8*len(raw)/6]
+}
+
+// encodedBase64 returns the base64 encoding of s in a second encoding: base64 again,
+// with which scripts get around masking, as a parameter of a URL, and in JSON.
+func encodedBase64(s string) []string {
+	once := base64.StdEncoding.EncodeToString([]byte(s))
+	twice := base64.RawStdEncoding.EncodeToString([]byte(once))
+	all := []string{twice, base64Core(base64.StdEncoding, base64Core(base64.StdEncoding, s, 0), 0)}
+	if once = strings.TrimRight(once, "="); strings.ContainsAny(once, "+/") {
+		form := percentEncode(once, "")
+		all = append(all, form, lowerEscapes(form), slashes(once), dotNet(once))
 	}
 	return all
 }

@@ -1,0 +1,278 @@
+package redact
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A replacer is built once, when it is first used.
+var (
+	gson            = strings.NewReplacer(`\"`, `\"`, "<", `\u003c`, ">", `\u003e`, "&", `\u0026`, "=", `\u003d`, "'", `\u0027`)
+	lineSeparators  = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
+	powerShell      = strings.NewReplacer("`", "``", `"`, "`\"", "$", "`$")
+	shellDouble     = strings.NewReplacer(`\`, `\\`, "`", "\\`", `"`, `\"`, "$", `\$`)
+	backslashDouble = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	hcl             = strings.NewReplacer("${", "$${", "%{", "%%{", `\`, `\\`, `"`, `\"`)
+	xmlText         = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	xmlTextShort    = strings.NewReplacer("&", "&amp;", "<", "&lt;")
+	goXML           = strings.NewReplacer(`"`, "&#34;", "'", "&#39;", "\t", "&#x9;", "\n", "&#xA;", "\r", "&#xD;")
+	xmlAttribute    = strings.NewReplacer("\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
+)
+
+// quoted returns s as it stands between the quotes, or after the escapes, of the
+// languages that tools print.
+func quoted(s string) []string {
+	all := jsonForms(s)
+	all = append(all, languageForms(s)...)
+	all = append(all, shellForms(s)...)
+	return append(all, markupForms(s)...)
+}
+
+// jsonForms returns s as the writers of JSON, JavaScript and YAML have it.
+func jsonForms(s string) []string {
+	plain := jsonText(s, false)
+	all := []string{
+		plain, jsonText(s, true),
+		slashes(plain), slashes(escapeASCII(plain, "%04x")), // PHP, and others for script elements
+		escapeASCII(plain, "%04x"), // Python
+		dotNet(s),
+		gson.Replace(plain), // Gson
+		strings.ReplaceAll(plain, "\x7f", `\u007f`), // jq
+	}
+	// JSON as a string of JSON, as it is in messages and log lines.
+	for _, form := range all[:2] {
+		all = append(all, jsonText(form, false))
+	}
+	return all
+}
+
+// jsonText returns s between the quotes of a JSON string.
+func jsonText(s string, html bool) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(html)
+	if enc.Encode(s) != nil {
+		return s // strings can always be encoded
+	}
+	text := strings.TrimSuffix(b.String(), "\n")
+	text = text[1 : len(text)-1]
+	if !html {
+		text = lineSeparators.Replace(text) // Go alone escapes them
+	}
+	return text
+}
+
+// slashes escapes slashes as some writers of JSON do.
+func slashes(s string) string { return strings.ReplaceAll(s, "/", `\/`) }
+
+// dotNet returns s between the quotes of the JSON of .NET's System.Text.Json.
+func dotNet(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch short := strings.IndexRune("\b\t\n\f\r\\", r); {
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`btnfr\`[short])
+		case r < ' ' || r >= 0x7f || strings.ContainsRune("\"&'+<>`", r):
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04X`, unit)
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// escapeASCII turns what is not ASCII into \u escapes of UTF-16 with digits of the format.
+func escapeASCII(s, format string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r < 0x7f {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u`+format, unit)
+		}
+	}
+	return b.String()
+}
+
+// languageForms returns s as programming languages and data formats quote it.
+func languageForms(s string) []string {
+	inner := func(q string) string { return q[1 : len(q)-1] }
+	all := []string{
+		inner(strconv.Quote(s)), inner(strconv.QuoteToASCII(s)),
+		strings.ReplaceAll(s, "'", "''"), // YAML, SQL, PowerShell
+		strings.ReplaceAll(s, `"`, `""`), // CSV
+		powerShell.Replace(s),            // PowerShell
+		shellDouble.Replace(s),           // between double quotes of a shell
+		backslashDouble.Replace(s),       // the same in most configuration files
+		hcl.Replace(s),                   // HCL
+		yamlText(s),
+	}
+	// Python takes double quotes where single ones would need an escape.
+	// So does JavaScript, where control characters have capital digits.
+	isASCII := func(rune) bool { return false }
+	for _, text := range []string{pythonText(s, unicode.IsPrint, "%02x"), pythonText(s, isASCII, "%02x"), pythonText(s, isShown, "%02X")} {
+		all = append(all, text, strings.ReplaceAll(text, "'", `\'`))
+	}
+	var octets strings.Builder
+	for _, c := range []byte(s) {
+		if isAlphanumeric(c) {
+			octets.WriteByte(c)
+		} else {
+			octets.WriteString(pythonText(string(rune(c)), isASCII, "%02x"))
+		}
+	}
+	return append(all, octets.String(), strings.ReplaceAll(octets.String(), "'", `\'`))
+}
+
+// isShown reports what bash and JavaScript print as it is, besides ASCII.
+func isShown(r rune) bool { return r >= 0xa0 }
+
+// pythonText returns s as repr shows it, without quotes and their escapes. Which
+// characters are printed besides those of ASCII, and with what digits others are
+// escaped, differs.
+func pythonText(s string, printed func(rune) bool, digits string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch short := strings.IndexRune("\t\n\r\\", r); {
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`tnr\`[short])
+		case r >= ' ' && r < 0x7f, r > 0x7f && printed(r):
+			b.WriteRune(r)
+		case r <= 0xff:
+			fmt.Fprintf(&b, `\x`+digits, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String()
+}
+
+// yamlText returns s between double quotes as libyaml writes it where only ASCII is wanted.
+func yamlText(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch short := strings.IndexRune("\x00\a\b\t\n\v\f\r\x1b\"\\\u0085\u00a0\u2028\u2029", r); {
+		case r < utf8.RuneSelf && short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`0abtnvfre"\`[short])
+		case r >= ' ' && r < 0x7f:
+			b.WriteRune(r)
+		case short >= 0:
+			b.WriteString(map[rune]string{0x85: `\N`, 0xa0: `\_`, 0x2028: `\L`, 0x2029: `\P`}[r])
+		case r <= 0xff:
+			fmt.Fprintf(&b, `\x%02X`, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08X`, r)
+		}
+	}
+	return b.String()
+}
+
+// shellForms returns s as shells quote it.
+func shellForms(s string) []string {
+	return []string{
+		strings.ReplaceAll(s, "'", `'\''`),  // "set -x", ${name@Q}
+		strings.ReplaceAll(s, "'", `'"'"'`), // Python's shlex
+		backslashes(s),
+		dollarQuoted(s, false), dollarQuoted(s, true),
+	}
+}
+
+// backslashes returns s as printf %q of bash prints it.
+func backslashes(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if strings.ContainsRune(" \t!\"$&'()*,;<>?[\\]^`{|}", r) || i == 0 && (r == '#' || r == '~') ||
+			r == '~' && strings.ContainsRune("=:", rune(s[i-1])) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// dollarQuoted returns s between the quotes of $'…', which bash takes for what
+// cannot be printed: in the C locale that is all but ASCII.
+func dollarQuoted(s string, ascii bool) string {
+	var b strings.Builder
+	for i, r := range s {
+		size := max(1, utf8.RuneLen(r))
+		if r == utf8.RuneError {
+			_, size = utf8.DecodeRuneInString(s[i:])
+		}
+		switch short := strings.IndexRune("\a\b\t\n\v\f\r\x1b'\\", r); {
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`abtnvfrE'\`[short])
+		case r >= ' ' && r < 0x7f, !ascii && size > 1 && isShown(r):
+			b.WriteRune(r)
+		default:
+			for _, c := range []byte(s[i : i+size]) {
+				fmt.Fprintf(&b, `\%03o`, c)
+			}
+		}
+	}
+	return b.String()
+}
+
+// markupForms returns s with the entities of XML and HTML. Which characters get one,
+// and which of their names, differs.
+func markupForms(s string) []string {
+	base := xmlText.Replace(s)
+	all := []string{base, xmlTextShort.Replace(s)}
+	for _, quote := range []string{"&quot;", "&#34;", "&#x22;"} {
+		double := strings.ReplaceAll(base, `"`, quote)
+		for _, apostrophe := range []string{"'", "&#39;", "&#x27;", "&apos;", "&#039;"} {
+			all = append(all, strings.ReplaceAll(double, "'", apostrophe))
+		}
+	}
+	all = append(all, entities(s, "&#34;", "&#39;", "+", "&#%d;")) // Go's html/template
+	// Go's encoding/xml, and attributes by others.
+	all = append(all, goXML.Replace(base))
+	attribute := xmlAttribute.Replace(base)
+	all = append(all, attribute, strings.ReplaceAll(attribute, `"`, "&quot;"))
+	// .NET's encoders, and writers of ASCII.
+	for _, format := range []string{"&#%d;", "&#x%X;", "&#x%x;"} {
+		all = append(all,
+			entities(s, "&quot;", "&#x27;", "+`\u0080-", format),
+			entities(s, "&quot;", "&#39;", "\u0080-", format),
+			entities(s, "&quot;", "&#x27;", "\u0080-", format),
+			entities(s, `"`, "'", "\u0080-", format))
+	}
+	return all
+}
+
+// entities replaces the characters of XML, and those in extra, by entities; with
+// "\u0080-" in extra also all that is not ASCII.
+func entities(s, quote, apostrophe, extra, format string) string {
+	all := strings.HasSuffix(extra, "\u0080-")
+	extra = strings.TrimSuffix(extra, "\u0080-")
+	names := [...]string{"&amp;", "&lt;", "&gt;", quote, apostrophe}
+	var b strings.Builder
+	for _, r := range s {
+		switch named := strings.IndexRune(`&<>"'`, r); {
+		case named >= 0:
+			b.WriteString(names[named])
+		case strings.ContainsRune(extra, r) || all && r >= utf8.RuneSelf:
+			fmt.Fprintf(&b, format, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
