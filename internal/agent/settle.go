@@ -20,6 +20,8 @@ import (
 const (
 	// spoolCopies is how often the dead runner's spool is asked for.
 	spoolCopies = 5
+	// spaceTime is how long it is asked for while the agent's disk has no space for it.
+	spaceTime = 15 * time.Minute
 	// maxConflicts is how often the server may want log that it was sent already.
 	maxConflicts = 3
 )
@@ -121,14 +123,15 @@ func (j *job) closingWords(text string) {
 func (j *job) openRunnerLogs(ctx context.Context) (*jobLogs, error) {
 	dir := filepath.Join(j.agent.journal.spoolDir(j.name), "runner")
 	var err error
-	for tries := range spoolCopies {
+	for tries, began := 0, time.Now(); ; tries++ {
 		if err = os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("making room for the runner's log: %w", err)
 		}
 		if err = j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir); err == nil {
 			break
 		}
-		if ctx.Err() != nil || tries == spoolCopies-1 || sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		last := tries >= spoolCopies-1 && !(errors.Is(err, executor.ErrNoSpace) && time.Since(began) < spaceTime)
+		if ctx.Err() != nil || last || sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
 			return nil, fmt.Errorf("copying the runner's log: %w", err)
 		}
 	}

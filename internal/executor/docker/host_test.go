@@ -51,7 +51,7 @@ func cycle(t *testing.T, e *Executor, docker *client.Client) {
 	if len(found.Container.HostConfig.Binds) > 0 || len(found.Container.Mounts) != 2 {
 		t.Errorf("binds %q, mounts %+v", found.Container.HostConfig.Binds, found.Container.Mounts)
 	}
-	document := `{"secret":"s","actions":[{"print":"hello\n"},{"writeFile":"spool/1.log"},{"exit":7}]}`
+	document := `{"secret":"s","actions":[{"print":"hello\n"},{"writeFile":"spool/step-0001.state"},{"exit":7}]}`
 	if err := e.Start(t.Context(), h, []byte(document)); err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func cycle(t *testing.T, e *Executor, docker *client.Client) {
 	if err := e.CopySpool(t.Context(), h, dst); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dst, "1.log")); err != nil {
+	if _, err := os.Stat(filepath.Join(dst, "step-0001.state")); err != nil {
 		t.Error("the spool was not copied:", err)
 	}
 	if j.Shared != "" {
-		if _, err := os.Stat(filepath.Join(j.Shared, sharedJob, executor.DirSpool, "1.log")); err != nil {
+		if _, err := os.Stat(filepath.Join(j.Shared, sharedJob, executor.DirSpool, "step-0001.state")); err != nil {
 			t.Error("the job's directory is not the one on the host:", err)
 		}
 	}

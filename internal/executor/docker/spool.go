@@ -6,21 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/executor"
-)
-
-// What a spool may hold: it is written by the job, and copied to the agent's disk.
-const (
-	maxSpoolBytes = 8 << 30
-	maxSpoolFiles = 100_000
 )
 
 // CopySpool reads the log spool by the engine's archive API.
@@ -39,15 +31,12 @@ func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string)
 	return nil
 }
 
-func copySpool(ctx context.Context, engine *client.Client, j job, dst string) error {
-	if err := os.MkdirAll(dst, 0o700); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dst)
+func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (err error) {
+	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { err = errors.Join(err, to.Close()) }()
 	copied, err := engine.CopyFromContainer(ctx, j.Name, client.CopyFromContainerOptions{SourcePath: path.Join(j.JobDir, executor.DirSpool)})
 	if errdefs.IsNotFound(err) {
 		// No spool, or no container?
@@ -58,16 +47,14 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) er
 		return err
 	}
 	defer copied.Content.Close()
-	return extract(copied.Content, root)
+	return extract(copied.Content, to)
 }
 
-// extract writes the regular files of an archive's spool directory to root.
-// Whatever else the archive holds is left out; nothing in
-// it leads out of root.
-func extract(r io.Reader, root *os.Root) error {
+// extract adds the regular files of an archive's spool directory to a copy. Whatever
+// else the archive holds is left out.
+func extract(r io.Reader, to *executor.SpoolCopy) error {
 	archive := tar.NewReader(r)
-	var bytes int64
-	for files := 0; ; {
+	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -76,29 +63,11 @@ func extract(r io.Reader, root *os.Root) error {
 			return err
 		}
 		name, inSpool := strings.CutPrefix(path.Clean(header.Name), executor.DirSpool+"/")
-		name = filepath.FromSlash(name)
-		if header.Typeflag != tar.TypeReg || !inSpool || !filepath.IsLocal(name) {
+		if header.Typeflag != tar.TypeReg || !inSpool {
 			continue
 		}
-		files++
-		bytes += header.Size
-		if files > maxSpoolFiles || bytes > maxSpoolBytes {
-			return fmt.Errorf("it is larger than %d files or %d bytes", maxSpoolFiles, int64(maxSpoolBytes))
-		}
-		if err := extractFile(archive, root, name); err != nil {
+		if err := to.Add(name, header.Size, archive); err != nil {
 			return err
 		}
 	}
-}
-
-func extractFile(r io.Reader, root *os.Root, name string) error {
-	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
 }

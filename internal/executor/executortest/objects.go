@@ -15,9 +15,13 @@ import (
 	"workflowagent/internal/executor/executortest/program"
 )
 
+// segment is the name of a file as a spool has them.
+const segment = "step-0001-0000000000000000.log"
+
 func testSpool(t *testing.T, s *suite) {
 	h := s.start(
-		program.Action{WriteFile: "spool/1/stream"}, program.Action{WriteFile: "spool/index"},
+		program.Action{WriteFile: "spool/" + segment}, program.Action{WriteFile: "spool/step-0001.state"},
+		program.Action{WriteFile: "spool/other"}, program.Action{WriteFile: "spool/step-1-0.log"}, program.Action{WriteFile: "spool/1/" + segment},
 		program.Action{WriteFile: "work/no"}, program.Action{Print: "ready\n"}, program.Action{Forever: true},
 	)
 	s.until(h, "ready\n")
@@ -27,7 +31,7 @@ func testSpool(t *testing.T, s *suite) {
 			t.Fatalf("CopySpool: %v", err)
 		}
 		got := files(t, dst)
-		if want := []string{"1/stream=spool/1/stream", "index=spool/index"}; !slices.Equal(got, want) {
+		if want := []string{segment + "=spool/" + segment, "step-0001.state=spool/step-0001.state"}; !slices.Equal(got, want) {
 			t.Errorf("copied %q, want %q", got, want)
 		}
 	}

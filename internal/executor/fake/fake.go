@@ -4,13 +4,12 @@
 package fake
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -240,21 +239,15 @@ func (e *Executor) CopySpool(_ context.Context, h executor.Handle, dst string) e
 	if j == nil {
 		return fmt.Errorf("copying the log spool of job %s: it is gone", h.JobID)
 	}
-	if err := os.MkdirAll(dst, 0o700); err != nil {
-		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
-	}
-	root, err := os.OpenRoot(dst)
+	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
 		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
 	}
-	defer root.Close()
 	for name, data := range j.spool() {
-		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
-		}
-		if err := root.WriteFile(name, data, 0o600); err != nil {
-			return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
-		}
+		err = errors.Join(err, to.Add(name, int64(len(data)), bytes.NewReader(data)))
+	}
+	if err := errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
 	}
 	return nil
 }

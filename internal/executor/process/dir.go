@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/executor"
+	"workflowagent/internal/logspool"
 )
 
 // The files in a job's directory; the package comment says what they are for.
@@ -33,9 +34,6 @@ const (
 
 // maxResult is how large a result.json may be, in bytes; it is written by the job.
 const maxResult = 64 << 10
-
-// maxSpool is how large a spool may be, in bytes; it is written by the job, too.
-const maxSpool = 8 << 30
 
 // dir is the absolute path of a job's directory.
 type dir string
@@ -136,12 +134,14 @@ func (d dir) result() *executor.Result {
 	return &r
 }
 
-// copySpool copies the regular files of the spool to dst. The job wrote the tree:
-// nothing in it leads outside of it, neither for reading nor for writing.
-func (d dir) copySpool(ctx context.Context, dst string) error {
-	if err := os.MkdirAll(dst, 0o700); err != nil {
+// copySpool copies the files of the spool to dst. The job wrote them: nothing in the
+// directory leads outside of it.
+func (d dir) copySpool(ctx context.Context, dst string) (err error) {
+	to, err := executor.NewSpoolCopy(dst)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, to.Close()) }()
 	job, err := os.OpenRoot(d.path(dirJob))
 	if err != nil {
 		return err
@@ -155,52 +155,38 @@ func (d dir) copySpool(ctx context.Context, dst string) error {
 		return err
 	}
 	defer src.Close()
-	out, err := os.OpenRoot(dst)
+	entries, err := fs.ReadDir(src.FS(), ".")
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	left := int64(maxSpool)
-	return fs.WalkDir(src.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
+	for _, entry := range entries {
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case entry.IsDir():
-			return out.MkdirAll(path, 0o700)
-		case !entry.Type().IsRegular():
-			return nil
 		}
-		n, err := copyFile(src, out, path, left)
-		left -= n
-		return err
-	})
+		if !entry.Type().IsRegular() || !logspool.IsFileName(entry.Name()) {
+			continue
+		}
+		if err := copyFile(src, to, entry.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// copyFile copies a file of at most limit bytes. One that is larger may be one
-// whose bytes are not there: it would fill the disk.
-func copyFile(src, dst *os.Root, path string, limit int64) (int64, error) {
-	in, err := src.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
+	in, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer in.Close()
 	info, err := in.Stat()
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case !info.Mode().IsRegular():
-		return 0, nil // since the directory was read
-	case info.Size() > limit:
-		return 0, fmt.Errorf("it is larger than %d bytes", int64(maxSpool))
+		return nil // since the directory was read
 	}
-	out, err := dst.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	n, err := io.Copy(out, io.LimitReader(in, info.Size()))
-	return n, errors.Join(err, out.Close())
+	return to.Add(name, info.Size(), in)
 }
 
 // remove deletes the directory. It gets another name first, so that nobody who
