@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,7 +25,8 @@ var passedVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
 }
 
-// gitConfig is the whole configuration that git works with.
+// gitConfig is the whole configuration that git works with. It is a file and not in
+// GIT_CONFIG_COUNT, which git before 2.31 ignores.
 var gitConfig = [][2]string{
 	{"advice.detachedHead", "false"},
 	{"core.autocrlf", "false"},
@@ -42,6 +42,8 @@ var gitConfig = [][2]string{
 	{"init.defaultBranch", "main"},
 	{"safe.directory", "*"}, // the checkout is ours, whoever owns the volume it is on
 	{"submodule.recurse", "false"},
+	{"transfer.bundleURI", "false"}, // objects come from the repository's server only
+	{"promisor.acceptFromServer", "none"},
 }
 
 // environment is git's environment without the credentials.
@@ -49,6 +51,15 @@ func environment(environ []string, private string) ([]string, error) {
 	home := filepath.Join(private, "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, fmt.Errorf("making a home directory for git: %w", err)
+	}
+	var config strings.Builder
+	for _, entry := range gitConfig {
+		section, name, _ := strings.Cut(entry[0], ".")
+		fmt.Fprintf(&config, "[%s]\n\t%s = %s\n", section, name, entry[1])
+	}
+	configFile := filepath.Join(home, ".gitconfig")
+	if err := os.WriteFile(configFile, []byte(config.String()), 0o600); err != nil {
+		return nil, fmt.Errorf("writing git's configuration: %w", err)
 	}
 	var env []string
 	for _, entry := range environ {
@@ -63,20 +74,12 @@ func environment(environ []string, private string) ([]string, error) {
 		"XDG_CONFIG_HOME="+home,
 		"LC_ALL=C", // the messages that failures are told by
 		"GIT_CONFIG_NOSYSTEM=1",
-		"GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_CONFIG_GLOBAL="+configFile,
 		"GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0",
 		"GIT_ALLOW_PROTOCOL=https:http:ssh",
 		"GIT_LFS_SKIP_SMUDGE=1",
-		"GIT_CONFIG_COUNT="+strconv.Itoa(len(gitConfig)),
 	)
-	for i, entry := range gitConfig {
-		env = append(
-			env,
-			fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, entry[0]),
-			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, entry[1]),
-		)
-	}
 	return env, nil
 }
 
@@ -87,8 +90,12 @@ type commandLine struct {
 	log io.Writer
 }
 
-// maxErrorOutput is how much of git's error output is looked at, from its start.
-const maxErrorOutput = 64 << 10
+// How much of git's output is looked at, from its start. A server decides how long
+// a list of refs is; the one of HEAD comes first.
+const (
+	maxOutput      = 1 << 20
+	maxErrorOutput = 64 << 10
+)
 
 // killDelay is how long git's helpers may hold its output after it was killed.
 const killDelay = 5 * time.Second
@@ -98,7 +105,7 @@ const killDelay = 5 * time.Second
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
-	stdout, stderr := &bytes.Buffer{}, &limitedBuffer{limit: maxErrorOutput}
+	stdout, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	// git starts helpers for the transport; they end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -43,6 +43,7 @@ type fixture struct {
 	repo      *lab.Repo
 	first     string // commit on main
 	dir       string
+	environ   []string // of the step; nil for that of the test
 	log       strings.Builder
 }
 
@@ -100,8 +101,11 @@ func (f *fixture) fetch(ctx context.Context, t *testing.T, src workflow.GitSourc
 		Dir:     f.dir,
 		Private: filepath.Join(filepath.Dir(f.dir), "private"),
 		Askpass: self,
-		Environ: os.Environ(),
+		Environ: f.environ,
 		Log:     &f.log,
+	}
+	if g.Environ == nil {
+		g.Environ = os.Environ()
 	}
 	checkout, err := g.Fetch(ctx)
 	if _, statErr := os.Stat(g.Private); !errors.Is(statErr, os.ErrNotExist) {
