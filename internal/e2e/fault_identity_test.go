@@ -106,6 +106,11 @@ var identityRows = []faultRow{
 		phase: "lost", fault: "its result comes later than 24 h", want: endedBy("lost"),
 		evidence: "server/deployments.TestEvidenceComesTooLate",
 	},
+	{
+		phase: "lost", fault: "its runner comes back after the stack's next deployment was claimed: it begins nothing",
+		want:     outcome{status: "failed", reason: "lost", or: "exit-code"},
+		evidence: "server/deployments.TestLostDeploymentStartsNothingAfterItsSuccessor",
+	},
 	{phase: "queued", fault: "two agents share a state directory", want: kept, do: func(a *arena) {
 		a.row.agent = append(a.row.agent, "state_directory="+filepath.Join(a.dir, "agent0", "state"))
 		a.startAgent()

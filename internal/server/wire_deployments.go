@@ -27,7 +27,7 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		Sweep:        sweepInterval(c.cfg),
 	})
 	c.stacks.Follow(stacks.Hooks{
-		LinkUpdate: service.LinkUpdate, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
+		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
 	})
 	domains := []api.Domain{
 		api.PoolRoutes(poolService),

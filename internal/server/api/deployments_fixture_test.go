@@ -46,7 +46,7 @@ func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
 		o.Log, o.Secrets, o.Updates = storetest.Log(), f.stacks.Secrets(), f.stacks
 		o.Pools, o.ExternalURL = pools.New(db, storetest.Log()), "http://server.test"
 		l.service = deployments.New(db, o)
-		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, UpdateFinished: l.service.UpdateFinished})
+		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, UpdateFinished: l.service.UpdateFinished})
 		return []api.Domain{
 			api.PoolRoutes(o.Pools), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
 			api.AgentRoutes(l.service, noRunner{}), api.JobRoutes(l.service),

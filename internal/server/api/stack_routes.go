@@ -227,7 +227,7 @@ func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.St
 			return err
 		}
 	}
-	if err := s.stacks.Delete(r.Context(), st, force); err != nil {
+	if err := s.stacks.Delete(r.Context(), principal(r), st, force); err != nil {
 		return err
 	}
 	return noContent(w)

@@ -13,7 +13,7 @@ import (
 
 // Cancel asks a deployment to end. Clients repeat it, so repetition changes
 // nothing; only force, once asked for, ends a running job without patience. A
-// deployment that has ended is left as it is.
+// deployment that has ended is left as it is, except for a lost one.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
 	var ended *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -24,17 +24,18 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		}
 		job, now := dj.Job, tx.Now()
 		text := fmt.Sprintf("Cancelled by %s.", by)
-		switch job.Status {
-		case workflow.StatusNotStarted:
+		lost := job.Reason == workflow.ReasonLost && now.Sub(job.EndedAt) <= s.opts.Evidence
+		switch {
+		case job.Status == workflow.StatusNotStarted:
 			return s.skip(tx, job, workflow.ReasonCancelled, text, now)
-		case workflow.StatusAccepted:
+		case job.Status == workflow.StatusAccepted:
 			v := verdict{event: workflow.EventFail, reason: workflow.ReasonCancelled, message: text, note: text}
 			if err := s.finish(tx, &job, v, now); err != nil {
 				return err
 			}
 			ended = &job
 			return tx.SaveJob(job)
-		case workflow.StatusRunning:
+		case job.Status == workflow.StatusRunning, lost: // which may still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
 				return nil
 			}

@@ -70,9 +70,14 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
 			return ended(job)
 		}
-		if lost && phase == protocol.PhaseStarting {
-			// It had leave, did nothing with it, and was given up: the stack has gone on
-			// since, and what has not begun must not begin now.
+		newer, err := overtaken(tx, job)
+		if err != nil {
+			return err
+		}
+		if lost && (phase == protocol.PhaseStarting || newer > 0) {
+			// It was given up: what has not begun must not begin now. A job that asks
+			// leave again has done nothing with it; of one that runs that is its next
+			// step, once a newer deployment has the stack.
 			return ended(job)
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {

@@ -152,16 +152,6 @@ func records(job store.Job) ([]Record, error) {
 	return out, nil
 }
 
-// unblock lets the queue of a stack go on that waits for a lost deployment.
-func unblock(tx *store.Tx, stackID, deploymentID string) error {
-	queue, err := tx.StackQueue(stackID)
-	if err != nil || queue.BlockedBy != deploymentID || deploymentID == "" {
-		return err
-	}
-	queue.BlockedBy = ""
-	return tx.SaveStackQueue(queue)
-}
-
 // checkLogs puts the log of a job on disk and compares it with what the sender
 // says. What the sender can still mend is a [*Missing] error, everything else
 // becomes a complaint for the log.

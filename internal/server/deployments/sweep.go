@@ -52,10 +52,11 @@ func (s *Service) watch(ctx context.Context) {
 }
 
 // LinkUpdate finds the deployment of a stack that an update says it belongs
-// to. Only one that runs at this moment is believed.
+// to. Only one that runs, or was given up as lost and may still run, is believed.
 func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
 	job, err := tx.JobOfDeployment(deploymentID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && (job.StackID != st.ID || job.Status != workflow.StatusRunning) {
+	lost := job.Reason == workflow.ReasonLost
+	if errors.Is(err, store.ErrNotFound) || err == nil && (job.StackID != st.ID || job.Status != workflow.StatusRunning && !lost) {
 		return "", nil
 	}
 	return deploymentID, err
@@ -114,16 +115,7 @@ func (s *Service) sweepRunning(ctx context.Context) error {
 		if err := s.finish(tx, &job, v, now); err != nil {
 			return err
 		}
-		queue, err := tx.StackQueue(job.StackID)
-		if err != nil {
-			return err
-		}
-		queue.BlockedBy = job.DeploymentID
-		if _, err := tx.Stack(job.StackID); err == nil { // the job may have removed it
-			if err := tx.SaveStackQueue(queue); err != nil {
-				return err
-			}
-		} else if !errors.Is(err, store.ErrNotFound) {
+		if err := block(tx, job); err != nil {
 			return err
 		}
 		return tx.SaveJob(job)

@@ -195,7 +195,7 @@ func TestQueueTimeoutAndDeletedStack(t *testing.T) {
 	old, gone := p.stack("old"), p.stack("gone")
 	one, two := p.deploy(old), p.deploy(gone)
 	p.change(one, func(j *store.Job) { j.QueuedAt = time.Now().Add(-8 * 24 * time.Hour) })
-	p.must(p.stacks.Delete(t.Context(), gone, false))
+	p.must(p.stacks.Delete(t.Context(), p.user, gone, false))
 	p.run()
 	p.eventually("skipping", func() bool {
 		return p.job(one).Status == workflow.StatusSkipped && p.job(two).Status == workflow.StatusSkipped

@@ -142,7 +142,7 @@ const deletedPerWrite = 500
 // removed only by force; one that is being changed is not removed at all. The
 // updates and events go first, piece by piece; a deletion that an update
 // interrupts leaves the stack and its state, and takes the history.
-func (s *Service) Delete(ctx context.Context, st store.Stack, force bool) error {
+func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
 		err := s.db.Write(ctx, func(tx *store.Tx) error {
 			done = false
@@ -152,6 +152,9 @@ func (s *Service) Delete(ctx context.Context, st store.Stack, force bool) error 
 			}
 			now, err := tx.LeaseTime()
 			if err != nil {
+				return err
+			}
+			if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 				return err
 			}
 			if _, err := s.free(tx, &cur, now); err != nil {

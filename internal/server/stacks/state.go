@@ -237,6 +237,9 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		if err != nil {
 			return err
 		}
+		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
+			return err
+		}
 		if ended, err = s.free(tx, &st, now); err != nil {
 			return err
 		}
@@ -293,6 +296,9 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 			return err
 		}
 		if err := held(cur, now); err != nil {
+			return err
+		}
+		if err := s.mayWrite(tx, cur.DeploymentID); err != nil {
 			return err
 		}
 		st, err := tx.Stack(cur.StackID)

@@ -83,6 +83,9 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 			}
 			u.DeploymentID = id
 		}
+		if err := s.mayWrite(tx, u.DeploymentID); err != nil {
+			return err
+		}
 		tx.Notify(UpdateTopic, u.ID)
 		return tx.InsertUpdate(u)
 	})
@@ -142,6 +145,9 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 		}
 		if !Status(cur.Status).CanBecome(Running) {
 			return fault.Conflict("Conflict: this update has been started already; its status is %q", cur.Status)
+		}
+		if err := s.mayWrite(tx, cur.DeploymentID); err != nil {
+			return err
 		}
 		st, err := tx.Stack(cur.StackID)
 		if err != nil {

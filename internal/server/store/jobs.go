@@ -158,6 +158,15 @@ func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
 	return n, err
 }
 
+// NewestClaim returns the number of the newest deployment of a stack that was
+// claimed and is newer than a given one, 0 for none.
+func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
+	var n int64
+	err := tx.queryOne(`SELECT COALESCE(MAX(d.version), 0) FROM deployments d JOIN jobs j ON j.deployment_id = d.id
+		WHERE d.stack_id = $1 AND d.version > $2 AND j.claimed_at > 0`, []any{stackID, than}, &n)
+	return n, err
+}
+
 // QueuedJobsOfStack returns the waiting jobs of a stack, oldest first.
 func (tx *Tx) QueuedJobsOfStack(stackID string) ([]Job, error) {
 	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)

@@ -1,0 +1,144 @@
+package deployments_test
+
+import (
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/workflow"
+)
+
+// lose lets a deployment start and then be given up as lost.
+func (p *plant) lose(st store.Stack) (id string, c *deployments.Claim, pulumi identity.Principal) {
+	p.t.Helper()
+	id = p.deploy(st)
+	c = p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	pulumi = p.pulumi(c)
+	p.silence(id)
+	return id, c, pulumi
+}
+
+// silence lets a running deployment be silent for too long, and the timers
+// notice.
+func (p *plant) silence(id string) {
+	p.t.Helper()
+	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
+	p.must(p.service.Sweep(p.t.Context()))
+	if job := p.job(id); job.Reason != workflow.ReasonLost {
+		p.t.Fatalf("the silent job is %s", job.Status)
+	}
+}
+
+// pulumi is the pulumi process of a deployment that has leave.
+func (p *plant) pulumi(c *deployments.Claim) identity.Principal {
+	p.t.Helper()
+	def, err := p.service.Definition(p.t.Context(), runner(c), c.Job.ID)
+	p.must(err)
+	who, err := identity.New(p.db, storetest.Log()).Authenticate(p.t.Context(), def.Env["PULUMI_ACCESS_TOKEN"])
+	p.must(err)
+	return who
+}
+
+func (p *plant) create(who identity.Principal, st store.Stack, buildID string) (store.Update, error) {
+	return p.stacks.CreateUpdate(p.t.Context(), who, st, stacks.KindUpdate,
+		stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": buildID}}})
+}
+
+func (p *plant) state() *stacks.State {
+	p.t.Helper()
+	s, err := stacks.ParseState([]byte(`{"version":3,"deployment":{"manifest":{},"resources":[]}}`), nil)
+	p.must(err)
+	return s
+}
+
+// refused fails unless an error says that a lost deployment was overtaken.
+func (p *plant) refused(what string, err error) {
+	p.t.Helper()
+	if fault.KindOf(err) != fault.KindForbidden {
+		p.t.Errorf("%s by a lost deployment that was overtaken: %v", what, err)
+	}
+}
+
+// TestLostDeploymentStartsNothingAfterItsSuccessor lets the successor of a lost
+// deployment begin; what the lost one has not begun by then never begins.
+func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("dev")
+		id, lost, late := p.lose(st)
+		early, err := p.create(late, st, "")
+		p.must(err)
+		if err := p.heartbeat(lost, protocol.PhaseRunning); err != nil {
+			t.Errorf("a lost job is not heard although nothing followed it: %v", err)
+		}
+		next := p.deploy(st)
+		p.must(p.service.Sweep(t.Context()))
+		c := p.poll("b")
+		if c == nil || c.Job.DeploymentID != next {
+			t.Fatalf("claimed %+v, want %s", c, next)
+		}
+		_, err = p.stacks.Start(t.Context(), early, nil)
+		p.refused("the start of an update", err)
+		_, err = p.create(late, st, "")
+		p.refused("an update", err)
+		_, err = p.create(p.user, st, id)
+		p.refused("an update with a user's token", err)
+		_, err = p.stacks.Import(t.Context(), late, st, p.state())
+		p.refused("an import", err)
+		p.refused("the removal of the stack", p.stacks.Delete(t.Context(), late, st, false))
+		if kind := fault.KindOf(p.heartbeat(lost, protocol.PhaseRunning)); kind != fault.KindGone {
+			t.Errorf("a heartbeat after the successor's claim: %q, want gone", kind)
+		}
+		// The successor has the stack for itself, and the evidence still counts.
+		p.must(p.heartbeat(c, protocol.PhaseStarting))
+		u, err := p.create(p.pulumi(c), st, "")
+		p.must(err)
+		_, err = p.stacks.Start(t.Context(), u, nil)
+		p.must(err)
+		p.must(p.result(lost, workflow.StatusFailed))
+		if job := p.job(id); job.Reason == workflow.ReasonLost {
+			t.Error("the evidence of the lost job was not taken")
+		}
+	})
+}
+
+// TestLostDeploymentThatStartsHoldsTheStack: nothing followed it yet, so it may
+// begin, and then its successor waits.
+func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("dev")
+		id, lost, late := p.lose(st)
+		u, err := p.create(late, st, "")
+		p.must(err)
+		_, err = p.stacks.Start(t.Context(), u, nil)
+		p.must(err)
+		next := p.deploy(st)
+		p.must(p.service.Sweep(t.Context()))
+		if c := p.poll("b"); c != nil {
+			t.Fatal("the successor was claimed beside an update in progress")
+		}
+		p.must(p.stacks.Checkpoint(t.Context(), u, p.state()))
+		p.must(p.heartbeat(lost, protocol.PhaseRunning))
+		// Cancelling reaches a lost deployment that still runs.
+		p.must(p.service.Cancel(t.Context(), st, id, "somebody", false))
+		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.PhaseRunning)
+		if err != nil || !out.CancelRequested || out.ForceRequested {
+			t.Errorf("a heartbeat after the cancellation: %+v, %v", out, err)
+		}
+		p.must(p.stacks.Complete(t.Context(), u, stacks.Cancelled))
+		p.must(p.service.Sweep(t.Context()))
+		if c := p.poll("b"); c == nil || c.Job.DeploymentID != next {
+			t.Fatalf("claimed %+v, want %s", c, next)
+		}
+		_, err = p.create(late, st, "")
+		p.refused("a second update", err)
+	})
+}
