@@ -15,8 +15,18 @@ import (
 // TestTokensOfRunningJobsGetTheirScope opens a database of the version before
 // scopes, in which jobs are running.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "old.db")
+		testOldTokens(t, goose.DialectSQLite3, "sqlite", path, "sqlite:"+path)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		dsn := storetest.PostgresURL(t)
+		testOldTokens(t, goose.DialectPostgres, "pgx", dsn, dsn)
+	})
+}
+
+func testOldTokens(t *testing.T, dialect goose.Dialect, driver, source, dsn string) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "old.db")
 	old := filepath.Join(dir, "migrations")
 	if err := os.Mkdir(old, 0o700); err != nil {
 		t.Fatal(err)
@@ -30,11 +40,11 @@ func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	raw, err := sql.Open("sqlite", path)
+	raw, err := sql.Open(driver, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, raw, os.DirFS(old), goose.WithLogger(goose.NopLogger()))
+	provider, err := goose.NewProvider(dialect, raw, os.DirFS(old), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +86,7 @@ func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	db, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")})
+	db, err := store.Open(t.Context(), dsn, store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")})
 	if err != nil {
 		t.Fatal(err)
 	}

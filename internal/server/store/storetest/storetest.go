@@ -55,6 +55,13 @@ func Postgres(t testing.TB) *store.DB {
 	return open(t, postgres.database(t), "", nil)
 }
 
+// PostgresURL returns the address of a PostgreSQL database without any table,
+// for tests of what an older version left. It ends with the test.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	return postgres.database(t)
+}
+
 // PostgresPair opens one empty PostgreSQL database twice, the way two servers
 // do.
 func PostgresPair(t testing.TB) (first, second *store.DB) {
