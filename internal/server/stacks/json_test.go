@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +68,21 @@ func FuzzMembersAndElements(f *testing.F) {
 		}
 		checkAgainstDecoder(t, data)
 	})
+}
+
+func TestTexts(t *testing.T) {
+	for doc, want := range map[string][]string{
+		``: nil, `null`: nil, `5`: nil, `[1,{}]`: nil, `"one"`: {"one"}, `""`: {""},
+		`{"a":"b","c":["d\"e",{"":null}],"f\\":"}]"}`: {"a", "b", "c", `d\"e`, "", `f\\`, "}]"},
+	} {
+		var got []string
+		for text := range texts([]byte(doc)) {
+			got = append(got, string(text))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has %q, want %q", doc, got, want)
+		}
+	}
 }
 
 func TestStateCountsItsResources(t *testing.T) {

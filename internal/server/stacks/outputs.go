@@ -47,7 +47,8 @@ func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 // rootStack returns the resource that stands for the stack itself, nil for none.
 func rootStack(state *State) []byte {
 	for r := range elements(member(state.Deployment, "resources")) {
-		if string(member(r, "type")) == `"pulumi:pulumi:Stack"` && member(r, "parent") == nil {
+		parent := string(member(r, "parent"))
+		if string(member(r, "type")) == `"pulumi:pulumi:Stack"` && (parent == "" || parent == `""`) {
 			return r
 		}
 	}
