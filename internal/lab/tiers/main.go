@@ -86,14 +86,15 @@ func run(ctx context.Context) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	s := &suite{root: root, dir: dir, env: os.Environ()}
-	if _, err := exec.LookPath("gcc"); err == nil {
-		s.race = []string{"-race"}
-	} else {
-		fmt.Println("no C compiler: the race detector is off")
-	}
-
 	var failed, skipped []string
 	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	if reason := raceMissing(ctx); reason == "" {
+		s.race = []string{"-race"}
+	} else {
+		fmt.Println("the race detector is off: " + reason)
+		skipped = append(skipped, raceDetector)
+		fmt.Fprintf(report, "%s\tskipped\t%s\n", raceDetector, reason)
+	}
 	for _, t := range tiers() {
 		if reason := t.missing(ctx); reason != "" {
 			skipped = append(skipped, t.name)
@@ -118,13 +119,41 @@ func run(ctx context.Context) error {
 	if err := report.Flush(); err != nil {
 		return err
 	}
+	return conclude(failed, skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
+}
+
+// conclude returns the error of a run, nil if it passed.
+func conclude(failed, skipped []string, requireAll bool) error {
 	if len(failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
 	}
-	if len(skipped) > 0 && os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all" {
+	if len(skipped) > 0 && requireAll {
 		return fmt.Errorf("every tier was required, and these were skipped: %s", strings.Join(skipped, ", "))
 	}
 	return nil
+}
+
+// raceDetector is listed with the tiers: without it they test less.
+const raceDetector = "race detector"
+
+// raceMissing says why tests cannot be built with the race detector; "" if they can.
+func raceMissing(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	fields := strings.Fields(compiler)
+	switch {
+	case err != nil:
+		return "go env: " + err.Error()
+	case len(fields) == 0:
+		return "Go knows no C compiler"
+	}
+	if _, err := exec.LookPath(fields[0]); err != nil {
+		return "the C compiler " + fields[0] + " is not installed"
+	}
+	if enabled != "1" {
+		return "cgo is off (CGO_ENABLED)"
+	}
+	return ""
 }
 
 // enginePackages need a Docker Engine. The packages below serverPackages use

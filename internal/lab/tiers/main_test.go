@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -30,5 +31,29 @@ func TestEveryTestHasATier(t *testing.T) {
 				t.Errorf("%s in %s is in %d tiers", found[1], file, tiers)
 			}
 		}
+	}
+}
+
+func TestMissingRaceDetectorIsAFailure(t *testing.T) {
+	t.Setenv("CC", "no-such-compiler")
+	t.Setenv("CGO_ENABLED", "1")
+	reason := raceMissing(t.Context())
+	if !strings.Contains(reason, "no-such-compiler") {
+		t.Errorf("without a C compiler: %q", reason)
+	}
+	t.Setenv("CC", "true")
+	t.Setenv("CGO_ENABLED", "0")
+	if reason := raceMissing(t.Context()); !strings.Contains(reason, "CGO_ENABLED") {
+		t.Errorf("without cgo: %q", reason)
+	}
+	t.Setenv("CGO_ENABLED", "1")
+	if reason := raceMissing(t.Context()); reason != "" {
+		t.Errorf("with all it needs: %q", reason)
+	}
+	if err := conclude(nil, []string{raceDetector}, true); err == nil || !strings.Contains(err.Error(), raceDetector) {
+		t.Errorf("required and missing: %v", err)
+	}
+	if err := conclude(nil, []string{raceDetector}, false); err != nil {
+		t.Errorf("not required: %v", err)
 	}
 }
