@@ -18,6 +18,8 @@ LINT     := $(CACHE)/lint-$(LINTKEY)-$(HOSTOS)-$(HOSTARCH)
 # with exactly the modules its release lists, while tidying a module of ours would also ask for
 # those of its dependencies' tests. Versions after 2.16 need a newer Go.
 GORELEASER := $(CACHE)/goreleaser-2.16.0
+GOVULNCHECK := $(CACHE)/govulncheck-1.6.0
+VULNDB := $(or $(GOVULNDB),https://vuln.go.dev)
 
 .PHONY: help
 help: ## List the targets.
@@ -72,6 +74,18 @@ lint: $(LINT)/golangci-lint ## Check format, vet and the house rules.
 	$(LINT)/golangci-lint run ./...
 	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
 		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
+
+$(GOVULNCHECK)/govulncheck:
+	@mkdir -p $(GOVULNCHECK)
+	@GOFLAGS= GOBIN=$(GOVULNCHECK) CGO_ENABLED=0 go install golang.org/x/vuln/cmd/govulncheck@v1.6.0
+
+# REQUIRE=all fails where the database cannot be reached.
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities of Go and the modules in what the programs call.
+	@if curl -fsS -m 30 -o /dev/null $(VULNDB)/index/db.json; then \
+		$(MAKE) --no-print-directory $(GOVULNCHECK)/govulncheck && $(GOVULNCHECK)/govulncheck -db $(VULNDB) ./cmd/...; \
+		else echo "NOT CHECKED for known vulnerabilities: $(VULNDB) cannot be reached (GOVULNDB names another database)"; \
+		$(if $(filter all,$(REQUIRE)),exit 1,exit 0); fi
 
 .PHONY: fmt
 fmt: $(LINT)/golangci-lint ## Format the code.

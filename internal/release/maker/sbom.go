@@ -79,6 +79,9 @@ func (m *maker) bill(archive string) ([]byte, error) {
 	whole := cdx.Dependency{Ref: name, Dependencies: &[]string{}}
 	dependencies := []cdx.Dependency{}
 	for _, p := range programs {
+		if err := checkGo(p.name, p.info.GoVersion); err != nil {
+			return nil, err
+		}
 		ref := name + "/" + p.name
 		components = append(components, m.programComponent(ref, p))
 		*whole.Dependencies = append(*whole.Dependencies, ref)

@@ -215,8 +215,13 @@ func TestServersSendNobodyElsewhere(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	tr := newTraps(t)
 	for _, setting := range [][2]string{
-		{"uploadpack.advertiseBundleURIs", "true"}, {"bundle.version", "1"}, {"bundle.mode", "all"}, {"bundle.b.uri", tr.url + "/b.bundle"},
-		{"promisor.advertise", "true"}, {"remote.p.promisor", "true"}, {"remote.p.url", tr.url + "/p.git"},
+		{"uploadpack.advertiseBundleURIs", "true"},
+		{"bundle.version", "1"},
+		{"bundle.mode", "all"},
+		{"bundle.b.uri", tr.url + "/b.bundle"},
+		{"promisor.advertise", "true"},
+		{"remote.p.promisor", "true"},
+		{"remote.p.url", tr.url + "/p.git"},
 	} {
 		f.git(t, "config", setting[0], setting[1])
 	}

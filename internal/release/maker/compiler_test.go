@@ -1,0 +1,59 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"go/version"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckGo(t *testing.T) {
+	for _, tt := range []struct {
+		built string
+		good  bool
+	}{
+		{minimumGo, true},
+		{minimumGo + " X:nogreenteagc", true},
+		{"go1.999", true},
+		{"go1.26.0", false},
+		{"go1.26", false},
+		{"go1.26.7", false},
+		{"go1.26rc1", false},
+		{"go1.9.99", false},
+		{"devel go1.27-abcdef", false}, // nothing says which fixes it has
+		{"unknown", false},
+		{"", false},
+	} {
+		if err := checkGo("agent", tt.built); (err == nil) != tt.good {
+			t.Errorf("%q: %v", tt.built, err)
+		}
+	}
+	if version.Lang(minimumGo) == minimumGo {
+		t.Errorf("%s names no patch level", minimumGo)
+	}
+}
+
+// TestOldGoMakesNoRelease builds nothing: it says of a program that it was built by an older Go.
+func TestOldGoMakesNoRelease(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := "go1.20.1" + strings.Repeat(" ", len(info.GoVersion)-len("go1.20.1"))
+	m := newTestMaker(t)
+	m.version = "v1.2.3"
+	packTar(t, filepath.Join(m.files, "agent-v1.2.3.tar.gz"), map[string][]byte{"agent": []byte(strings.ReplaceAll(string(data), info.GoVersion, old))})
+	if err := m.bills(t.Context()); err == nil || !strings.Contains(err.Error(), "a release needs "+minimumGo) {
+		t.Errorf("a program of an old Go became a release: %v", err)
+	}
+}
