@@ -14,21 +14,17 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// maxDownloads bounds how many files of releases are sent at a time: an agent that is told to
-// wait tries again, while a pool that updates must not keep deployments from the server.
-const maxDownloads = 32
-
 // releaseRoutes serve a mirror of the agent's releases.
 type releaseRoutes struct {
-	dir  string
-	busy chan struct{} // as many as there are downloads
+	dir       string
+	downloads downloads
 }
 
 // ReleaseRoutes serve the files below a directory at /releases/, to everybody: agents that
 // update themselves, and the shell of somebody who installs one. What is served is signed, and
 // who serves it is not trusted.
 func ReleaseRoutes(dir string) Domain {
-	return &releaseRoutes{dir: dir, busy: make(chan struct{}, maxDownloads)}
+	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
 }
 
 func (s *releaseRoutes) register(rt *Router) {
@@ -44,12 +40,11 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
 		return missing
 	}
-	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
-	default:
+	d := s.downloads.enter(w, r)
+	if d == nil {
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; try again"}
 	}
+	defer s.downloads.leave(d)
 	// Opened anew each time, so that a directory that was put in its place counts.
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
@@ -79,6 +74,6 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache") // which means: ask whether it has changed
-	http.ServeContent(w, r, "", info.ModTime(), file)
+	http.ServeContent(d, r, "", info.ModTime(), file)
 	return nil
 }
