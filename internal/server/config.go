@@ -29,7 +29,7 @@ type Config struct {
 	ExternalURL     string        // where clients reach the server; "" is the address listened on
 	Organization    string        // name of the first organization
 	MasterKeyFile   string        // "" is a file in DataDir, made when missing
-	MetricsToken    string        // secret; opens /metrics to others than this machine
+	MetricsToken    string        // secret; what /metrics needs
 	LogLevel        logrus.Level  // of the server's own log
 	LogFormat       string        // text or json
 	UpdateLease     time.Duration // how long an update may be silent
@@ -92,7 +92,7 @@ func Fields() []Field {
 		{"external_url", "", "URL under which clients and jobs reach this server (default: the address listened on)", setURL},
 		{"organization", "organization", "name of the organization that the first start creates", text(func(c *Config) *string { return &c.Organization })},
 		{"master_key_file", "", "file with the master key of secrets, 32 bytes in base64 (default: master-key in the data directory, made when missing)", text(func(c *Config) *string { return &c.MasterKeyFile })},
-		{"metrics_token", "", "bearer token that opens /metrics to callers on other machines", text(func(c *Config) *string { return &c.MetricsToken })},
+		{"metrics_token", "", "bearer token that /metrics needs; without one it is open to callers on this machine, but not through a proxy", text(func(c *Config) *string { return &c.MetricsToken })},
 		{"log_level", "info", "error, warning, info or debug", func(c *Config, v string) error {
 			l, err := logrus.ParseLevel(v)
 			if err != nil {

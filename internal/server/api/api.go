@@ -30,8 +30,8 @@ type Deps struct {
 	Metrics *prometheus.Registry
 	// Ready tells whether the server can do its work; nil means always.
 	Ready func(r *http.Request) error
-	// MetricsToken lets others than callers on loopback read /metrics.
-	// Empty: only loopback.
+	// MetricsToken is what callers of /metrics need. Empty: only callers on this
+	// machine, directly.
 	MetricsToken string
 	// Limits bounds requests; the zero value means the defaults.
 	Limits Limits

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -38,28 +39,44 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// metrics is open to the machine itself, and to others with the token.
+// metrics is open to those who have the token, if one is set, and else to callers
+// on this machine.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
-	token := bearer(r, "Bearer")
-	switch {
-	case s.deps.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.deps.MetricsToken)) == 1:
-	case isLocal(r):
-	default:
-		return fault.Forbidden("Forbidden: metrics are for callers on this machine, or with the metrics token")
+	switch token := bearer(r, "Bearer"); {
+	case s.deps.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.deps.MetricsToken)) == 0:
+		return fault.Forbidden("Forbidden: metrics are for callers with the metrics token")
+	case s.deps.MetricsToken == "" && !isLocal(r):
+		return fault.Forbidden("Forbidden: metrics are for callers on this machine; set metrics_token to open them to others")
 	}
 	promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }
 
-// isLocal tells whether a request comes from this machine and was not
-// forwarded by a proxy on it.
+// isLocal tells whether a request comes from this machine and names it, and was
+// not forwarded by a proxy on it.
 func isLocal(r *http.Request) bool {
-	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
-		return false
+	for name := range r.Header {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return false
+		}
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return err == nil && isLoopback(host) && namesLoopback(r.Host)
+}
+
+// namesLoopback tells whether the host of a request, with or without a port, is
+// this machine.
+func namesLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	return strings.EqualFold(host, "localhost") || isLoopback(host)
+}
+
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
+	return ip != nil && ip.IsLoopback()
 }
 
 type capability struct {
