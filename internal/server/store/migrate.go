@@ -41,8 +41,55 @@ func migrate(ctx context.Context, e engine, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
+	if err := refuseNewer(ctx, e, db, provider.ListSources()); err != nil {
+		return err
+	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("updating the schema: %w", err)
 	}
 	return nil
+}
+
+// refuseNewer returns an error if a newer program has changed the schema: this one
+// would write rows that mean something else there.
+func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Source) error {
+	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
+	if e == postgresEngine {
+		exists = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
+	}
+	var tables int
+	if err := db.QueryRowContext(ctx, exists, goose.DefaultTablename).Scan(&tables); err != nil {
+		return fmt.Errorf("reading the schema's version: %w", err)
+	}
+	if tables == 0 {
+		return nil // a new database
+	}
+	mine := map[int64]bool{0: true}
+	newest, found := int64(0), int64(0)
+	for _, s := range known {
+		mine[s.Version] = true
+		newest = max(newest, s.Version)
+	}
+	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+goose.DefaultTablename)
+	if err != nil {
+		return fmt.Errorf("reading the schema's version: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var version int64
+		if err := rows.Scan(&version); err != nil {
+			return fmt.Errorf("reading the schema's version: %w", err)
+		}
+		if !mine[version] {
+			found = max(found, version)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("reading the schema's version: %w", err)
+	}
+	if found == 0 {
+		return nil
+	}
+	return fmt.Errorf("the database was changed by a newer workflow-server: its schema has version %d, and this program knows only up to version %d; "+
+		"start the newer workflow-server, or restore a backup that was made before it was started", found, newest)
 }
