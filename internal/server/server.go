@@ -142,7 +142,10 @@ func (s *Server) ready(r *http.Request) error {
 	case <-s.c.draining:
 		return errors.New("the server is stopping")
 	default:
-		return s.c.db.Ping(r.Context())
+		if err := s.c.db.Ping(r.Context()); err != nil {
+			return err
+		}
+		return s.c.db.Writable(r.Context())
 	}
 }
 

@@ -66,6 +66,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 		engine: sqliteEngine, pool: read, readers: newReaders(read, conns),
 		blobs: blobs, bus: newBus(), log: opts.Log, clock: opts.clock(),
 	}
+	db.writable.dirs = dataDirs(abs, opts.BlobDir)
 	db.writer = newWriter(db, write)
 	return db, nil
 }

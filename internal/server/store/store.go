@@ -60,6 +60,8 @@ type DB struct {
 	bus     *bus
 	log     *logrus.Entry
 	clock   Clock
+	// writable is what Writable found last.
+	writable writable
 }
 
 type engine string

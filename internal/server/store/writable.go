@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// writableFor is how long an answer of [DB.Writable] stays good.
+	writableFor = 5 * time.Second
+	// writableTimeout bounds the question.
+	writableTimeout = 5 * time.Second
+	// minFree is the space that a disk must have for databases and blobs, in bytes.
+	minFree = 32 << 20
+)
+
+// writable remembers whether the database could be written.
+type writable struct {
+	mu   sync.Mutex
+	at   time.Time
+	err  error
+	dirs []string // that have to have space
+}
+
+// Writable tells whether the database, and the disk it is on, take writes. It is
+// cheap to ask often: one answer is given for some seconds.
+func (db *DB) Writable(ctx context.Context) error {
+	w := &db.writable
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.at.IsZero() && time.Since(w.at) < writableFor {
+		return w.err
+	}
+	// The answer is for others too, so it does not depend on this caller's patience.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writableTimeout)
+	defer cancel()
+	w.err = db.tryWriting(ctx)
+	w.at = time.Now()
+	return w.err
+}
+
+func (db *DB) tryWriting(ctx context.Context) error {
+	for _, dir := range db.writable.dirs {
+		if err := hasSpace(dir); err != nil {
+			return err
+		}
+	}
+	// Only a commit shows that a disk takes it, or that a replica was promoted.
+	err := db.Write(ctx, func(tx *Tx) error {
+		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
+	})
+	if err != nil {
+		return fmt.Errorf("trying to write to the database: %w", err)
+	}
+	return nil
+}
+
+// hasSpace returns an error if the disk of a directory is full or read-only.
+func hasSpace(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("looking at the disk of %s: %w", dir, err)
+	}
+	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert,gosec // the types differ by system
+	if free < minFree {
+		return fmt.Errorf("the disk of %s has %d MiB left; free at least %d MiB", dir, free>>20, minFree>>20)
+	}
+	return nil
+}
+
+// dataDirs are the directories of a SQLite database and its blobs.
+func dataDirs(file, blobs string) []string {
+	if filepath.Dir(file) == blobs {
+		return []string{blobs}
+	}
+	return []string{filepath.Dir(file), blobs}
+}
