@@ -87,6 +87,15 @@ func ownSubsystems(c *components) []Subsystem {
 				return err
 			})
 		}},
+		{Name: "unnamed-states", Exclusive: true, Run: func(ctx context.Context) error {
+			return every(ctx, time.Hour, func(ctx context.Context) error {
+				n, err := c.stacks.SweepStates(ctx)
+				if n > 0 {
+					c.log.WithField("states", n).Info("removed states that a server had written when it ended, and that nothing names")
+				}
+				return err
+			})
+		}},
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, c.identity.DeleteExpired)
 		}},

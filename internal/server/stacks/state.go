@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -141,6 +142,27 @@ func (s *Service) dropState(ctx context.Context, key string) {
 	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), key); err != nil {
 		s.log.WithError(err).Warn("could not remove a state that is no longer needed")
 	}
+}
+
+// stateGrace is how old a state must be before it counts as left behind. A state is
+// named by a row within seconds of its own writing or never.
+const stateGrace = 6 * time.Hour
+
+// SweepStates removes the states that no row names: those of a server that ended
+// between the blob and the row. It returns how many those were. Logs need no such
+// thing: their jobs, which stay, name them by their keys.
+func (s *Service) SweepStates(ctx context.Context) (int, error) {
+	return s.sweepStates(ctx, stateGrace)
+}
+
+func (s *Service) sweepStates(ctx context.Context, age time.Duration) (int, error) {
+	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) (named map[string]bool, err error) {
+		err = s.db.Read(ctx, func(tx *store.Tx) error {
+			named, err = tx.NamedStates(keys)
+			return err
+		})
+		return named, err
+	})
 }
 
 func (s *Service) getState(ctx context.Context, key string) (*State, error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // ErrBlobGap says that an append would have left a hole. The append was
@@ -40,6 +41,35 @@ type Blobs interface {
 	// Delete removes the blob named prefix and all blobs below prefix + "/".
 	// Removing what is not there is no error.
 	Delete(ctx context.Context, prefix string) error
+	// Sweep removes the blobs below prefix + "/" that nothing names and that were
+	// last written longer ago than age, and returns how many those were. named is
+	// asked about some keys at a time, and returns those that must stay.
+	Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error)
+}
+
+// sweepPiece is how many keys Sweep asks about at a time.
+const sweepPiece = 100
+
+// deleteUnnamed removes those of some blobs that nothing names.
+func deleteUnnamed(ctx context.Context, b Blobs, keys []string, named func(keys []string) (map[string]bool, error)) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	stay, err := named(keys)
+	if err != nil {
+		return 0, err
+	}
+	removed := 0
+	for _, key := range keys {
+		if stay[key] {
+			continue
+		}
+		if err := b.Delete(ctx, key); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
 }
 
 var blobSegment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)

@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/renameio/v2"
 )
@@ -201,6 +203,59 @@ func (b *fileBlobs) Delete(_ context.Context, prefix string) error {
 		return fmt.Errorf("removing blobs of %s: %w", prefix, err)
 	}
 	return nil
+}
+
+// Sweep also removes files that a crash left half written.
+func (b *fileBlobs) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+	root, err := b.path(prefix)
+	if err != nil {
+		return 0, err
+	}
+	before := time.Now().Add(-age)
+	removed := 0
+	var keys []string
+	ask := func() error {
+		n, err := deleteUnnamed(ctx, b, keys, named)
+		removed += n
+		keys = keys[:0]
+		return err
+	}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		if !entry.Type().IsRegular() {
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.ModTime().Before(before) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(entry.Name(), ".") { // keys do not; Put writes into such a file first
+			return os.Remove(path)
+		}
+		below, err := filepath.Rel(b.dir, path)
+		if err != nil {
+			return err
+		}
+		if keys = append(keys, filepath.ToSlash(below)); len(keys) < sweepPiece {
+			return nil
+		}
+		return ask()
+	})
+	if err == nil {
+		err = ask()
+	}
+	if err != nil {
+		return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+	}
+	return removed, nil
 }
 
 // makeParent makes the directory of a blob and puts the new directory entries

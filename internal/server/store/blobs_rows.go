@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // blobChunk is the size of the rows that Put makes and the upper bound of the
@@ -33,6 +34,9 @@ func prepareRowBlobs(ctx context.Context, pool *sql.DB) error {
 			size     BIGINT NOT NULL,
 			data     BYTEA NOT NULL,
 			PRIMARY KEY (blob_key, start_at))`,
+		// Rows of earlier versions count from when this one first ran; those that an
+		// earlier version writes beside this one get the default, too.
+		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
 			return fmt.Errorf("preparing the table of blobs: %w", err)
@@ -277,4 +281,49 @@ func (b *rowBlobs) Delete(ctx context.Context, prefix string) error {
 		return fmt.Errorf("removing blobs of %s: %w", prefix, err)
 	}
 	return nil
+}
+
+// Sweep goes by the database's clock.
+func (b *rowBlobs) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+	if err := checkBlobKey(prefix); err != nil {
+		return 0, err
+	}
+	removed := 0
+	after := prefix + "/"
+	for {
+		keys, err := b.olderThan(ctx, after, prefix+"0", age)
+		if err != nil {
+			return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+		}
+		n, err := deleteUnnamed(ctx, b, keys, named)
+		removed += n
+		if err != nil {
+			return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+		}
+		if len(keys) < sweepPiece {
+			return removed, nil
+		}
+		after = keys[len(keys)-1]
+	}
+}
+
+// olderThan returns some keys between two, in order, whose newest row is older
+// than age.
+func (b *rowBlobs) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
+	rows, err := b.pool.QueryContext(ctx, fmt.Sprintf(`SELECT blob_key FROM blob_chunks WHERE blob_key > $1 AND blob_key < $2
+		GROUP BY blob_key HAVING MAX(written_at) < now() - $3 * interval '1 microsecond' ORDER BY blob_key LIMIT %d`, sweepPiece),
+		after, end, age.Microseconds())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var keys []string
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, rows.Err()
 }

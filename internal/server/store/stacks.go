@@ -176,3 +176,22 @@ func (tx *Tx) SetStackTag(stackID, name, value string) error {
 func (tx *Tx) DeleteStackTag(stackID, name string) error {
 	return tx.execOne("DELETE FROM stack_tags WHERE stack_id = $1 AND name = $2", stackID, name)
 }
+
+// NamedStates returns which of some blob keys are states that a stack or an update
+// names.
+func (tx *Tx) NamedStates(keys []string) (map[string]bool, error) {
+	marks, args := make([]string, len(keys)), make([]any, len(keys))
+	for i, key := range keys {
+		marks[i], args[i] = fmt.Sprintf("$%d", i+1), key
+	}
+	list := strings.Join(marks, ", ")
+	named := map[string]bool{}
+	err := tx.queryEach("SELECT state_blob FROM stacks WHERE state_blob IN ("+list+") AND state_blob <> ''"+
+		" UNION SELECT state_blob FROM updates WHERE state_blob IN ("+list+") AND state_blob <> ''", args, func(scan scanFunc) error {
+		var key string
+		err := scan(&key)
+		named[key] = true
+		return err
+	})
+	return named, err
+}

@@ -1,0 +1,9 @@
+-- +goose Up
+
+-- States that no row names are found by these.
+CREATE INDEX stacks_by_state ON stacks (state_blob) WHERE state_blob <> '';
+CREATE INDEX updates_by_state ON updates (state_blob) WHERE state_blob <> '';
+
+-- +goose Down
+DROP INDEX updates_by_state;
+DROP INDEX stacks_by_state;
