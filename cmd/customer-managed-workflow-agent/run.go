@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/bootid"
 	"workflowagent/internal/config"
 	"workflowagent/internal/control"
 	"workflowagent/internal/health"
@@ -142,6 +143,10 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, up
 	metrics := health.NewMetrics(version, tracker)
 	watch := monitor{tracker, metrics}
 	tokens, renew := newTokens(c, client, watch, log)
+	boot, err := bootid.Get()
+	if err != nil {
+		log.WithError(err).Warn("Whether this host is restarted while a job is being started cannot be noticed")
+	}
 	a, err := agent.New(agent.Options{
 		Client:         client,
 		Tokens:         tokens,
@@ -154,6 +159,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, up
 		UserAgent:      userAgent,
 		ServiceURL:     c.ServiceURL,
 		CACertPEM:      string(caPEM),
+		BootID:         boot,
 		Types:          types(c.EnabledWorkflowTypes),
 		Slots:          c.MaxConcurrentJobs,
 		SingleRun:      c.SingleRun,

@@ -63,6 +63,7 @@ type Options struct {
 	UserAgent  string // what runners send, too
 	ServiceURL string // where runners send their log, heartbeats and results
 	CACertPEM  string
+	BootID     string // of the host, "" if unknown: what another start of it has left may be incomplete
 
 	Types          []workflow.Type
 	Slots          int // jobs at a time

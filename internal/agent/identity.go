@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/durable"
 )
 
 // maxInstances bounds the agents that share one state directory.
@@ -98,7 +99,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	if err != nil {
 		// New, or torn by a crash of the machine: the id of an agent without a past.
 		id = uuid.New()
-		if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600, renameio.WithTempDir(dir)); err != nil {
+		if err := durable.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("storing the agent's id: %w", err)
 		}
 	}

@@ -253,14 +253,14 @@ func (j *job) neverStarted(hard context.Context, err error) (verdict, error) {
 		v = failure(failed.Reason, "%s", failed.Message)
 	}
 	v.message = j.masks.String(v.message)
-	j.log.WithField("reason", v.reason).Warn("The job was not started: " + v.message)
+	j.log.WithField("reason", v.reason).Warn("The job is not started: " + v.message)
 	j.say("%s", v.message)
 	j.logs.end(setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
 	return j.report(hard, v, nil)
 }
 
-// refusedError carries the verdict of a job that the agent does not take.
+// refusedError carries the verdict of a job that the agent does not start.
 type refusedError struct{ verdict verdict }
 
 // Error returns the line for the deployment's log.

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"workflowagent/internal/durable"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -46,6 +45,7 @@ type entry struct {
 	Handle     *executor.Handle        `json:"handle,omitempty"`
 	Echoed     int64                   `json:"echoed"` // bytes of output already in the agent's own
 	ClaimedAt  time.Time               `json:"claimedAt"`
+	BootID     string                  `json:"bootID,omitempty"` // of the host when the entry was written
 	Result     *protocol.ResultRequest `json:"result,omitempty"` // with phaseReporting
 	Operation  workflow.Operation      `json:"operation,omitempty"`
 }
@@ -83,15 +83,14 @@ func (j *journal) spoolDir(name string) string { return filepath.Join(j.dir, nam
 
 func (j *journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
-// write stores an entry so that a crash leaves the old or the new one.
+// write stores an entry so that a crash, also of the host, leaves the old or the new one.
 func (j *journal) write(name string, e entry) error {
 	e.Version = journalVersion
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encoding the journal of the job: %w", err)
 	}
-	// In a named directory, because looking for the best one costs two more files.
-	if err := renameio.WriteFile(j.path(name), data, 0o600, renameio.WithTempDir(j.dir)); err != nil {
+	if err := durable.WriteFile(j.path(name), data, 0o600); err != nil {
 		return fmt.Errorf("writing the journal of the job: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
 	"workflowagent/internal/status"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -123,6 +124,10 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 		return j.follow(hard)
 	}
 	p := prepared{handle: j.entry.Handle}
+	if j.rebooted() {
+		return j.conclude(hard, p, &refusedError{failure(workflow.ReasonLost,
+			"The agent's host was restarted while the job was being started, so it is unknown whether the job ran; it is not started again. Check the stack before the next deployment.")})
+	}
 	if p.definition, err = j.fetchDefinition(ctx); err == nil {
 		if v := j.agent.admit(j.entry.Claim, p.definition); v != nil {
 			err = &refusedError{*v}
@@ -131,6 +136,14 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 		}
 	}
 	return j.conclude(hard, p, err)
+}
+
+// rebooted reports whether the host was started anew after the entry was written. The
+// place of a job may have lost what it had not synced, so that a job which ran for a
+// moment looks as if it never had.
+func (j *job) rebooted() bool {
+	before, now := j.entry.BootID, j.agent.opts.BootID
+	return before != "" && now != "" && before != now
 }
 
 // wasStarted asks the executor whether the runner was started. The silence of an

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -171,6 +172,44 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 	second.wait()
 	if n := len(w.executor.Record(job.id).Launches); n != 1 || job.status != workflow.StatusSucceeded {
 		t.Errorf("ran %d times, %s", n, job.status)
+	}
+	w.cleanState(second)
+}
+
+// TestHostRestartsWhileAJobIsBeingStarted has the host lose its power so early that the
+// place of the job has forgotten the start: the job may have run.
+func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
+	w := newWorld(t)
+	boot := "first"
+	w.options = func(o *agent.Options) { o.BootID = boot }
+	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
+	starting, gone := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.executor.OnStart(func(context.Context, executor.Handle) error {
+		once.Do(func() { close(starting) })
+		<-gone
+		return errors.New("the power is gone")
+	})
+	job := w.server.add()
+	first := w.start()
+	<-starting
+	first.abort()
+	close(gone)
+	<-first.done
+	w.executor.OnStart(nil)
+	boot = "second"
+	second := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	second.Drain()
+	second.wait()
+	if n := len(w.executor.Record(job.id).Launches); n != 0 {
+		t.Errorf("a job that may have run was started, %d times", n)
+	}
+	if r := job.results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLost {
+		t.Errorf("result: %+v", r)
+	}
+	if !job.has(0, "restarted") {
+		t.Errorf("set-up log: %q", job.text(0))
 	}
 	w.cleanState(second)
 }

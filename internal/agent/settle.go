@@ -38,9 +38,6 @@ func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (v
 		j.removeObjects(j.entry.Handle)
 		return verdict{status: r.Status, reason: r.Reason}, nil
 	}
-	if err := j.halt(ctx); err != nil {
-		return verdict{}, err
-	}
 	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
 	if errors.Is(err, errStopping) {
 		return v, err // the next process does it again; the server knows what it has
@@ -99,6 +96,9 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v verdict) (verd
 	}
 	if exit.Result == nil && j.ownEnd() {
 		j.closingWords(v.message)
+	}
+	if err := j.halt(ctx); err != nil {
+		return v, err
 	}
 	return j.report(ctx, v, runner)
 }

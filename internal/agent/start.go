@@ -168,6 +168,7 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.phase(status.StartingJob)
 	j.entry.Handle = p.handle
 	j.entry.Phase = phaseStarting
+	j.entry.BootID = j.agent.opts.BootID
 	if err := j.agent.journal.write(j.name, j.entry); err != nil {
 		j.entry.Phase = ""
 		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: is the disk of its state_directory full?", Err: err}

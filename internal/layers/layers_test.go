@@ -252,7 +252,7 @@ func rules() []rule {
 func onlyOurs() map[string]ban {
 	return map[string]ban{
 		module + "internal/protocol":        {[]string{module + "internal/workflow", module + "internal/sleep"}, "protocol is the wire of the domain and knows nothing else"},
-		module + "internal/selfupdate":      {[]string{module + "internal/release", module + "internal/sleep"}, "updating knows the form of releases, and is told everything else by the agent's command"},
+		module + "internal/selfupdate":      {[]string{module + "internal/durable", module + "internal/release", module + "internal/sleep"}, "updating knows the form of releases, and is told everything else by the agent's command"},
 		module + "internal/upkeep":          {[]string{module + "internal/selfupdate", module + "internal/status", module + "internal/sleep"}, "upkeep decides when, and is told everything else by the agent's command"},
 		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
 		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
@@ -264,6 +264,8 @@ func onlyOurs() map[string]ban {
 		module + "internal/control":         {[]string{module + "internal/status", module + "internal/serve"}, "the control socket passes reports and orders on and knows nobody"},
 		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
 		module + "internal/sleep":           {nil, "waiting is used everywhere and depends on nothing"},
+		module + "internal/durable":         {nil, "storing files is used everywhere and depends on nothing"},
+		module + "internal/bootid":          {nil, "the id of the host's start depends on nothing"},
 		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
 		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
 	}

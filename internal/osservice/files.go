@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/durable"
 )
 
 // replaceFile puts text in place of the file's content by one rename, unless it
@@ -27,14 +29,14 @@ func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error,
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	if err := renameio.WriteFile(path, text, mode, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+	if err := durable.WriteFile(path, text, mode); err != nil {
 		return nil, err
 	}
 	return func() error {
 		if !existed {
 			return os.Remove(path)
 		}
-		return renameio.WriteFile(path, before, mode, renameio.WithTempDir(filepath.Dir(path)))
+		return durable.WriteFile(path, before, mode)
 	}, nil
 }
 
@@ -127,5 +129,8 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	if _, err := file.Write(text); err != nil {
 		return err
 	}
-	return file.CloseAtomicallyReplace()
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
 }

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"workflowagent/internal/durable"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/logspool"
 	"workflowagent/internal/protocol"
@@ -168,8 +167,7 @@ func writeResult(jobDir string, result executor.Result) error {
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	// In a named directory, because looking for the best one costs two more files.
-	if err := renameio.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600, renameio.WithTempDir(jobDir)); err != nil {
+	if err := durable.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("leaving the result in the job directory: %w", err)
 	}
 	return nil

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"github.com/google/renameio/v2"
 
+	"workflowagent/internal/durable"
 	"workflowagent/internal/release"
 )
 
@@ -58,7 +58,7 @@ func remember(path, home, channel string, now release.Channel) error {
 		return err
 	}
 	// No secret, and readable for both accounts that look for updates.
-	if err := renameio.WriteFile(path, text, 0o644, renameio.WithTempDir(filepath.Dir(path)), renameio.IgnoreUmask()); err != nil {
+	if err := durable.WriteFile(path, text, 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("remembering the state of the mirror: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/durable"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/logspool"
 )
@@ -216,23 +217,15 @@ func (d dir) remove() error {
 	return errors.Join(root.RemoveAll(doomed), walkErr)
 }
 
-// writeJSON writes a file of the executor's own, whole or not at all. It is not
-// synced to disk: what it tells of does not outlive the host's running either.
+// writeJSON writes a file of the executor's own, whole or not at all. It is on disk
+// with its name, because what it tells of must be known after a loss of power, too.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
+	if err == nil {
+		err = durable.WriteFile(path, data, 0o600)
+	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

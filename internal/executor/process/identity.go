@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"workflowagent/internal/bootid"
 )
 
 // identity names one process for as long as the host runs, and beyond: the
@@ -24,7 +26,7 @@ type proc struct {
 
 // identify returns the identity of the process that has the number pid now.
 func identify(pid int) (identity, error) {
-	boot, err := bootID()
+	boot, err := bootid.Get()
 	if err != nil {
 		return identity{}, fmt.Errorf("asking for the boot id: %w", err)
 	}
@@ -44,7 +46,7 @@ func (id identity) find() (proc, bool) {
 	if err != nil || p.start != id.StartTime {
 		return proc{}, false
 	}
-	boot, err := bootID()
+	boot, err := bootid.Get()
 	return p, err == nil && boot == id.BootID
 }
 

@@ -10,9 +10,6 @@ import (
 // zombieState is SZOMB of the system's sys/proc.h.
 const zombieState = 5
 
-// bootID returns what differs between two starts of the host.
-func bootID() (string, error) { return unix.Sysctl("kern.bootsessionuuid") }
-
 // lookUp asks the kernel for one process.
 func lookUp(pid int) (proc, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)

@@ -8,19 +8,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// bootID returns what differs between two starts of the host, none of which this
-// process can live through.
-var bootID = sync.OnceValues(func() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b)), err
-})
 
 // lookUp reads /proc/PID/stat.
 func lookUp(pid int) (proc, error) {

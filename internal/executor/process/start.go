@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/durable"
 	"workflowagent/internal/executor"
 )
 
@@ -65,7 +66,9 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	if err := started.Close(); err != nil {
+	// With its name, before the runner gets its launch document: a job that ran must not
+	// look as if it never had when the host has lost its power.
+	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
 	id, stdin, err := e.claim(d)

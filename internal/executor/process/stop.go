@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/bootid"
 	"workflowagent/internal/executor"
 )
 
@@ -103,7 +104,7 @@ func tree(leader identity, marker string) ([]identity, error) {
 			}
 		}
 	}
-	boot, err := bootID()
+	boot, err := bootid.Get()
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/bootid"
 	"workflowagent/internal/executor"
 )
 
@@ -122,7 +123,7 @@ func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Ex
 		return record.exit(d.result()), nil
 	}
 	exit := executor.Exit{Code: -1, Lost: true, Result: d.result(), Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
-	if boot, err := bootID(); err == nil && boot != id.BootID {
+	if boot, err := bootid.Get(); err == nil && boot != id.BootID {
 		exit.Detail = "the agent's host was restarted while the job ran"
 	}
 	return exit, nil

@@ -110,8 +110,17 @@ func TestEventNumbersAreBounded(t *testing.T) {
 			sequence string
 			status   int
 		}{
-			{"5", 200}, {"100000", 200}, {"9223372036854775807", 400}, {"9223372036854775808", 400}, {"5000000", 400},
-			{"-1", 400}, {"1e3", 400}, {"1.5", 400}, {`"7"`, 400}, {"null", 400}, {"200000", 200},
+			{"5", 200},
+			{"100000", 200},
+			{"9223372036854775807", 400},
+			{"9223372036854775808", 400},
+			{"5000000", 400},
+			{"-1", 400},
+			{"1e3", 400},
+			{"1.5", 400},
+			{`"7"`, 400},
+			{"null", 400},
+			{"200000", 200},
 		} {
 			u.send("POST", "/events/batch", []byte(`{"events":[{"timestamp":1,"sequence":`+tt.sequence+`}]}`)).want(tt.status, nil)
 			u.send("POST", "/events", []byte(`{"timestamp":1,"sequence":`+tt.sequence+`}`)).want(tt.status, nil)
