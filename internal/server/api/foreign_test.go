@@ -86,6 +86,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	theirs := l.tenant("rival", rivalAuth)
 	ours := l.tenant("acme", auth)
 
+	otherPool, _ := l.newPool("other")
 	foreign := map[string][]string{}
 	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID"} {
 		foreign[name] = []string{theirs.names[name]}
@@ -95,7 +96,8 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 		{Kind: store.TeamToken, OrgID: rival.ID, Name: "theirs", Description: "team"},
 		{Kind: store.TeamToken, OrgID: acmeID, Name: "of another team", Description: "others"},
 		{Kind: store.PersonalToken, UserID: rivalUser},
-		{Kind: store.PoolToken, OrgID: acmeID, PoolID: ours.names["poolID"]},
+		{Kind: store.PoolToken, OrgID: acmeID, PoolID: otherPool},
+		{Kind: store.PoolToken, OrgID: rival.ID, PoolID: theirs.names["poolID"]},
 	} {
 		foreign["tokenID"] = append(foreign["tokenID"], l.tokenID(l.issue(tok)))
 	}

@@ -23,6 +23,9 @@ func (p *poolRoutes) register(rt *Router) {
 	rt.org(http.MethodGet, base+"/{poolID}", needMember, p.get)
 	rt.org(http.MethodPatch, base+"/{poolID}", needGrant, p.patch)
 	rt.org(http.MethodDelete, base+"/{poolID}", needGrant, p.delete)
+	rt.org(http.MethodGet, base+"/{poolID}/tokens", needAdmin, p.listTokens)
+	rt.org(http.MethodPost, base+"/{poolID}/tokens", needGrant, p.addToken)
+	rt.org(http.MethodDelete, base+"/{poolID}/tokens/{tokenID}", needGrant, p.revokeToken)
 	overview := &userRoutes{identity: rt.deps.Identity}
 	rt.org(http.MethodPatch, "/api/orgs/{org}", needGrant, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		if err := p.patchOrg(w, r, o); err != nil {
@@ -152,6 +155,37 @@ func (p *poolRoutes) delete(w http.ResponseWriter, r *http.Request, o store.Orga
 		return err
 	}
 	if err := p.pools.Delete(r.Context(), o.ID, param(r, "poolID"), force, deployments.ForgetPool); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+func (p *poolRoutes) listTokens(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	tokens, err := p.pools.Tokens(r.Context(), o.ID, param(r, "poolID"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, tokenBodies(tokens))
+}
+
+func (p *poolRoutes) addToken(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	var body newTokenBody
+	if err := decodeOptional(w, r, &body); err != nil {
+		return err
+	}
+	expires, err := body.expires()
+	if err != nil {
+		return err
+	}
+	text, id, err := p.pools.AddToken(r.Context(), principal(r), o.ID, param(r, "poolID"), body.Description, expires)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, map[string]string{"id": id, "tokenValue": text})
+}
+
+func (p *poolRoutes) revokeToken(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	if err := p.pools.RevokeToken(r.Context(), principal(r), o.ID, param(r, "poolID"), param(r, "tokenID")); err != nil {
 		return err
 	}
 	return noContent(w)

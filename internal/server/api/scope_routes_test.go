@@ -65,6 +65,8 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/orgs/{org}/teams/{team}/tokens", "POST /api/orgs/{org}/teams/{team}/tokens", "DELETE /api/orgs/{org}/teams/{team}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/agent-pools", "POST /api/orgs/{org}/agent-pools", "GET /api/orgs/{org}/agent-pools/{poolID}",
 		"PATCH /api/orgs/{org}/agent-pools/{poolID}", "DELETE /api/orgs/{org}/agent-pools/{poolID}",
+		"GET /api/orgs/{org}/agent-pools/{poolID}/tokens", "POST /api/orgs/{org}/agent-pools/{poolID}/tokens",
+		"DELETE /api/orgs/{org}/agent-pools/{poolID}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/deployments", "GET /api/orgs/{org}/deployments/metadata",
 		"POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume",
 		"GET /api/orgs/{org}/oidc/issuers", "POST /api/orgs/{org}/oidc/issuers", "GET /api/orgs/{org}/oidc/issuers/{issuerID}",

@@ -50,7 +50,7 @@ func tokenBodies(tokens []store.Token) map[string]any {
 	out := []tokenBody{}
 	for _, t := range tokens {
 		kind := map[store.TokenKind]string{
-			store.PersonalToken: "personal", store.OrgToken: "organization", store.TeamToken: "team",
+			store.PersonalToken: "personal", store.OrgToken: "organization", store.TeamToken: "team", store.PoolToken: "pool",
 		}[t.Kind]
 		out = append(out, tokenBody{
 			ID: t.ID, Name: t.Name, Description: t.Description, Created: stamp(t.CreatedAt), CreatedBy: t.CreatedBy,

@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -101,7 +102,8 @@ type Service struct {
 	dispatcher *dispatcher
 	claims     recent
 	active     atMost
-	unwatch    func()
+	held       wakers
+	unwatch    []func()
 	nudge      chan struct{} // asks the sweeper to look now; capacity 1
 	stopping   chan struct{} // closed when held polls are to end
 	stop       sync.Once
@@ -114,10 +116,13 @@ func New(db *store.DB, o Options) *Service {
 	s := &Service{
 		db: db, opts: o, log: o.Log,
 		logs:  newLogStore(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
-		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}},
+		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}}, held: wakers{polls: map[chan struct{}]string{}},
 	}
 	s.dispatcher = newDispatcher(s.claim, s.handBack)
-	s.unwatch = db.Subscribe(pools.QueueTopic, s.dispatcher.note)
+	s.unwatch = []func(){
+		db.Subscribe(pools.QueueTopic, s.dispatcher.note),
+		db.Subscribe(identity.PoolTokenTopic, s.held.note),
+	}
 	return s
 }
 
@@ -125,7 +130,9 @@ func New(db *store.DB, o Options) *Service {
 // goroutines that serve them.
 func (s *Service) shutdown() {
 	s.stop.Do(func() {
-		s.unwatch()
+		for _, unwatch := range s.unwatch {
+			unwatch()
+		}
 		close(s.stopping)
 	})
 	s.dispatcher.close()

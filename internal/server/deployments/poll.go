@@ -53,6 +53,8 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	c := claimant{OrgID: p.Org.ID, TokenID: p.TokenID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
 	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
+	wake, forget := s.held.join(c.OrgID)
+	defer forget()
 	var got chan outcome // nil: never
 	if r.FreeSlots > 0 && wanted {
 		if r.Wait <= 0 {
@@ -60,29 +62,41 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		}
 		w := s.dispatcher.join(c)
 		got = w.got
-		claim, err, done := s.hold(ctx, r.Wait, got)
+		o, done := s.hold(ctx, r.Wait, c.TokenID, wake, got)
 		if done {
-			return claim, err
+			return o.claim, o.err
 		}
-		o := s.dispatcher.leave(w)
+		ended := o.err
+		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
+			o.err = ended // a claim of before is delivered all the same
+		}
 		return o.claim, o.err
 	}
-	_, err, _ := s.hold(ctx, r.Wait, got)
-	return nil, err
+	o, _ := s.hold(ctx, r.Wait, c.TokenID, wake, got)
+	return nil, o.err
 }
 
-// hold waits for an outcome; done is false if it ended without one.
-func (s *Service) hold(ctx context.Context, wait time.Duration, got <-chan outcome) (_ *Claim, _ error, done bool) {
+// hold waits for an outcome; done is false if it ended without one, with an
+// error if the poll's token has ended.
+func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case o := <-got:
-		return o.claim, o.err, true
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-s.stopping:
+	for {
+		select {
+		case o = <-got:
+			return o, true
+		case <-wake:
+			if o.err = s.revoked(ctx, tokenID); o.err != nil {
+				return o, false
+			}
+		case <-timer.C:
+			return o, false
+		case <-ctx.Done():
+			return o, false
+		case <-s.stopping:
+			return o, false
+		}
 	}
-	return nil, nil, false
 }
 
 // StatusForAgent returns the public status of a deployment of the agent's pool.

@@ -61,6 +61,32 @@ func replica(t *testing.T, p *plant, db *store.DB) *plant {
 	return r
 }
 
+// TestRevocationReachesReplicas lets a poll wait at one server and revokes its
+// token at another.
+func TestRevocationReachesReplicas(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	p := newPlant(t, first, deployments.Options{})
+	p.run()
+	other := replica(t, p, second)
+	done := make(chan error, 1)
+	go func() {
+		_, err := other.service.Poll(t.Context(), p.agent, p.request("a", 50*time.Second))
+		done <- err
+	}()
+	p.eventually("the poll", func() bool {
+		o, err := p.pools.Get(t.Context(), p.org.ID, p.pool)
+		return err == nil && len(o.Agents) == 1
+	})
+	began := time.Now()
+	p.must(p.pools.RevokeToken(t.Context(), p.user, p.org.ID, p.pool, p.agent.TokenID))
+	if err := <-done; fault.KindOf(err) != fault.KindUnauthenticated {
+		t.Errorf("the held poll ended with %v", err)
+	}
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("the held poll ended after %s", took)
+	}
+}
+
 // TestReplicaWithAFalseClock lets one of two servers live in the year 2000,
 // which is where the clock of a synctest bubble begins.
 func TestReplicaWithAFalseClock(t *testing.T) {

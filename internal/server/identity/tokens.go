@@ -10,6 +10,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
+// PoolTokenTopic is the channel of notes about tokens of agent pools that have
+// ended. A payload is the id of an organization.
+const PoolTokenTopic = "pool-tokens"
+
 // NewTokenSpec describes a token to create. Which members count depends on the
 // kind.
 type NewTokenSpec struct {

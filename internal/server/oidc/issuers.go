@@ -186,6 +186,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id st
 		}
 		var err error
 		revoked, err = tx.DeleteTokensOfIssuer(id)
+		tx.Notify(identity.PoolTokenTopic, orgID)
 		return err
 	})
 	if err != nil {

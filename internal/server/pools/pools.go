@@ -274,6 +274,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 			}
 		}
 		tx.Notify(QueueTopic, OrgPayload(orgID))
+		tx.Notify(identity.PoolTokenTopic, orgID)
 		return 0, tx.DeletePool(orgID, id)
 	})
 	return notFound(err, id)

@@ -209,6 +209,13 @@ func (tx *Tx) TokensOfOrg(orgID string, kind TokenKind) ([]Token, error) {
 		WHERE org_id = $1 AND kind = $2 AND issuer_id = '' ORDER BY created_at DESC, id`, orgID, string(kind))
 }
 
+// TokensOfPool returns the tokens that were made for an agent pool, newest
+// first.
+func (tx *Tx) TokensOfPool(poolID string) ([]Token, error) {
+	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
+		WHERE pool_id = $1 AND kind = 'pool' AND issuer_id = '' ORDER BY created_at DESC, id`, poolID)
+}
+
 // DeleteToken removes a token by id; [ErrNotFound] if there is none.
 func (tx *Tx) DeleteToken(id string) error {
 	return tx.execOne("DELETE FROM tokens WHERE id = $1", id)
