@@ -64,7 +64,6 @@ func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	run(reader, "preview", readerRepo.URL, "succeeded", `word`)
 	run(reader, "update", readerRepo.URL, "succeeded", `: "hello"`)
 	run(reader, "detect-drift", readerRepo.URL, "succeeded", "unchanged")
-	run(reader, "preview", readerRepo.URL, "succeeded", "unchanged")
 
 	var made struct{ TokenValue string }
 	err = w.server.Call(ctx, http.MethodPost, "/api/orgs/"+w.server.Organization+"/tokens", map[string]string{"name": "robot"}, &made)
