@@ -152,9 +152,15 @@ func isEnvName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '=' || r == 0x7f })
 }
 
+// maxPreRunCommands bounds the commands of a job, each of which is a step.
+const maxPreRunCommands = 200
+
 func (c *OperationContext) validate() error {
 	if c == nil {
 		return nil
+	}
+	if len(c.PreRunCommands) > maxPreRunCommands {
+		return fmt.Errorf("operationContext.preRunCommands has more than %d commands; put them into a script", maxPreRunCommands)
 	}
 	for i, command := range c.PreRunCommands {
 		if strings.ContainsRune(command, 0) {

@@ -181,6 +181,43 @@ func (s *streamed) value(v any) error {
 	return err
 }
 
+// streamedList is a list in a streamed response.
+type streamedList struct {
+	s    *streamed
+	n    int
+	head string // what comes before the first element
+}
+
+// list begins a list; head is the JSON up to its first element.
+func (s *streamed) list(head string) *streamedList { return &streamedList{s: s, head: head} }
+
+// add adds an element.
+func (l *streamedList) add(v any) error {
+	if err := l.separate(); err != nil {
+		return err
+	}
+	l.n++
+	return l.s.value(v)
+}
+
+func (l *streamedList) separate() error {
+	if l.n > 0 {
+		return l.s.text(",")
+	}
+	return l.s.text(l.head)
+}
+
+// end writes the JSON behind the list, unless err says that it is not whole.
+func (l *streamedList) end(err error, tail string) error {
+	if err == nil && l.n == 0 {
+		err = l.s.text(l.head)
+	}
+	if err != nil {
+		return err
+	}
+	return l.s.text(tail)
+}
+
 // text adds JSON that is encoded already.
 func (s *streamed) text(text string) error {
 	_, err := s.Write([]byte(text))

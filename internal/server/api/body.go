@@ -150,7 +150,7 @@ func readBody(w http.ResponseWriter, r *http.Request, b bounds) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	data, err := sent.inflate(r.Context(), shareOf(r), b.inflated)
+	data, err := sent.inflate(r.Context(), b.inflated)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -122,11 +123,20 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, s
 	if err != nil {
 		return err
 	}
-	body := listBody{Deployments: []snapshotBody{}, ItemsPerPage: f.PageSize, Total: total}
-	for _, det := range list {
-		body.Deployments = append(body.Deployments, snapshotBodyOf(det))
-	}
-	return writeJSON(w, r, http.StatusOK, body)
+	return stream(w, r, func(s *streamed) error {
+		out := s.list(`{"deployments":[`)
+		var err error
+		for _, det := range list {
+			var body snapshotBody
+			if body, err = d.snapshot(r.Context(), det); err != nil {
+				break
+			}
+			if err = out.add(body); err != nil {
+				break
+			}
+		}
+		return out.end(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", f.PageSize, total))
+	})
 }
 
 func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -138,11 +148,17 @@ func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	body := make([]updateInfoBody, 0, len(entries))
-	for _, e := range entries {
-		body = append(body, updateInfoOf(st, e))
-	}
-	return writeJSON(w, r, http.StatusOK, body)
+	return stream(w, r, func(s *streamed) error {
+		out := s.list("[")
+		var err error
+		for _, e := range entries {
+			err = withUpdateInfo(r.Context(), d.stacks, st, e, func(b updateInfoBody) error { return out.add(b) })
+			if err != nil {
+				break
+			}
+		}
+		return out.end(err, "]\n")
+	})
 }
 
 func (d *deploymentRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -109,12 +110,6 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 	}
 }
 
-type listBody struct {
-	Deployments  []snapshotBody `json:"deployments"`
-	ItemsPerPage int            `json:"itemsPerPage"`
-	Total        int64          `json:"total"`
-}
-
 type nestedUpdate struct {
 	ID          string            `json:"id"`
 	UpdateID    string            `json:"updateID"`
@@ -135,18 +130,23 @@ type snapshotBody struct {
 	Updates []nestedUpdate `json:"updates"`
 }
 
-func snapshotBodyOf(d deployments.Details) snapshotBody {
-	b := snapshotBody{deploymentBody: deploymentBodyOf(d), Paused: d.Paused, Jobs: jobsOf(d), Updates: []nestedUpdate{}}
+func (d *deploymentRoutes) snapshot(ctx context.Context, det deployments.Details) (snapshotBody, error) {
+	b := snapshotBody{deploymentBody: deploymentBodyOf(det), Paused: det.Paused, Jobs: jobsOf(det), Updates: []nestedUpdate{}}
 	if b.Jobs == nil {
 		b.Jobs = []jobBody{}
 	}
-	for _, u := range d.Updates {
-		info := updateBodyOf(u)
-		b.Updates = append(b.Updates, nestedUpdate{
-			u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
+	for _, u := range det.Updates {
+		err := withUpdateBody(ctx, d.stacks, u, func(info updateBody) error {
+			b.Updates = append(b.Updates, nestedUpdate{
+				u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
+			})
+			return nil
 		})
+		if err != nil {
+			return b, err
+		}
 	}
-	return b
+	return b, nil
 }
 
 type variableBody struct {

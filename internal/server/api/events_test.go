@@ -151,7 +151,7 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 			running = false
 		default:
 			err := f.db.Write(t.Context(), func(tx *store.Tx) error {
-				first, err := tx.Events(id, 0, n, 1)
+				first, err := tx.EventSizes(id, 0, n, 1)
 				seen[fmt.Sprint(first)] = true
 				return err
 			})

@@ -203,9 +203,15 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	for _, id := range foreign["deploymentID"] {
 		prog := program()
 		prog["metadata"] = map[string]any{"environment": map[string]string{"ci.build.id": id}}
-		l.send(call{Method: "POST", Path: stack + "/preview", Body: prog, Auth: auth}).want(200, nil)
-		if linked, err := l.stacks.UpdatesOfDeployment(t.Context(), id); err != nil || len(linked) != 0 {
-			t.Errorf("updates of a foreign deployment: %+v, %v", linked, err)
+		var created struct{ UpdateID string }
+		l.send(call{Method: "POST", Path: stack + "/preview", Body: prog, Auth: auth}).want(200, &created)
+		var linked store.Update
+		err := l.db.Read(t.Context(), func(tx *store.Tx) (err error) {
+			linked, err = tx.Update(created.UpdateID)
+			return err
+		})
+		if err != nil || linked.DeploymentID != "" {
+			t.Errorf("the update of a foreign deployment: %+v, %v", linked, err)
 		}
 	}
 

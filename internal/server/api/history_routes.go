@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -69,8 +71,12 @@ func kindOf(u store.Update) string {
 	return u.Kind
 }
 
-func updateBodyOf(u store.Update) updateBody {
-	prog := stacks.DecodeProgram(u)
+// withUpdateBody calls use with an update as histories have it.
+func withUpdateBody(ctx context.Context, s *stacks.Service, u store.Update, use func(updateBody) error) error {
+	return s.Program(ctx, u, func(prog stacks.Program) error { return use(updateBodyOf(u, prog)) })
+}
+
+func updateBodyOf(u store.Update, prog stacks.Program) updateBody {
 	b := updateBody{
 		Kind: kindOf(u), StartTime: unix(u.StartedAt), EndTime: unix(u.FinishedAt), Message: prog.Metadata.Message,
 		Environment: prog.Metadata.Environment, Config: prog.Config, Result: resultOf(u.Status), Version: u.Version,
@@ -91,12 +97,21 @@ func updateBodyOf(u store.Update) updateBody {
 	return b
 }
 
-// updateInfoOf describes an update of a stack.
-func updateInfoOf(st store.Stack, e stacks.Entry) updateInfoBody {
-	return updateInfoBody{
-		Info: updateBodyOf(e.Update), UpdateID: e.ID, Version: e.Version,
-		LatestVersion: st.Version, RequestedBy: userInfoOf(e.By),
-	}
+// withUpdateInfo calls use with the description of an update of a stack.
+func withUpdateInfo(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry, use func(updateInfoBody) error) error {
+	return withUpdateBody(ctx, s, e.Update, func(b updateBody) error {
+		return use(updateInfoBody{
+			Info: b, UpdateID: e.ID, Version: e.Version,
+			LatestVersion: st.Version, RequestedBy: userInfoOf(e.By),
+		})
+	})
+}
+
+// answer writes one update.
+func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.Stack, e stacks.Entry) error {
+	return withUpdateInfo(r.Context(), h.stacks, st, e, func(b updateInfoBody) error {
+		return writeJSON(w, r, http.StatusOK, b)
+	})
 }
 
 // page reads page and pageSize; page 0 or none means everything.
@@ -128,57 +143,63 @@ func page(r *http.Request) (limit, offset int, err error) {
 
 // list answers in the flat form unless output-type is given.
 func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if r.URL.Query().Has("output-type") {
+		return h.history(w, r, st, false)
+	}
 	limit, offset, err := page(r)
 	if err != nil {
 		return err
 	}
-	entries, total, err := h.stacks.History(r.Context(), st, false, limit, offset)
+	return stream(w, r, func(s *streamed) error {
+		list := s.list(`{"updates":[`)
+		err := h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
+			return withUpdateBody(r.Context(), h.stacks, e.Update, func(b updateBody) error { return list.add(b) })
+		})
+		return list.end(err, "]}\n")
+	})
+}
+
+// history answers with a page, or all, of the updates of a stack. It is streamed,
+// because nothing bounds how many there are.
+func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
+	limit, offset, err := page(r)
 	if err != nil {
 		return err
 	}
-	if !r.URL.Query().Has("output-type") {
-		out := []updateBody{}
-		for _, e := range entries {
-			out = append(out, updateBodyOf(e.Update))
+	total, err := h.stacks.CountHistory(r.Context(), st, previews)
+	if err != nil {
+		return err
+	}
+	return stream(w, r, func(s *streamed) error {
+		list := s.list(`{"updates":[`)
+		err := h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
+			return withUpdateInfo(r.Context(), h.stacks, st, e, func(b updateInfoBody) error { return list.add(b) })
+		})
+		if limit == 0 {
+			limit = list.n
 		}
-		return writeJSON(w, r, http.StatusOK, map[string]any{"updates": out})
-	}
-	return writeUpdates(w, r, st, entries, limit, total)
-}
-
-func writeUpdates(w http.ResponseWriter, r *http.Request, st store.Stack, entries []stacks.Entry, limit int, total int64) error {
-	out := []updateInfoBody{}
-	for _, e := range entries {
-		out = append(out, updateInfoOf(st, e))
-	}
-	if limit == 0 {
-		limit = len(out)
-	}
-	return writeJSON(w, r, http.StatusOK, map[string]any{"updates": out, "itemsPerPage": limit, "total": total})
+		return list.end(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", limit, total))
+	})
 }
 
 // latest answers 404 when there was no update yet; clients rely on it.
 func (h *historyRoutes) latest(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	entries, _, err := h.stacks.History(r.Context(), st, false, 1, 0)
+	var found []stacks.Entry
+	err := h.stacks.History(r.Context(), st, false, 1, 0, func(e stacks.Entry) error {
+		found = append(found, e)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if len(entries) == 0 {
+	if len(found) == 0 {
 		return fault.NotFound("Not Found: stack '%s' has no updates", st.Ref())
 	}
-	return writeJSON(w, r, http.StatusOK, updateInfoOf(st, entries[0]))
+	return h.answer(w, r, st, found[0])
 }
 
 func (h *historyRoutes) latestPreviews(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	limit, offset, err := page(r)
-	if err != nil {
-		return err
-	}
-	entries, total, err := h.stacks.History(r.Context(), st, true, limit, offset)
-	if err != nil {
-		return err
-	}
-	return writeUpdates(w, r, st, entries, limit, total)
+	return h.history(w, r, st, true)
 }
 
 func (h *historyRoutes) ofVersion(r *http.Request, st store.Stack) (stacks.Entry, error) {
@@ -194,7 +215,7 @@ func (h *historyRoutes) version(w http.ResponseWriter, r *http.Request, st store
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, r, http.StatusOK, updateInfoOf(st, e))
+	return h.answer(w, r, st, e)
 }
 
 func (h *historyRoutes) summary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -217,5 +238,5 @@ func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, r, http.StatusOK, updateInfoOf(st, entries[0]))
+	return h.answer(w, r, st, entries[0])
 }

@@ -129,3 +129,35 @@ func TestOddMethodsAreOneSeries(t *testing.T) {
 		t.Error("the metrics repeat methods of clients")
 	}
 }
+
+// TestTricklingClientsAreCutOff has clients that never stall, and are too slow to be
+// anything but a burden.
+func TestTricklingClientsAreCutOff(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	f := newFixture(t, options{limits: api.Limits{Stall: stall, Rate: 1000}})
+	path := f.stack("dev")
+	conn := f.dial()
+	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 100000\r\n\r\n{", path, f.admin)
+	if _, err := io.WriteString(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, conn) // ends when the server closes
+		cut <- err
+	}()
+	began := time.Now()
+	tick := time.NewTicker(stall / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-cut:
+			return
+		case <-tick.C:
+			_, _ = io.WriteString(conn, " ") // fails when the connection was cut
+		}
+		if time.Since(began) > 10*stall {
+			t.Fatalf("the server keeps a client that sends 20 bytes per second, for %v", 10*stall)
+		}
+	}
+}

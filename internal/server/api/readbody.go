@@ -44,7 +44,7 @@ func readSent(w http.ResponseWriter, r *http.Request, b bounds) (sentBody, error
 	if r.ContentLength > limit {
 		return sentBody{}, &http.MaxBytesError{Limit: limit}
 	}
-	data, err := readHeld(r.Context(), shareOf(r), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit, untrusted)
+	data, err := budget.ReadAll(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit, false)
 	if err != nil {
 		return sentBody{}, bodyError(err)
 	}
@@ -52,8 +52,8 @@ func readSent(w http.ResponseWriter, r *http.Request, b bounds) (sentBody, error
 }
 
 // open returns the body as a stream that ends with an error behind limit bytes.
-func (s sentBody) open(ctx context.Context, share *budget.Share, limit int64) (io.Reader, func(), error) {
-	src := bytes.NewReader(s.data)
+func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
+	src, share := bytes.NewReader(s.data), budget.Of(ctx)
 	switch {
 	case len(s.data) == 0, s.encoding == "":
 		return src, func() {}, nil
@@ -86,26 +86,26 @@ const (
 
 // inflate returns the whole decompressed body, and charges its memory besides
 // that of the sent form.
-func (s sentBody) inflate(ctx context.Context, share *budget.Share, limit int64) ([]byte, error) {
+func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	if s.encoding == "" || len(s.data) == 0 {
 		return s.data, nil
 	}
 	size := s.claimed(limit)
 	if s.encoding == "zstd" && size >= 0 {
-		return s.inflateFrame(ctx, share, size)
+		return s.inflateFrame(ctx, size)
 	}
-	r, done, err := s.open(ctx, share, limit)
+	r, done, err := s.open(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	data, err := readHeld(ctx, share, r, size, limit, trusted)
+	data, err := budget.ReadAll(ctx, r, size, limit, true)
 	return data, bodyError(err)
 }
 
 // inflateFrame inflates zstd of a known size without a window besides.
-func (s sentBody) inflateFrame(ctx context.Context, share *budget.Share, size int64) ([]byte, error) {
-	if err := share.Take(ctx, size); err != nil {
+func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
+	if err := budget.Of(ctx).Take(ctx, size); err != nil {
 		return nil, err
 	}
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
@@ -136,55 +136,6 @@ func (s sentBody) claimed(limit int64) int64 {
 		}
 	}
 	return -1
-}
-
-// Whether the size that is expected of a stream may be allocated at once.
-const (
-	untrusted = false
-	trusted   = true
-)
-
-// readHeld reads a stream into memory that is charged to a share before it is
-// allocated. size is what is expected, -1 if that is not known.
-func readHeld(ctx context.Context, share *budget.Share, r io.Reader, size, limit int64, trust bool) ([]byte, error) {
-	var buf []byte
-	for {
-		if len(buf) == cap(buf) {
-			bigger := nextSize(int64(cap(buf)), size, limit, trust)
-			if err := share.Take(ctx, bigger); err != nil {
-				return nil, err
-			}
-			old := buf
-			buf = append(make([]byte, 0, bigger), old...)
-			share.Give(int64(cap(old)))
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if int64(len(buf)) > limit {
-			return nil, &http.MaxBytesError{Limit: limit}
-		}
-		if errors.Is(err, io.EOF) {
-			return buf, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// nextSize decides to what a buffer grows. One byte more than the size shows that
-// there is no more. A client that has sent little holds little, whatever it
-// announced.
-func nextSize(now, size, limit int64, trust bool) int64 {
-	const first = 4 << 10
-	next := max(first, 2*now)
-	if now < 1<<20 || size > now {
-		next = max(first, 8*now)
-	}
-	if size >= now && (trust || next > size) {
-		next = size + 1
-	}
-	return min(next, limit+1)
 }
 
 // bodyError tells a client's broken or oversized body from trouble of ours.

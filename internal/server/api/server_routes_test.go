@@ -157,9 +157,13 @@ func TestJobTokensWriteOnlyTheirStack(t *testing.T) {
 	as("POST", "/api/orgs/acme/tokens", map[string]any{"name": "x"}, 403)
 	var created struct{ UpdateID string }
 	f.send(call{Method: "POST", Path: mine + "/update", Body: program(), Auth: job}).want(200, &created)
-	linked, err := f.stacks.UpdatesOfDeployment(t.Context(), "d1")
-	if err != nil || len(linked) != 2 || linked[1].ID != created.UpdateID {
-		t.Errorf("updates of the deployment = %v, %v", linked, err)
+	var linked store.Update
+	err := f.db.Read(t.Context(), func(tx *store.Tx) (err error) {
+		linked, err = tx.Update(created.UpdateID)
+		return err
+	})
+	if err != nil || linked.DeploymentID != "d1" {
+		t.Errorf("the update is %+v, %v", linked, err)
 	}
 	f.send(call{Method: "DELETE", Path: mine, Auth: remover}).want(204, nil)
 }

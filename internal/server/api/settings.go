@@ -83,10 +83,17 @@ func settingsSource(r *http.Request) string {
 	return "api"
 }
 
-// settingsCopies is how often settings are in memory while they are merged.
-const settingsCopies = 6
+// Bounds of settings. They are merged as trees, and decoded wherever a deployment
+// is shown.
+const (
+	maxSettings    = 1 << 20 // bytes
+	settingsValues = 10_000
+	settingsCopies = 8 // how often they are in memory meanwhile
+)
 
 // jsonBody returns settings, which the domain decodes itself.
 func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return readJSON(w, r, ordinaryBounds(r), settingsCopies)
+	b := ordinaryBounds(r)
+	b.sent, b.inflated, b.values = min(b.sent, maxSettings), min(b.inflated, maxSettings), settingsValues
+	return readJSON(w, r, b, settingsCopies)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -311,6 +312,10 @@ func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.St
 	return writeRaw(w, r, http.StatusOK, []byte(st.Config))
 }
 
+// maxStackConfig bounds a stack's configuration, which is read with the stack: names
+// and wrapped keys.
+const maxStackConfig = 64 << 10
+
 // stackConfig keeps the known members of a stack configuration.
 func stackConfig(raw json.RawMessage) (string, error) {
 	var c struct {
@@ -323,7 +328,13 @@ func stackConfig(raw json.RawMessage) (string, error) {
 		return "", invalidJSON(err)
 	}
 	out, err := json.Marshal(c)
-	return string(out), err
+	if err != nil {
+		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
+	}
+	if len(out) > maxStackConfig {
+		return "", fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of a stack has more than %d bytes", maxStackConfig)
+	}
+	return string(out), nil
 }
 
 func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {

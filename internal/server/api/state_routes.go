@@ -21,15 +21,18 @@ func (s *stateRoutes) register(rt *Router) {
 }
 
 func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	export := s.stacks.Export
 	if !principal(r).Can(st, identity.StateRead) {
-		export = s.stacks.ExportOutputs
+		state, err := s.stacks.ExportOutputs(r.Context(), st.ID)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, r, http.StatusOK, state)
 	}
-	state, err := export(r.Context(), st.ID)
+	stored, err := s.stacks.Open(r.Context(), st.ID)
 	if err != nil {
 		return err
 	}
-	return writeState(w, r, state)
+	return stream(w, r, func(out *streamed) error { return stored.Export(out) })
 }
 
 func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -37,19 +40,11 @@ func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st s
 	if err != nil || version < 1 {
 		return fault.Invalid("Bad Request: invalid 'version' parameter")
 	}
-	state, err := s.stacks.ExportVersion(r.Context(), st, version)
+	stored, err := s.stacks.OpenVersion(r.Context(), st, version)
 	if err != nil {
 		return err
 	}
-	return writeState(w, r, state)
-}
-
-func writeState(w http.ResponseWriter, r *http.Request, state *stacks.State) error {
-	body, err := state.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	return writeRaw(w, r, http.StatusOK, body)
+	return stream(w, r, func(out *streamed) error { return stored.Export(out) })
 }
 
 func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -71,7 +66,7 @@ func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := sent.inflate(r.Context(), shareOf(r), b.inflated)
+	plain, err := sent.inflate(r.Context(), b.inflated)
 	if err != nil {
 		return nil, err
 	}

@@ -25,23 +25,36 @@ type Line struct {
 // frames there can be.
 const readAhead = 256 << 10
 
-// readLines decodes up to limit lines of a stream from a byte offset, and
-// returns the offset behind the last of them. It stops before a frame that is
+// room is what is left of a page of log.
+type room struct{ lines, bytes int }
+
+// full tells whether a page takes no more lines.
+func (r *room) full() bool { return r.lines <= 0 || r.bytes <= 0 }
+
+// use takes the room of a line.
+func (r *room) use(line Line) {
+	r.lines--
+	r.bytes -= len(line.Text)
+}
+
+// readLines decodes lines of a stream from a byte offset until the page is full,
+// and returns the offset behind the last of them. It stops before a frame that is
 // not complete yet. Bytes that are no frame are shown as they are.
-func (l *logStore) readLines(ctx context.Context, key string, offset int64, limit int) ([]Line, int64, error) {
+func (l *logStore) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
-	for len(out) < limit {
+	for !page.full() {
 		chunk, err := l.blobs.ReadAt(ctx, key, offset, readAhead)
 		if err != nil {
 			return nil, offset, err
 		}
 		n := 0
-		for n < len(chunk) && len(out) < limit {
+		for n < len(chunk) && !page.full() {
 			line, used := parseLine(chunk[n:])
 			if used == 0 {
 				break
 			}
 			out = append(out, line)
+			page.use(line)
 			n += used
 		}
 		if n == 0 {
@@ -135,11 +148,21 @@ func (l *logStore) readFrom(ctx context.Context, key string, first int64, count 
 	if err != nil || first >= known {
 		return nil, false, err
 	}
-	lines, _, err := l.readLines(ctx, key, at, int(first-start)+count)
+	// The lines before the first are read one piece after the other, and forgotten.
+	for skip := int(first - start); skip > 0; {
+		passed, next, err := l.readLines(ctx, key, at, &room{skip, pageBytes})
+		if err != nil {
+			return nil, false, err
+		}
+		if len(passed) == 0 {
+			return nil, false, nil // the stream is shorter than it was
+		}
+		skip, at = skip-len(passed), next
+	}
+	lines, _, err := l.readLines(ctx, key, at, &room{count, pageBytes})
 	if err != nil {
 		return nil, false, err
 	}
-	lines = lines[min(len(lines), int(first-start)):]
 	return lines, first+int64(len(lines)) < known, nil
 }
 

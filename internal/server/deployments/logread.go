@@ -7,14 +7,19 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
 const (
-	// pageLines bounds the lines of one page of a stream.
+	// pageLines and pageBytes bound one page of a stream. A page is a little larger
+	// in memory and, because JSON escapes some characters, in the answer.
 	pageLines = 1000
+	pageBytes = 1 << 20
+	// pageMemory is what reading one takes, in bytes.
+	pageMemory = 2 * pageBytes
 	// MaxStepLines is the most lines that a client may ask for in step mode.
 	MaxStepLines = 499
 )
@@ -113,12 +118,12 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 			return err
 		}
 		v = view{now: tx.Now(), job: dj.Job}
-		list, err := tx.UpdatesOfDeployment(dj.ID)
+		kinds, err := tx.UpdateKindsOfDeployment(dj.ID)
 		if err != nil {
 			return err
 		}
-		for _, u := range list {
-			v.linked = v.linked || updateMatches(dj.Operation, u)
+		for _, k := range kinds {
+			v.linked = v.linked || updateMatches(dj.Operation, k)
 		}
 		return nil
 	})
@@ -132,12 +137,9 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 	return v, err
 }
 
-// updateMatches tells whether an update is the one that an operation makes. An
-// update that was only announced is not: it may never start.
-func updateMatches(op workflow.Operation, u store.Update) bool {
-	if u.StartedAt.IsZero() {
-		return false
-	}
+// updateMatches tells whether an update that was started is the one that an
+// operation makes.
+func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
 	switch op {
 	case workflow.OperationUpdate, workflow.OperationRemediateDrift:
 		return u.Kind == "update" && !u.Preview
@@ -165,7 +167,10 @@ func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token s
 	if err != nil {
 		return Page{}, err
 	}
-	r := logReader{s: s, view: v, pos: pos}
+	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
+		return Page{}, err
+	}
+	r := logReader{s: s, view: v, pos: pos, page: room{pageLines, pageBytes}}
 	done, err := r.read(ctx)
 	if err != nil {
 		return Page{}, err
@@ -182,14 +187,15 @@ func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token s
 type logReader struct {
 	s *Service
 	view
-	pos position
-	out []Line
+	pos  position
+	page room // of out
+	out  []Line
 }
 
 // read fills a page; done means that nothing more can come.
 func (r *logReader) read(ctx context.Context) (done bool, err error) {
 	r.sayWhyQueued()
-	for len(r.out) < pageLines {
+	for !r.page.full() {
 		switch {
 		case r.pos.epoch > r.job.Epoch:
 			return r.job.Status.Final(), nil
@@ -233,7 +239,7 @@ func (r *logReader) readStep(ctx context.Context) (moved bool, err error) {
 	// Whether the step is over is decided before its stream is read: what
 	// arrives in between is then read the next time.
 	over := r.over()
-	lines, offset, err := r.s.logs.readLines(ctx, key, r.pos.offset, pageLines-len(r.out))
+	lines, offset, err := r.s.logs.readLines(ctx, key, r.pos.offset, &r.page)
 	if err != nil {
 		return false, err
 	}
@@ -243,6 +249,7 @@ func (r *logReader) readStep(ctx context.Context) (moved bool, err error) {
 			return false, nil
 		}
 		r.out = append(r.out, Line{Header: header})
+		r.page.lines--
 		r.pos.header = true
 	}
 	r.out = append(r.out, lines...)
@@ -331,7 +338,7 @@ func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
 		if i > len(r.steps) {
 			break
 		}
-		lines, offset, err := r.s.logs.readLines(ctx, logKey(r.job.ID, r.pos.epoch, i), r.pos.left[i], max(1, pageLines-len(r.out)))
+		lines, offset, err := r.s.logs.readLines(ctx, logKey(r.job.ID, r.pos.epoch, i), r.pos.left[i], &r.page)
 		if err != nil {
 			return false, err
 		}
@@ -344,7 +351,7 @@ func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
 			r.out = append(r.out, lines...)
 			r.pos.left[i] = offset
 		}
-		if len(r.out) >= pageLines {
+		if r.page.full() {
 			return true, nil
 		}
 	}
@@ -391,6 +398,9 @@ func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID stri
 	page := StepPage{Name: "Agent"}
 	if step < len(v.steps) {
 		page.Name = v.steps[step].Name
+	}
+	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
+		return StepPage{}, err
 	}
 	lines, more, err := s.logs.readFrom(ctx, logKey(v.job.ID, v.job.Epoch, step), offset, count)
 	if err != nil {

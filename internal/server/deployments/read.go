@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -26,7 +27,7 @@ type Details struct {
 	store.DeploymentJob
 	LatestVersion int64 // of the stack's newest deployment
 	User          store.User
-	Settings      *workflow.Settings
+	Settings      *workflow.Settings // nil in lists, as Notes and History
 	Steps         []Step
 	Updates       []store.Update // started ones; the operation's own first, then newest first
 	Notes         []Note
@@ -37,38 +38,53 @@ type Details struct {
 
 // Get returns a deployment of a stack.
 func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, error) {
-	var d Details
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		dj, err := find(tx, st, id)
-		if err != nil {
-			return err
-		}
-		d, err = details(tx, dj)
-		return err
-	})
-	return d, err
+	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) { return find(tx, st, id) })
 }
 
 // GetVersion returns a deployment of a stack by its number.
 func (s *Service) GetVersion(ctx context.Context, st store.Stack, version int64) (Details, error) {
-	var d Details
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) {
 		found, err := tx.DeploymentByVersion(st.ID, version)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("Not Found: Deployment '#%d' not found", version)
+			return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '#%d' not found", version)
 		}
+		if err != nil {
+			return store.DeploymentJob{}, err
+		}
+		return find(tx, st, found.ID)
+	})
+}
+
+// details returns the summary of a deployment with its settings, notes and results.
+func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.DeploymentJob, error)) (Details, error) {
+	var d Details
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx)
 		if err != nil {
 			return err
 		}
-		dj, err := find(tx, st, found.ID)
-		if err != nil {
-			return err
-		}
-		d, err = details(tx, dj)
+		d, err = summary(tx, dj)
 		return err
 	})
+	if err != nil {
+		return d, err
+	}
+	if err := budget.Of(ctx).Take(ctx, settingsCopies*int64(len(d.Configuration))); err != nil {
+		return d, err
+	}
+	if d.Settings, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
+		return d, fmt.Errorf("configuration of deployment %s: %w", d.ID, err)
+	}
+	if d.Notes, err = notes(d.Job); err != nil {
+		return d, err
+	}
+	d.History, err = records(d.Job)
 	return d, err
 }
+
+// settingsCopies is how much more than their text settings take while they are
+// decoded.
+const settingsCopies = 8
 
 // Filter selects deployments for a list.
 type Filter struct {
@@ -76,6 +92,9 @@ type Filter struct {
 	Sort           string
 	Asc            bool
 }
+
+// summaryMemory is about what a deployment takes in a list.
+const summaryMemory = 128 << 10
 
 // List returns a page of the deployments of an organization, or of one of its
 // stacks if stackID is given, and how many there are.
@@ -85,6 +104,9 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 	}
 	if !store.CanSortDeployments(f.Sort) {
 		f.Sort = ""
+	}
+	if err := budget.Of(ctx).Take(ctx, int64(f.PageSize)*summaryMemory); err != nil {
+		return nil, 0, err
 	}
 	var out []Details
 	var total int64
@@ -98,7 +120,7 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 		}
 		total, out = n, make([]Details, 0, len(list))
 		for _, dj := range list {
-			d, err := details(tx, dj)
+			d, err := summary(tx, dj)
 			if err != nil {
 				return err
 			}
@@ -112,13 +134,10 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 	return out, total, nil
 }
 
-func details(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
+// summary is what lists show of a deployment.
+func summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
-	set, err := workflow.ParseSettings([]byte(dj.Configuration))
-	if err != nil {
-		return d, fmt.Errorf("configuration of deployment %s: %w", dj.ID, err)
-	}
-	d.Settings = set
+	var err error
 	if dj.RequestedBy != "" {
 		if d.User, err = tx.User(dj.RequestedBy); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return d, err
@@ -147,30 +166,32 @@ func details(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	for _, step := range st {
 		d.Steps = append(d.Steps, Step{step.Name, step.Status, step.StartedAt, step.FinishedAt, step.UpdatedAt, step.ExitCode})
 	}
-	if d.Notes, err = notes(dj.Job); err != nil {
-		return d, err
-	}
-	d.History, err = records(dj.Job)
-	return d, err
+	return d, nil
 }
+
+// shownUpdates bounds the updates of a deployment that are shown, the newest. A
+// job runs one or two.
+const shownUpdates = 20
 
 // updatesOf returns the updates of a deployment that were started. Clients look
 // at the first one only, so the operation's own comes before those of commands
 // that ran beside it, and a newer one before an older.
 func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
-	list, err := tx.UpdatesOfDeployment(d.ID)
+	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(u store.Update) bool { return u.StartedAt.IsZero() })
+	matches := func(u store.Update) bool {
+		return updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview})
+	}
 	slices.SortStableFunc(list, func(a, b store.Update) int {
-		if ma, mb := updateMatches(d.Operation, a), updateMatches(d.Operation, b); ma != mb {
+		if ma, mb := matches(a), matches(b); ma != mb {
 			if ma {
 				return -1
 			}
 			return 1
 		}
-		return b.CreatedAt.Compare(a.CreatedAt)
+		return 0
 	})
 	return list, nil
 }

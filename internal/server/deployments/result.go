@@ -167,6 +167,9 @@ func (s *Service) checkLogs(ctx context.Context, job store.Job, r protocol.Resul
 	missing := &Missing{}
 	seen := map[int]bool{}
 	for _, sr := range r.Steps {
+		if len(sr.SHA256) > hex.EncodedLen(sha256.Size) {
+			return nil, fault.Invalid("Bad Request: the sha256 of step %d is too long", sr.Step)
+		}
 		if sr.Step < 0 || sr.Step > len(st) || seen[sr.Step] {
 			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which was named before", sr.Step)
 		}

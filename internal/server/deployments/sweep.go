@@ -182,12 +182,12 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 
 // updateInProgress tells whether a deployment still holds its stack.
 func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, error) {
-	list, err := tx.UpdatesOfDeployment(deploymentID)
+	list, err := tx.RunningUpdatesOfDeployment(deploymentID)
 	if err != nil {
 		return false, err
 	}
 	for _, u := range list {
-		if !u.StartedAt.IsZero() && u.FinishedAt.IsZero() && u.LeaseExpiresAt.After(now) {
+		if u.LeaseExpiresAt.After(now) {
 			return true, nil
 		}
 	}

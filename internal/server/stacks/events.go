@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
@@ -18,8 +19,24 @@ import (
 // those that fail.
 const eventGrace = 5 * time.Second
 
-// eventPage bounds the events of one answer.
-const eventPage = 1000
+// eventPage and eventBytes bound the events of one answer. One event is answered
+// however large it is.
+const (
+	eventPage  = 1000
+	eventBytes = 1 << 20
+)
+
+// pageEnd returns the sequence number behind the last event of a page, and the
+// bytes of the page.
+func pageEnd(sizes []store.EventSize) (end, bytes int64) {
+	for i, e := range sizes {
+		if i > 0 && bytes+e.Bytes > eventBytes {
+			break
+		}
+		end, bytes = e.Sequence+1, bytes+e.Bytes
+	}
+	return end, bytes
+}
 
 // Bounds of one call that records events. Stock clients send at most 50 at a time.
 const (
@@ -140,7 +157,7 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 			if err != nil {
 				return err
 			}
-			there, err := tx.Events(id, cur.NextSequence, cur.NextSequence+1, 1)
+			there, err := tx.EventSizes(id, cur.NextSequence, cur.NextSequence+1, 1)
 			more = len(there) > 0
 			return err
 		})
@@ -163,7 +180,8 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 // summaryChanges returns the counts of a summary event as a JSON object.
 func summaryChanges(summary []byte) string {
 	var counts map[string]int64
-	if json.Unmarshal(member(summary, "resourceChanges"), &counts) != nil || counts == nil {
+	// There is one count an operation, and there are about twenty operations.
+	if json.Unmarshal(member(summary, "resourceChanges"), &counts) != nil || counts == nil || len(counts) > 100 {
 		return "{}"
 	}
 	out, err := json.Marshal(counts)
@@ -209,7 +227,16 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		if over {
 			until = last + 1
 		}
-		events, err := tx.Events(u.ID, from, until, eventPage)
+		sizes, err := tx.EventSizes(u.ID, from, until, eventPage)
+		if err != nil {
+			return err
+		}
+		// Further events come with the next token, as with the next page of many.
+		end, bytes := pageEnd(sizes)
+		if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
+			return err
+		}
+		events, err := tx.Events(u.ID, from, end)
 		if err != nil {
 			return err
 		}

@@ -15,27 +15,53 @@ type Entry struct {
 	By store.User // zero when it was not a user
 }
 
-// History returns the updates of a stack that were started, newest first, and
-// how many there are in all: previews only, or all others. A limit of 0
-// returns all.
-func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int) ([]Entry, int64, error) {
-	var out []Entry
-	var total int64
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		updates, err := tx.UpdatesOfStack(st.ID, previews, limit, offset)
+// historyChunk is how many updates are in memory while a history is read.
+const historyChunk = 100
+
+// History calls each for the updates of a stack that were started, newest first:
+// previews only, or all others. It begins behind offset updates and ends after
+// limit; 0 is no limit. No transaction is open meanwhile, so each may be slow.
+func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int, each func(Entry) error) error {
+	var after *store.Update
+	for given := 0; limit == 0 || given < limit; {
+		n := historyChunk
+		if limit > 0 {
+			n = min(n, limit-given)
+		}
+		var chunk []Entry
+		err := s.db.Read(ctx, func(tx *store.Tx) error {
+			updates, err := tx.UpdatesOfStack(st.ID, previews, after, n, offset)
+			if err != nil {
+				return err
+			}
+			chunk, err = entries(tx, updates)
+			return err
+		})
 		if err != nil {
-			return err
+			return fmt.Errorf("reading the history of %s: %w", st.Ref(), err)
 		}
-		if total, err = tx.CountUpdates(st.ID, previews); err != nil {
-			return err
+		for _, e := range chunk {
+			if err := each(e); err != nil {
+				return err
+			}
 		}
-		out, err = entries(tx, updates)
+		if len(chunk) < n {
+			return nil
+		}
+		given += n
+		after = &chunk[n-1].Update
+	}
+	return nil
+}
+
+// CountHistory returns how many updates [Service.History] has without a limit.
+func (s *Service) CountHistory(ctx context.Context, st store.Stack, previews bool) (int64, error) {
+	var total int64
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		total, err = tx.CountUpdates(st.ID, previews)
 		return err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading the history of %s: %w", st.Ref(), err)
-	}
-	return out, total, nil
+	return total, err
 }
 
 // Version returns the update that made a version of a stack.

@@ -98,20 +98,14 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// UpdatesOfDeployment returns the updates that a deployment ran, oldest first.
-func (s *Service) UpdatesOfDeployment(ctx context.Context, deploymentID string) ([]store.Update, error) {
-	var out []store.Update
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		out, err = tx.UpdatesOfDeployment(deploymentID)
-		return err
-	})
-	return out, err
-}
-
 // FinishOrphanedUpdate ends the updates of a deployment that still count as
 // running although nothing is left that runs them, and frees their stack.
 func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
-	updates, err := s.UpdatesOfDeployment(ctx, deploymentID)
+	var updates []store.Update
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		updates, err = tx.RunningUpdatesOfDeployment(deploymentID)
+		return err
+	})
 	if err != nil {
 		return err
 	}

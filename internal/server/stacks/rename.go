@@ -1,16 +1,35 @@
 package stacks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
+
+// renameMemory is what a state takes while it is renamed: its resources are taken
+// apart, one after the other, and put together again.
+func renameMemory(st *State) int64 {
+	const perValue, perResource = 256, 64
+	largest := int64(0)
+	for r := range elements(member(st.Deployment, "resources")) {
+		largest = max(largest, countValues(r))
+	}
+	pending := countValues(member(st.Deployment, "pending_operations"))
+	return 3*int64(len(st.Deployment)) + perResource*st.Resources + perValue*(largest+pending)
+}
+
+// countValues returns at least as many as there are values in a JSON text.
+func countValues(raw []byte) int64 {
+	return int64(bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("[")))
+}
 
 // Rename gives a stack another name, another project or both; "" keeps. The
 // names inside its state change with it, or the next update would replace
@@ -37,6 +56,9 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	}
 	var state *State
 	if !old.Empty() {
+		if err := budget.Of(ctx).Take(ctx, renameMemory(old)); err != nil {
+			return store.Update{}, err
+		}
 		r := renamer{oldStack: st.Name, oldProject: st.Project, newStack: newName, newProject: newProject, org: st.OrgName}
 		if state, err = r.state(old); err != nil {
 			return store.Update{}, fmt.Errorf("renaming the state of %s: %w", st.Ref(), err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -165,67 +164,17 @@ func (s *Service) sweepStates(ctx context.Context, age time.Duration) (int, erro
 	})
 }
 
-func (s *Service) getState(ctx context.Context, key string) (*State, error) {
-	r, err := s.db.Blobs().Get(ctx, key)
-	if err != nil {
-		return nil, fmt.Errorf("opening a state: %w", err)
-	}
-	defer r.Close()
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("reading a state: %w", err)
-	}
-	body, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("reading a state: %w", err)
-	}
-	return ParseState(body, []byte{})
-}
-
 // exportTries bounds how often an export starts over because the state it was
 // about to read was replaced by a checkpoint.
 const exportTries = 5
 
-// Export returns the current state of a stack.
+// Export returns the current state of a stack, in memory.
 func (s *Service) Export(ctx context.Context, stackID string) (*State, error) {
-	for try := 1; ; try++ {
-		var st store.Stack
-		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-			st, err = tx.Stack(stackID)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if st.StateBlob == "" {
-			return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
-		}
-		out, err := s.getState(ctx, st.StateBlob)
-		if errors.Is(err, store.ErrNotFound) && try < exportTries {
-			continue
-		}
-		return out, err
-	}
-}
-
-// ExportVersion returns the state that a version of a stack left.
-func (s *Service) ExportVersion(ctx context.Context, st store.Stack, version int64) (*State, error) {
-	var key string
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		u, err := tx.UpdateByVersion(st.ID, version)
-		key = u.StateBlob
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
-	}
+	st, err := s.Open(ctx, stackID)
 	if err != nil {
 		return nil, err
 	}
-	if key == "" {
-		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
-	}
-	return s.getState(ctx, key)
+	return st.state(ctx)
 }
 
 // Import replaces the state of a stack and returns the update that records it.

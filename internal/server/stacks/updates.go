@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -48,21 +49,56 @@ func (p Program) dryRun() bool {
 	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
 }
 
-// DecodeProgram returns the program of an update.
-func DecodeProgram(u store.Update) Program {
+// maxProgram bounds the description of an update, in bytes: the configuration of
+// its stack is the largest part.
+const maxProgram = 2 << 20
+
+// maxMetadata bounds what lists repeat of it.
+const maxMetadata = 128 << 10
+
+// programMemory is what a long program takes while it is decoded and answered.
+const programMemory = 6 * maxProgram
+
+// Program calls use with the program of an update.
+func (s *Service) Program(ctx context.Context, u store.Update, use func(Program) error) error {
 	var p Program
-	// The text was encoded by CreateUpdate; an import has none.
-	if err := json.Unmarshal([]byte(u.Program), &p); err != nil {
-		return Program{}
+	text := u.Program
+	if text == "" { // it is long
+		share := budget.Of(ctx)
+		if err := share.Take(ctx, programMemory); err != nil {
+			return err
+		}
+		defer share.Give(programMemory)
+		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+			text, err = tx.Program(u.ID)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("reading an update: %w", err)
+		}
 	}
-	return p
+	// The text was encoded by CreateUpdate; an import has none.
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		p = Program{}
+	}
+	return use(p)
 }
 
 // CreateUpdate records an update that a client is about to start.
 func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st store.Stack, kind Kind, prog Program) (store.Update, error) {
+	described := len(prog.Metadata.Message)
+	for k, v := range prog.Metadata.Environment {
+		described += len(k) + len(v)
+	}
+	if described > maxMetadata {
+		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: message and environment of an update have more than %d bytes", maxMetadata)
+	}
 	text, err := json.Marshal(prog)
 	if err != nil {
 		return store.Update{}, fmt.Errorf("encoding an update: %w", err)
+	}
+	if len(text) > maxProgram {
+		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of the update has more than %d bytes", maxProgram)
 	}
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),

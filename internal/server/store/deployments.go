@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"workflowagent/internal/workflow"
@@ -89,7 +90,8 @@ type DeploymentJob struct {
 	PoolName string // "" if the pool is gone or there is none
 }
 
-// Deployments returns one page of a list and the size of all of it.
+// Deployments returns one page of a list, without settings, results and notes, and
+// the size of all of it.
 func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	order, ok := deploymentOrder[f.Sort]
 	if !ok {
@@ -107,7 +109,9 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	if f.Asc {
 		direction = "ASC"
 	}
-	list, err := collect(tx, readDeploymentJob, "SELECT "+deploymentColumns+", "+jobColumns("j.")+", COALESCE(p.name, '')"+fromDeployments+
+	// Settings, results and notes may be large, and lists do not show them.
+	columns := strings.NewReplacer("d.configuration", "'{}'", "j.result", "''", "j.notes", "''").Replace(deploymentColumns + ", " + jobColumns("j."))
+	list, err := collect(tx, readDeploymentJob, "SELECT "+columns+", COALESCE(p.name, '')"+fromDeployments+
 		"JOIN jobs j ON j.deployment_id = d.id LEFT JOIN agent_pools p ON p.id = j.pool_id "+where+
 		fmt.Sprintf(" ORDER BY %s %s, d.version %s, d.id LIMIT %d OFFSET %d", order, direction, direction, f.Limit, f.Offset), args...)
 	return list, total, err

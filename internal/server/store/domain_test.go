@@ -161,7 +161,7 @@ func TestUpdates(t *testing.T) {
 			return errors.Join(tx.InsertUpdate(preview), tx.InsertUpdate(unstarted))
 		})
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
-			got, err := tx.UpdatesOfStack("id-a", false, 10, 0)
+			got, err := tx.UpdatesOfStack("id-a", false, nil, 10, 0)
 			if diff := cmp.Diff([]store.Update{u}, got); diff != "" {
 				t.Errorf("updates (-want +got):\n%s", diff)
 			}
@@ -215,7 +215,11 @@ func TestEventsKnowTheirGaps(t *testing.T) {
 			}
 		}
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
-			got, err := tx.Events("u", 2, 8, 3)
+			sizes, err := tx.EventSizes("u", 2, 8, 3)
+			if diff := cmp.Diff([]store.EventSize{{Sequence: 2, Bytes: 1}, {Sequence: 3, Bytes: 1}, {Sequence: 4, Bytes: 1}}, sizes); diff != "" || err != nil {
+				t.Errorf("sizes of events (-want +got), %v:\n%s", err, diff)
+			}
+			got, err := tx.Events("u", 2, 5)
 			want := []store.EngineEvent{{Sequence: 2, Body: "2"}, {Sequence: 3, Body: "3"}, {Sequence: 4, Body: "4"}}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)

@@ -73,14 +73,24 @@ func (tx *Tx) followEvents(updateID string, next *int64, limit int) (gap bool, e
 	return found < limit, err
 }
 
+// EventSize is how long an event is.
+type EventSize struct{ Sequence, Bytes int64 }
+
+// EventSizes returns the sizes of up to limit events of an update with
+// from <= sequence < to, in order.
+func (tx *Tx) EventSizes(updateID string, from, to int64, limit int) ([]EventSize, error) {
+	return collect(tx, func(scan scanFunc) (EventSize, error) {
+		var e EventSize
+		err := scan(&e.Sequence, &e.Bytes)
+		return e, err
+	}, `SELECT sequence, octet_length(body) FROM engine_events
+		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`+fmt.Sprintf(" LIMIT %d", limit), updateID, from, to)
+}
+
 // Events returns the events of an update with from <= sequence < to, in order.
-// A limit of 0 is no limit.
-func (tx *Tx) Events(updateID string, from, to int64, limit int) ([]EngineEvent, error) {
+func (tx *Tx) Events(updateID string, from, to int64) ([]EngineEvent, error) {
 	query := `SELECT sequence, body FROM engine_events
 		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`
-	if limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", limit)
-	}
 	return collect(tx, func(scan scanFunc) (EngineEvent, error) {
 		var e EngineEvent
 		err := scan(&e.Sequence, &e.Body)

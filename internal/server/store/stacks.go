@@ -98,7 +98,8 @@ type StackFilter struct {
 // SortKey is the position of a stack in lists.
 func (s Stack) SortKey() string { return s.OrgID + "/" + s.Project + "/" + s.Name }
 
-// Stacks returns the selected stacks ordered by [Stack.SortKey].
+// Stacks returns the selected stacks, without their configurations, ordered by
+// [Stack.SortKey].
 func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 	if len(f.OrgIDs) == 0 {
 		return nil, nil
@@ -131,7 +132,8 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 	if f.After != "" {
 		where = append(where, key+" > "+arg(f.After))
 	}
-	query := "SELECT " + stackColumns + stackFrom + "WHERE " + strings.Join(where, " AND ") + " ORDER BY " + key
+	// A configuration may be long, and lists do not show it.
+	query := "SELECT " + strings.Replace(stackColumns, "s.config", "''", 1) + stackFrom + "WHERE " + strings.Join(where, " AND ") + " ORDER BY " + key
 	if f.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}

@@ -7,14 +7,16 @@ import (
 
 // Update is one run of pulumi against a stack, previews and imports included.
 type Update struct {
-	ID, StackID     string
-	Kind            string // update, preview, refresh, destroy, import, rename
-	Preview         bool   // changes nothing: kind preview, or options.dryRun
-	Status          string // see package stacks
-	Version         int64  // stack version it made; for previews the version it looked at
-	RequestedBy     string // user id
-	DeploymentID    string // deployment that runs it, "" for none
-	Program         string // JSON of the request that created it
+	ID, StackID  string
+	Kind         string // update, preview, refresh, destroy, import, rename
+	Preview      bool   // changes nothing: kind preview, or options.dryRun
+	Status       string // see package stacks
+	Version      int64  // stack version it made; for previews the version it looked at
+	RequestedBy  string // user id
+	DeploymentID string // deployment that runs it, "" for none
+	// Program is the JSON of the request that created it. One that is long is
+	// left out where updates are read, and is had with [Tx.Program].
+	Program         string
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time
@@ -30,7 +32,9 @@ type Update struct {
 	NextSequence int64
 }
 
-const updateColumns = `id, stack_id, kind, preview, status, version, requested_by, deployment_id, program,
+// Programs may be megabytes long, and most readers of updates do not want them.
+const updateColumns = `id, stack_id, kind, preview, status, version, requested_by, deployment_id,
+	CASE WHEN octet_length(program) <= 4096 THEN program ELSE '' END,
 	created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
 	state_blob, state_schema, resource_count, resource_changes, next_sequence`
 
@@ -51,7 +55,9 @@ func (tx *Tx) InsertUpdate(u Update) error {
 	if u.LeaseHash == nil {
 		u.LeaseHash = []byte{}
 	}
-	_, err := tx.exec("INSERT INTO updates ("+updateColumns+`)
+	_, err := tx.exec(`INSERT INTO updates (id, stack_id, kind, preview, status, version, requested_by, deployment_id, program,
+		created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
+		state_blob, state_schema, resource_count, resource_changes, next_sequence)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`,
 		u.ID, u.StackID, u.Kind, flag(u.Preview), u.Status, u.Version, u.RequestedBy, u.DeploymentID, u.Program,
 		micros(u.CreatedAt), micros(u.StartedAt), micros(u.FinishedAt), u.LeaseHash, micros(u.LeaseExpiresAt), u.Reason,
@@ -78,15 +84,27 @@ func (tx *Tx) SaveUpdate(u Update) error {
 		u.ResourceCount, u.ResourceChanges)
 }
 
+// Program returns the JSON of the request that created an update.
+func (tx *Tx) Program(updateID string) (string, error) {
+	var text string
+	err := tx.queryOne("SELECT program FROM updates WHERE id = $1", []any{updateID}, &text)
+	return text, err
+}
+
 // UpdatesOfStack returns the updates of a stack that were started, newest
-// first: previews only or all others. A limit of 0 is no limit.
-func (tx *Tx) UpdatesOfStack(stackID string, previews bool, limit, offset int) ([]Update, error) {
+// first: previews only or all others. It begins behind the update after, or
+// after offset updates if that is nil.
+func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
 	query := "SELECT " + updateColumns + ` FROM updates
-		WHERE stack_id = $1 AND preview = $2 AND started_at > 0 ORDER BY version DESC, created_at DESC, id`
-	if limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d OFFSET %d", limit, offset)
+		WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
+	args := []any{stackID, flag(previews)}
+	if after != nil {
+		query += ` AND (version < $3 OR version = $3 AND (created_at < $4 OR created_at = $4 AND id > $5))`
+		args = append(args, after.Version, micros(after.CreatedAt), after.ID)
+		offset = 0
 	}
-	return collect(tx, readUpdate, query, stackID, flag(previews))
+	query += fmt.Sprintf(" ORDER BY version DESC, created_at DESC, id LIMIT %d OFFSET %d", limit, offset)
+	return collect(tx, readUpdate, query, args...)
 }
 
 // CountUpdates counts what UpdatesOfStack lists.
@@ -103,10 +121,34 @@ func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
 		WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
 }
 
-// UpdatesOfDeployment returns the updates that a deployment ran, oldest first.
-func (tx *Tx) UpdatesOfDeployment(deploymentID string) ([]Update, error) {
+// UpdatesOfDeployment returns the newest updates that a deployment started.
+func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, error) {
 	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
-		WHERE deployment_id = $1 ORDER BY created_at, id`, deploymentID)
+		WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)
+}
+
+// RunningUpdatesOfDeployment returns the updates of a deployment that run, oldest
+// first.
+func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) {
+	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
+		WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
+}
+
+// UpdateKind is what an update does.
+type UpdateKind struct {
+	Kind    string
+	Preview bool
+}
+
+// UpdateKindsOfDeployment returns the kinds of updates that a deployment started.
+func (tx *Tx) UpdateKindsOfDeployment(deploymentID string) ([]UpdateKind, error) {
+	return collect(tx, func(scan scanFunc) (UpdateKind, error) {
+		var k UpdateKind
+		var preview int64
+		err := scan(&k.Kind, &preview)
+		k.Preview = preview != 0
+		return k, err
+	}, "SELECT DISTINCT kind, preview FROM updates WHERE deployment_id = $1 AND started_at > 0", deploymentID)
 }
 
 // ExpiredUpdates returns running updates whose lease ended before a time.

@@ -1,0 +1,268 @@
+package stacks
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/klauspost/compress/gzip"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// Stored is a state as it is stored. Only that form is in memory while it is
+// exported.
+type Stored struct{ packed []byte } // nil if there is no state
+
+// Open returns the current state of a stack.
+func (s *Service) Open(ctx context.Context, stackID string) (Stored, error) {
+	for try := 1; ; try++ {
+		var st store.Stack
+		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+			st, err = tx.Stack(stackID)
+			return err
+		})
+		if err != nil || st.StateBlob == "" {
+			return Stored{}, err
+		}
+		out, err := s.open(ctx, st.StateBlob)
+		if errors.Is(err, store.ErrNotFound) && try < exportTries {
+			continue
+		}
+		return out, err
+	}
+}
+
+// OpenVersion returns the state that a version of a stack left.
+func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64) (Stored, error) {
+	var key string
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		u, err := tx.UpdateByVersion(st.ID, version)
+		key = u.StateBlob
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return Stored{}, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
+	}
+	if err != nil || key == "" {
+		return Stored{}, err
+	}
+	return s.open(ctx, key)
+}
+
+// open reads a stored state. Its reader is not kept open: clients that read slowly
+// must not hold connections to the database.
+func (s *Service) open(ctx context.Context, key string) (Stored, error) {
+	size, err := s.db.Blobs().Size(ctx, key)
+	if err != nil {
+		return Stored{}, fmt.Errorf("opening a state: %w", err)
+	}
+	r, err := s.db.Blobs().Get(ctx, key)
+	if err != nil {
+		return Stored{}, fmt.Errorf("opening a state: %w", err)
+	}
+	defer r.Close()
+	packed, err := budget.ReadAll(ctx, r, size, math.MaxInt64-1, true)
+	if err != nil {
+		return Stored{}, fmt.Errorf("reading a state: %w", err)
+	}
+	return Stored{packed}, nil
+}
+
+// state inflates and parses the state, and lets go of its stored form.
+func (st Stored) state(ctx context.Context) (*State, error) {
+	if st.packed == nil {
+		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(st.packed))
+	if err != nil {
+		return nil, fmt.Errorf("reading a state: %w", err)
+	}
+	// The last bytes of gzip are the size of its contents.
+	size := int64(binary.LittleEndian.Uint32(st.packed[len(st.packed)-4:]))
+	body, err := budget.ReadAll(ctx, z, size, math.MaxInt64-1, true)
+	if err != nil {
+		return nil, fmt.Errorf("reading a state: %w", err)
+	}
+	budget.Of(ctx).Give(int64(cap(st.packed)))
+	return ParseState(body, []byte{})
+}
+
+// Export writes the state in the form in which states are exported.
+func (st Stored) Export(w io.Writer) error {
+	x := exporter{w: w}
+	if st.packed != nil {
+		z, err := gzip.NewReader(bytes.NewReader(st.packed))
+		if err != nil {
+			return fmt.Errorf("reading a state: %w", err)
+		}
+		if _, err := io.CopyBuffer(&x, struct{ io.Reader }{z}, make([]byte, 128<<10)); err != nil {
+			return fmt.Errorf("exporting a state: %w", err)
+		}
+	}
+	return x.end()
+}
+
+// exporter passes on what is exported of a stored state: the members version,
+// features and deployment. It is written to in pieces, and looks only for the
+// borders of members: the state was validated before it was stored.
+type exporter struct {
+	w              io.Writer
+	depth          int  // of nesting
+	quoted, escape bool // in a string, behind a backslash
+	phase          phase
+	key            []byte // of the current member, at most keyLimit of it
+	keep           bool   // the current member is exported
+	seen           [2]bool
+	any            bool // a member was exported
+}
+
+// phase is where in the outer object the exporter is.
+type phase int
+
+const (
+	beforeKey phase = iota
+	inKey
+	beforeValue
+	inValue
+)
+
+// keyLimit is longer than the names that are exported.
+const keyLimit = 16
+
+// Write takes a piece of the stored state.
+func (x *exporter) Write(p []byte) (int, error) {
+	from := 0 // what of p belongs to an exported value begins here
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if x.quoted {
+			if !x.escape && x.phase == inValue {
+				if i = skipPlain(p, i); i >= len(p) {
+					break
+				}
+				c = p[i]
+			}
+			x.inString(c)
+			continue
+		}
+		switch {
+		case x.phase == beforeValue:
+			if c == ':' || c == ' ' || c == '\n' || c == '\t' || c == '\r' {
+				continue
+			}
+			if err := x.beginValue(c); err != nil {
+				return 0, err
+			}
+			from = i
+		case x.phase == inValue && x.depth == 1 && (c == ',' || c == '}'):
+			if err := x.pass(p[from:i]); err != nil {
+				return 0, err
+			}
+			x.phase = beforeKey
+		}
+		x.structure(c)
+	}
+	if x.phase == inValue {
+		if err := x.pass(p[from:]); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// inString takes a byte of a string.
+func (x *exporter) inString(c byte) {
+	switch {
+	case x.escape:
+		x.escape = false
+	case c == '\\':
+		x.escape = true
+	case c == '"':
+		x.quoted = false
+		if x.phase == inKey {
+			x.phase = beforeValue
+		}
+		return
+	}
+	if x.phase == inKey && len(x.key) < keyLimit {
+		x.key = append(x.key, c)
+	}
+}
+
+// structure takes a byte that is in no string.
+func (x *exporter) structure(c byte) {
+	switch c {
+	case '"':
+		x.quoted = true
+		if x.phase == beforeKey {
+			x.phase, x.key = inKey, x.key[:0]
+		}
+	case '{', '[':
+		x.depth++
+	case '}', ']':
+		x.depth--
+	}
+}
+
+// beginValue decides whether a member is exported, and writes its name.
+func (x *exporter) beginValue(first byte) error {
+	x.phase = inValue
+	name := string(x.key)
+	switch name {
+	case "version":
+		x.seen[0] = true
+	case "deployment":
+		x.seen[1] = true
+	case "features":
+		if first == 'n' { // null
+			name = ""
+		}
+	default:
+		name = ""
+	}
+	x.keep = name != ""
+	if !x.keep {
+		return nil
+	}
+	return x.member(name, "")
+}
+
+func (x *exporter) member(name, value string) error {
+	begin := ","
+	if !x.any {
+		begin, x.any = "{", true
+	}
+	_, err := io.WriteString(x.w, begin+strconv.Quote(name)+":"+value)
+	return err
+}
+
+func (x *exporter) pass(p []byte) error {
+	if !x.keep || len(p) == 0 {
+		return nil
+	}
+	_, err := x.w.Write(p)
+	return err
+}
+
+// end writes what every export has.
+func (x *exporter) end() error {
+	if !x.seen[0] {
+		if err := x.member("version", strconv.Itoa(emptySchema)); err != nil {
+			return err
+		}
+	}
+	if !x.seen[1] {
+		if err := x.member("deployment", "null"); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(x.w, "}")
+	return err
+}
