@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -47,19 +46,17 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("Step %d of the job is shell text of the server, which could deploy from any repository, and this agent's host has allowed_repositories.", i+1)
 		}
 	}
-	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository(git.RepoURL) {
-		return refuse("This agent does not deploy from %s: the allowed_repositories of its host do not have it.", repositoryName(git.RepoURL))
+	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository("") {
+		// The runner reads the address in the same way, and gives git what was read.
+		repo, err := workflow.ParseRepository(git.RepoURL)
+		if err != nil {
+			return refuse("This agent does not deploy from the repository of this job, and its host has allowed_repositories: its address cannot be used: %v.", err)
+		}
+		if !a.opts.Rules.AllowsRepository(repo.Name()) {
+			return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", repo)
+		}
 	}
 	return nil
-}
-
-// repositoryName names a repository in a message, without what may be a password.
-func repositoryName(rawURL string) string {
-	repo, err := workflow.ParseRepository(rawURL)
-	if err != nil {
-		return "the repository of this job, whose address is not usable"
-	}
-	return fmt.Sprintf("the repository %q", repo)
 }
 
 // isShell reports whether a step is shell text rather than a command of the runner

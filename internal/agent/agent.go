@@ -26,7 +26,8 @@ import (
 // Rules decide which jobs the host's administrator lets in.
 type Rules interface {
 	AllowsImage(reference string) bool
-	AllowsRepository(gitURL string) bool
+	// AllowsRepository takes a [workflow.Repository.Name], or "" to ask whether any is allowed.
+	AllowsRepository(name string) bool
 }
 
 // Monitor is told what the agent is doing, for health checks and metrics. Its

@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
-
-	"workflowagent/internal/workflow"
 )
 
 // AllowsImage reports whether allowed_images lets a job run in the image of the reference. Short
@@ -89,25 +87,19 @@ func parseImage(reference string) (image, bool) {
 	return i, true
 }
 
-// AllowsRepository reports whether allowed_repositories lets a job deploy from the git URL. What
-// is compared is [workflow.Repository.Name] of the address that the runner will give to git. A URL
-// that the runner would refuse is not allowed.
-func (c *Config) AllowsRepository(gitURL string) bool {
+// AllowsRepository reports whether allowed_repositories lets a job deploy from the repository of
+// the name, host/path as the domain's Repository.Name says it. No list allows "" and everything else.
+func (c *Config) AllowsRepository(name string) bool {
 	if c.AllowedRepositories == nil {
 		return true
 	}
-	repo, err := workflow.ParseRepository(gitURL)
-	if err != nil {
-		return false
-	}
-	name := repo.Name()
 	for _, pattern := range c.AllowedRepositories {
 		host, path, hasPath := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
 		pattern = strings.ToLower(host)
 		if hasPath {
 			pattern += "/" + path
 		}
-		if matches(pattern, name) {
+		if name != "" && matches(pattern, name) {
 			return true
 		}
 	}

@@ -1,6 +1,10 @@
 package config
 
-import "testing"
+import (
+	"testing"
+
+	"workflowagent/internal/workflow"
+)
 
 func TestAllowsImage(t *testing.T) {
 	for _, tt := range []struct {
@@ -61,6 +65,12 @@ func TestAllowsImage(t *testing.T) {
 	if !(&Config{AllowedImages: []string{"a", "b"}}).AllowsImage("b") {
 		t.Error("the second pattern is not looked at")
 	}
+}
+
+// allows asks as the agent does, with the name of the address that the runner gives to git.
+func allows(c *Config, url string) bool {
+	repo, err := workflow.ParseRepository(url)
+	return err == nil && c.AllowsRepository(repo.Name())
 }
 
 func TestAllowsRepository(t *testing.T) {
@@ -133,11 +143,12 @@ func TestAllowsRepository(t *testing.T) {
 		{"srv/git/*", "/srv/git/infra", false},
 	} {
 		c := &Config{AllowedRepositories: []string{tt.pattern}}
-		if got := c.AllowsRepository(tt.url); got != tt.want {
+		if got := allows(c, tt.url); got != tt.want {
 			t.Errorf("%q with pattern %q: %t, want %t", tt.url, tt.pattern, got, tt.want)
 		}
 	}
-	if !(&Config{}).AllowsRepository("anything") || (&Config{AllowedRepositories: []string{}}).AllowsRepository("https://github.com/a/b") {
+	if !(&Config{}).AllowsRepository("") || (&Config{AllowedRepositories: []string{}}).AllowsRepository("github.com/a/b") ||
+		(&Config{AllowedRepositories: []string{"**"}}).AllowsRepository("") {
 		t.Error("no list allows every repository, an empty list none")
 	}
 }
