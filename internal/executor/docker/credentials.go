@@ -18,6 +18,7 @@ import (
 	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/registry"
 
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -197,7 +198,7 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 
 // complaint returns what a failed helper said, unless it looks like credentials.
 func complaint(said string) string {
-	said = oneLine(said)
+	said = oneLine(string(termtext.Plain(nil, []byte(said))))
 	if said == "" || strings.ContainsAny(said, "{}") {
 		return ""
 	}

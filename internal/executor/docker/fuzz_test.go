@@ -1,0 +1,67 @@
+package docker
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzRegistryConfig reads configurations of the docker command, which people and
+// programs of any age wrote.
+func FuzzRegistryConfig(f *testing.F) {
+	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"dXNlcjpwYXNz"}},"credsStore":"x","credHelpers":{"r":"y"}}`), "registry.example.com")
+	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"%%%","identitytoken":"t"}}}`), "registry.example.com")
+	f.Add([]byte(`{"auths":null,"credHelpers":[]}`), "")
+	f.Fuzz(func(t *testing.T, text []byte, host string) {
+		home := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(home, ".docker"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, ".docker", "config.json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := readRegistryConfig(func(string) string { return "" }, home)
+		if err != nil {
+			return
+		}
+		login, err := encodeLogin(config.find(host), host, "the configuration")
+		if err != nil {
+			for _, auth := range config.Auths {
+				if len(auth.Password) > 20 && strings.Contains(err.Error(), auth.Password) {
+					t.Errorf("the error repeats a password: %v", err)
+				}
+			}
+			return
+		}
+		if strings.ContainsAny(login.encoded, "\r\n") {
+			t.Errorf("the login breaks its header: %q", login.encoded)
+		}
+	})
+}
+
+// FuzzExtract copies what a hostile job left as its spool.
+func FuzzExtract(f *testing.F) {
+	f.Add([]byte("spool/step-0001.state"))
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		dir := t.TempDir()
+		dst := filepath.Join(dir, "dst")
+		_ = extract(bytes.NewReader(archive), spoolCopy(t, dst)) // most archives are bad
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("the archive leads out of its directory: %v, %v", entries, err)
+		}
+	})
+}
+
+// FuzzHelperAnswer is what a credential helper prints.
+func FuzzHelperAnswer(f *testing.F) {
+	f.Add([]byte(`{"ServerURL":"r","Username":"<token>","Secret":"s"}`))
+	f.Add([]byte("\x1b[31mcredentials\r\nnot found"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		if text := complaint(string(said)); len(text) > 4*maxHelperWords+100 || strings.ContainsAny(text, "\x1b\n\r") {
+			t.Errorf("%q is shown as %q", said, text)
+		}
+	})
+}
