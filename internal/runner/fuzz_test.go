@@ -1,0 +1,46 @@
+package runner
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/redact"
+	"workflowagent/internal/workflow"
+)
+
+// FuzzReadLaunch reads what a hostile or broken agent could hand to a runner. A
+// launch that is accepted yields its secrets and the commands of its steps.
+func FuzzReadLaunch(f *testing.F) {
+	f.Add([]byte(`{"serviceURL":"https://s.example","jobID":"j","jobToken":"token-of-the-job","definition":{"env":{"A":"b"},"secretEnv":["A","missing"],"steps":[{"name":"x","run":"workflow-runner source git"}]}}`))
+	f.Add([]byte(`{"ServiceURL":"https://s.example","JobID":"j","JobToken":"t","Definition":{"Steps":[{"Run":"workflow-runner pulumi update"},{"Run":"workflow-runner nope"}],"Deployment":{"Source":{"Git":{"RepoURL":"https://u:p%40ss@h/x"}}}}}`))
+	f.Add([]byte(`{"offline":true,"definition":{}}`))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		launch, err := ReadLaunch(t.Context(), bytes.NewReader(document))
+		if err != nil {
+			if len(document) > 40 && strings.Contains(err.Error(), string(document)) {
+				t.Errorf("the error repeats the document: %v", err)
+			}
+			return
+		}
+		secrets := launchSecrets(launch)
+		masks := redact.New(secrets, redact.Options{})
+		for _, s := range secrets {
+			if len(strings.TrimSpace(s.Value)) >= redact.MinLength && !strings.ContainsAny(s.Value, redact.Marker) && strings.Contains(masks.String("x"+s.Value+"y"), s.Value) {
+				t.Errorf("the secret %q is not masked", s.Name)
+			}
+		}
+		if launch.Definition == nil {
+			return
+		}
+		j := &job{definition: launch.Definition}
+		for i, step := range launch.Definition.Steps {
+			args, internal, err := internalCommand(step.Run)
+			if internal && err == nil && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix) {
+				t.Errorf("%q becomes the command %q", step.Run, args)
+			}
+			_, _ = j.paramsFor(step, i) // steps without what they need are refused
+		}
+	})
+}
