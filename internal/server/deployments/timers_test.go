@@ -219,3 +219,40 @@ func TestEvidenceComesTooLate(t *testing.T) {
 		t.Errorf("job = %s %s", job.Status, job.Reason)
 	}
 }
+
+// TestSilenceAndTheMachinesClock lets the only server be away and sets its
+// clock while a job runs; a dead job is lost afterwards as ever.
+func TestSilenceAndTheMachinesClock(t *testing.T) {
+	for name, what := range map[string]func(c *storetest.Clock){
+		"stopped for an hour":                    func(c *storetest.Clock) { c.Pass(time.Hour) },
+		"away for three days, the machine too":   func(c *storetest.Clock) { c.Pass(72 * time.Hour); c.Reboot() },
+		"clock set an hour ahead":                func(c *storetest.Clock) { c.Set(time.Hour) },
+		"clock set an hour back":                 func(c *storetest.Clock) { c.Set(-time.Hour) },
+		"machine starts again, an hour too late": func(c *storetest.Clock) { c.Set(-time.Hour); c.Reboot() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock storetest.Clock
+			p := newPlant(t, storetest.SQLiteAt(t, &clock), deployments.Options{})
+			id := p.deploy(p.stack("dev"))
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			up := func(d time.Duration) {
+				for ; d > 0; d -= 5 * time.Second {
+					p.must(p.service.Sweep(t.Context()))
+					clock.Pass(5 * time.Second)
+				}
+				p.must(p.service.Sweep(t.Context()))
+			}
+			up(5 * time.Minute)
+			what(&clock)
+			up(4 * time.Minute)
+			if job := p.job(id); job.Status != workflow.StatusRunning {
+				t.Fatalf("a job that was silent for 9 min became %s %s", job.Status, job.Reason)
+			}
+			up(2 * time.Minute)
+			if job := p.job(id); job.Reason != workflow.ReasonLost {
+				t.Errorf("a job that was silent for 11 min is %s", job.Status)
+			}
+		})
+	}
+}
