@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // specials are the characters that encoders treat in ways of their own.
@@ -217,4 +218,20 @@ func TestRealEncodersOfBash(t *testing.T) {
 			checkMasked(t, fmt.Sprintf("bash's @Q in %s", locale), secret, results[2*i+1])
 		}
 	}
+}
+
+// FuzzGoEncoders tries any secret in the encoders of Go's standard library.
+func FuzzGoEncoders(f *testing.F) {
+	for _, secret := range randomSecrets(3, 8) {
+		f.Add(secret)
+	}
+	f.Fuzz(func(t *testing.T, secret string) {
+		if len(secret) > 200 || !utf8.ValidString(secret) || strings.TrimSpace(secret) != secret || len(secret) < MinLength ||
+			strings.ContainsAny(secret, Marker+"\x00\r\n") {
+			t.Skip("not a secret of one line")
+		}
+		for encoder, encode := range goEncoders {
+			checkMasked(t, encoder, secret, encode(secret))
+		}
+	})
 }
