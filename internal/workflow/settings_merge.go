@@ -266,10 +266,10 @@ func treeOrigin(tree map[string]any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	address := ""
+	address, err := s.repositoryURL()
 	if c := s.SourceContext; c != nil && c.Git != nil && c.Git.RepoURL != "" {
 		address = c.Git.RepoURL
-	} else if address, err = s.repositoryURL(); err != nil {
+	} else if err != nil {
 		return "", err
 	}
 	if repo, err := ParseRepository(address); err == nil {
