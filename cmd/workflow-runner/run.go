@@ -84,6 +84,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 			BaseURL:   launch.ServiceURL,
 			UserAgent: userAgent,
 			CACertPEM: []byte(launch.CACertPEM),
+			Signed:    launch.Signed,
 			Log:       log,
 		})
 		if err != nil {

@@ -104,7 +104,7 @@ type Agent struct {
 	drain    context.CancelFunc
 
 	mu     sync.Mutex
-	active map[string]bool // journal name of each job that holds a slot
+	active map[string]bool // by journal name of each job: whether it holds a slot
 	jobs   sync.WaitGroup  // goroutines of jobs
 	loops  sync.WaitGroup  // goroutines of the agent itself; they end with stopping
 	// ranOne is closed after the result of the one job of a single run.
@@ -226,14 +226,31 @@ func (a *Agent) wake() {
 func (a *Agent) busy() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.active)
+	n := 0
+	for _, slot := range a.active {
+		if slot {
+			n++
+		}
+	}
+	return n
+}
+
+// freeSlot makes room for another job while one of which nothing runs any more is
+// still being reported.
+func (a *Agent) freeSlot(name string) {
+	a.mu.Lock()
+	if a.active[name] {
+		a.active[name] = false
+	}
+	a.mu.Unlock()
+	a.wake()
 }
 
 // launch gives the job a slot and a goroutine. It returns false if the agent is
 // at that job already.
 func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
-	if a.active[j.name] {
+	if _, here := a.active[j.name]; here {
 		a.mu.Unlock()
 		return false
 	}

@@ -158,7 +158,7 @@ func TestSupersededJobIsDropped(t *testing.T) {
 			return false
 		}
 		<-prepared
-		rw.WriteHeader(http.StatusGone)
+		protocol.SignAnswers(rw, r).WriteHeader(http.StatusGone)
 		return true
 	})
 	a := w.start()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -52,6 +53,8 @@ const (
 	// cannot be reached: as long as it takes them.
 	deliverTime = 24 * time.Hour
 	deliverWait = time.Minute
+	// leastDeliverTime is how long the agent tries at least, as after it was off for a day.
+	leastDeliverTime = 15 * time.Minute
 )
 
 // job is the agent's part in one job. Its fields are used by the goroutine that
@@ -67,6 +70,7 @@ type job struct {
 
 	statuses     sync.WaitGroup // step statuses under way
 	lastSent     chan struct{}  // closed when the last of them was sent
+	statusLost   atomic.Bool    // one of them was not taken
 	statusCtx    context.Context
 	dropStatuses context.CancelFunc
 }
@@ -100,6 +104,12 @@ func (a *Agent) newJob(e entry) *job {
 	return j
 }
 
+// keep writes the job's entry to the journal.
+func (j *job) keep() error {
+	j.entry.Signed = j.client.Signed()
+	return j.agent.journal.write(j.name, j.entry)
+}
+
 // accept takes a claimed job.
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	j := a.newJob(entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
@@ -125,6 +135,9 @@ func (j *job) run(hard context.Context, part func(context.Context) (verdict, err
 	j.logs = logs
 	v, err := part(hard)
 	j.finishStatuses()
+	if err == nil && !j.ownEnd() && j.statusLost.Load() && j.agent.stopping.Err() != nil {
+		err = errStopping // the statuses are all that such a server is told
+	}
 	if err := logs.close(); err != nil {
 		j.log.WithError(err).Warn("Closing the log of the job failed")
 	}
@@ -271,8 +284,13 @@ func (j *job) say(format string, args ...any) { j.logs.line(setupStep, format, a
 
 // stepStatus tells the server the state of a step, in the order of the calls but
 // without making the job wait. It gives up after a while: statuses are for people
-// who watch, the result is what counts.
+// who watch, the result is what counts. A server without results learns the end of the
+// job from the statuses, so there they have the time of a result.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
+	limit, longest := setupFlushTime, retryLimit
+	if !j.ownEnd() {
+		limit, longest = deliverTime, deliverWait
+	}
 	before, sent, log := j.lastSent, make(chan struct{}), j.log
 	j.lastSent = sent
 	now := time.Now().UTC()
@@ -284,7 +302,7 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	}
 	j.statuses.Go(func() {
 		defer close(sent)
-		ctx, cancel := context.WithTimeout(j.statusCtx, setupFlushTime)
+		ctx, cancel := context.WithTimeout(j.statusCtx, limit)
 		defer cancel()
 		if before != nil {
 			select {
@@ -297,7 +315,8 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 			if err == nil {
 				return
 			}
-			if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+			if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, longest, tries, err)) != nil {
+				j.statusLost.Store(true)
 				log.WithError(err).Debug("A step's status was not taken")
 				return
 			}

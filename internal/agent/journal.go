@@ -48,6 +48,8 @@ type entry struct {
 	BootID     string                  `json:"bootID,omitempty"` // of the host when the entry was written
 	Result     *protocol.ResultRequest `json:"result,omitempty"` // with phaseReporting
 	Operation  workflow.Operation      `json:"operation,omitempty"`
+	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its answers
+	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the end
 }
 
 // journal is the directory with one entry and one spool a job.

@@ -139,6 +139,12 @@ func (p *poller) once(hard context.Context) time.Duration {
 		p.known = true
 	}
 	if result.Job != nil {
+		if a.freeSlots() == 0 {
+			// Its lease ends, and the server gives it to an agent that has room.
+			a.log.WithField("job_id", result.Job.JobID).Warn("The server handed out a job though this agent has no free slot; it is not run here")
+			p.known = false // so that no further poll is made without a free slot
+			return p.interval(result.RetryAfter)
+		}
 		p.known = p.known || result.Job.Epoch > 0
 		a.accept(hard, *result.Job)
 		return p.afterClaim(result)
@@ -227,10 +233,11 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	pause := protocol.Backoff(a.opts.RetryWait, a.opts.RetryMaxWait, p.errors-1, err)
 	advice := "Asking for work failed; trying again"
 	switch {
-	case code == http.StatusUnauthorized && a.opts.Tokens.Refused(token):
+	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
 		// The source bounds how often it gets another one, and waits for that.
 		pause = spread(renewedPause)
 		advice = "The server does not take the agent's token any more; getting another one"
+	case protocol.Foreign(err): // the server may have claimed a job for this poll
 	case code == http.StatusConflict:
 		p.renew()
 		pause = protocol.Backoff(conflictPause, conflictMaxPause, p.errors-1, err)

@@ -47,6 +47,9 @@ func (a *Agent) reattach(hard context.Context) error {
 		default:
 			j.log.WithField("phase", string(e.Phase)).Info("Going on with a job of before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
+			if e.Signed {
+				a.opts.Client.ExpectSigned() // before anything in between can answer
+			}
 			a.launch(j, status.Reattaching, func() { j.run(hard, j.resume) })
 			continue
 		}
@@ -90,7 +93,7 @@ func (a *Agent) sweep(foreign []string) {
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	name := jobName(h.JobID, h.Epoch)
 	a.mu.Lock()
-	active := a.active[name]
+	_, active := a.active[name]
 	a.mu.Unlock()
 	return active || slices.ContainsFunc(foreign, func(entry string) bool {
 		// The name of a foreign entry is all that is known of it: keep every epoch.
@@ -107,6 +110,9 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 		r := j.entry.Result
 		v := verdict{status: r.Status, reason: r.Reason, message: r.Message, exitCode: r.ExitCode, signal: r.Signal}
 		j.removeObjects(j.entry.Handle)
+		if !j.ownEnd() {
+			j.stepStatus(setupStep, workflow.StepFailed) // which is how such a server learns the end
+		}
 		return j.report(hard, v, nil)
 	case j.entry.Handle == nil:
 		return verdict{}, errors.New("the journal's entry names no objects")

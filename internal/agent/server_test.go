@@ -146,8 +146,16 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	fault := s.fault
 	s.mu.Unlock()
+	signer := protocol.SignAnswers(w, r) // with the token as it was sent
 	if fault != nil && fault(w, r) {
 		return
+	}
+	s.mu.Lock()
+	stock := s.stock
+	s.mu.Unlock()
+	if !stock {
+		defer signer.Finish()
+		w = signer
 	}
 	switch path := r.URL.Path; {
 	case path == "/api/capabilities":

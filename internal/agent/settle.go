@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -143,7 +142,10 @@ func (j *job) openRunnerLogs(ctx context.Context) (*jobLogs, error) {
 func (j *job) report(parent context.Context, v verdict, more *jobLogs) (verdict, error) {
 	ctx, cancel := j.untilStopped(parent)
 	defer cancel(nil)
-	limited, done := context.WithTimeout(ctx, deliverTime)
+	if j.entry.EndedAt.IsZero() {
+		j.entry.EndedAt = time.Now().UTC()
+	}
+	limited, done := context.WithTimeout(ctx, max(leastDeliverTime, time.Until(j.entry.EndedAt.Add(deliverTime))))
 	defer done()
 
 	req := protocol.ResultRequest{
@@ -152,7 +154,7 @@ func (j *job) report(parent context.Context, v verdict, more *jobLogs) (verdict,
 		Message:    j.masks.String(v.message),
 		ExitCode:   v.exitCode,
 		Signal:     v.signal,
-		FinishedAt: time.Now().UTC(),
+		FinishedAt: j.entry.EndedAt,
 		Steps:      []protocol.StepResult{},
 	}
 	sources := []*jobLogs{j.logs, more}
@@ -166,9 +168,9 @@ func (j *job) report(parent context.Context, v verdict, more *jobLogs) (verdict,
 	if j.entry.Phase != phaseStarted {
 		// Nothing runs any more, so this is all that the next process has to do.
 		j.entry.Phase, j.entry.Result = phaseReporting, &req
-		if err := j.agent.journal.write(j.name, j.entry); err != nil {
-			j.log.WithError(err).Warn("The result could not be kept on disk; a restart now would lose it")
-		}
+	}
+	if err := j.keep(); err != nil {
+		j.log.WithError(err).Warn("How the job ended could not be kept on disk; a restart now would lose it")
 	}
 	err := j.deliver(limited, req, sources)
 	if err != nil && context.Cause(ctx) != nil {
@@ -195,25 +197,28 @@ func (j *job) deliver(ctx context.Context, req protocol.ResultRequest, sources [
 	if j.entry.Claim.Epoch == 0 {
 		return ctx.Err() // a server without this call learns from the steps' statuses
 	}
-	conflicts := 0
+	conflicts, refused := 0, false
 	for tries := 0; ; tries++ {
 		err := j.client.Result(ctx, req)
 		var conflict *protocol.ResultConflictError
 		switch {
 		case err == nil:
 			return nil
-		case protocol.StatusCode(err) == http.StatusGone:
+		case protocol.Gone(err):
 			return errSuperseded
 		case errors.As(err, &conflict):
 			if conflicts++; conflicts >= maxConflicts {
 				req.Steps = giveUp(req.Steps, conflict.Missing)
 			}
 			flush()
-		case protocol.Permanent(err):
-			return fmt.Errorf("delivering the result: %w", err)
+		case protocol.Permanent(err) && !refused:
+			// The evidence stays for as long as the server takes any: somebody may fix the cause.
+			refused = true
+			j.agent.freeSlot(j.name)
+			j.log.WithError(err).Warn("The server refuses the result of the job; trying again for 24 h after the end of the job")
 		}
 		if sleep.For(ctx, protocol.Backoff(retryFirst, deliverWait, tries, err)) != nil {
-			return fmt.Errorf("delivering the result: %w", err)
+			return fmt.Errorf("delivering the result within %s of the end of the job: %w", deliverTime, err)
 		}
 	}
 }

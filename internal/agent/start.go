@@ -169,12 +169,15 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.entry.Handle = p.handle
 	j.entry.Phase = phaseStarting
 	j.entry.BootID = j.agent.opts.BootID
-	if err := j.agent.journal.write(j.name, j.entry); err != nil {
+	if err := j.keep(); err != nil {
 		j.entry.Phase = ""
 		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: is the disk of its state_directory full?", Err: err}
 	}
 	if err := j.askLeave(ctx); err != nil {
 		return err
+	}
+	if j.client.Gone() { // another call was told so
+		return errSuperseded
 	}
 	document, err := j.launchDocument(p.definition)
 	if err != nil {
@@ -200,7 +203,7 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.logs.end(setupStep)
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = phaseStarted
-	if err := j.agent.journal.write(j.name, j.entry); err != nil {
+	if err := j.keep(); err != nil {
 		// The older entry does as well: starting twice is an error that starts nothing.
 		j.log.WithError(err).Warn("The journal of the job could not be brought up to date")
 	}
@@ -291,6 +294,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		Proxy:        j.agent.opts.ProxyEnv,
 		CACertPEM:    j.agent.opts.CACertPEM,
 		UserAgent:    j.agent.opts.UserAgent,
+		Signed:       j.client.Signed(),
 		EchoLog:      j.agent.opts.LogJobOutput,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/agent"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -66,7 +67,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 		}
 		mu.Unlock()
 		if !ok {
-			http.Error(rw, `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
+			http.Error(protocol.SignAnswers(rw, r), `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
 			return true
 		}
 		// The server behind this knows one token.

@@ -39,7 +39,7 @@ func (j *job) follow(hard context.Context) (verdict, error) {
 	exit, err := j.watch(ctx, &cancelled)
 	if err != nil {
 		j.log.Info("The agent stops; the job goes on without it")
-		if err := j.agent.journal.write(j.name, j.entry); err != nil {
+		if err := j.keep(); err != nil {
 			j.log.WithError(err).Debug("How much of the output was shown could not be noted")
 		}
 		return verdict{}, errStopping
@@ -107,7 +107,7 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case protocol.StatusCode(err) == http.StatusUnauthorized && a.opts.Tokens.Refused(token):
+		case protocol.StatusCode(err) == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
 			j.log.WithError(err).Debug("The status of the deployment is asked for again with another token")
 			continue
 		case err != nil:

@@ -68,6 +68,9 @@ func reached(err error) bool {
 	if err == nil {
 		return true
 	}
+	if Foreign(err) {
+		return false
+	}
 	code := StatusCode(err)
 	return code != 0 && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }

@@ -221,7 +221,9 @@ func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreFinalInTheServersOwnWordsOnly(t *testing.T) {
+// TestRefusedPollsOfServersWithoutSignatures: nothing is lost by a wrong guess there, so the form
+// of an answer decides how soon the poll is repeated.
+func TestRefusedPollsOfServersWithoutSignatures(t *testing.T) {
 	const page = "<html><body>503 backend</body></html>"
 	for _, tt := range []struct {
 		code int
@@ -243,7 +245,7 @@ func TestRefusalsAreFinalInTheServersOwnWordsOnly(t *testing.T) {
 		{503, page, false},
 	} {
 		c := fakeClient(t, func(*http.Request) (*http.Response, error) { return reply(tt.code, tt.body), nil })
-		_, err := c.Job("job", "token").Heartbeat(t.Context(), protocol.PhaseRunning)
+		_, err := c.Poll(t.Context(), "token", protocol.PollRequest{})
 		if got := protocol.Permanent(err); got != tt.want || protocol.StatusCode(err) != tt.code {
 			t.Errorf("%d %s: permanent %t, want %t; %v", tt.code, tt.body, got, tt.want, err)
 		}

@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -45,8 +47,13 @@ type Options struct {
 	// system's.
 	CACertPEM []byte
 
+	// Signed says that the server is known to sign its answers: what comes without a
+	// signature is not the server's. The client also learns it from the first signed
+	// answer.
+	Signed bool
+
 	RequestTimeout time.Duration // of one call; of each pause in a transfer. 0 = 30 s
-	Retry          Retry         // of status and definition calls
+	Retry          Retry         // of status calls
 	Breaker        Breaker       // of poll, definition and status calls
 	Log            *logrus.Entry // nil: nothing is logged
 }
@@ -62,6 +69,7 @@ type Client struct {
 	circuit   *circuit
 	zstd      *zstd.Encoder
 	log       *logrus.Entry
+	signed    atomic.Bool // the server signs its answers
 }
 
 // errRedirect refuses a redirect that would carry a token to another host.
@@ -103,7 +111,7 @@ func NewClient(opts Options) (*Client, error) {
 	once, timed := *hc, *hc
 	once.Timeout, timed.Timeout = 0, timeout
 	once.CheckRedirect, timed.CheckRedirect = checkRedirect, checkRedirect
-	return &Client{
+	c := &Client{
 		base:      base,
 		userAgent: opts.UserAgent,
 		timeout:   timeout,
@@ -112,8 +120,16 @@ func NewClient(opts Options) (*Client, error) {
 		circuit:   newCircuit(opts.Breaker, log),
 		zstd:      encoder,
 		log:       log,
-	}, nil
+	}
+	c.signed.Store(opts.Signed)
+	return c, nil
 }
+
+// Signed reports whether the server is known to sign its answers.
+func (c *Client) Signed() bool { return c.signed.Load() }
+
+// ExpectSigned tells the client that the server is known to sign its answers.
+func (c *Client) ExpectSigned() { c.signed.Store(true) }
 
 // NewTransport is the HTTP transport of every client: proxies come from the
 // environment, certificates from the system and caPEM.
@@ -167,6 +183,7 @@ type call struct {
 	path   string // below the base URL, escaped
 	query  url.Values
 	token  string
+	nonce  string // set by deliver
 	secret string // besides the token, what must not come back in an error
 	header http.Header
 	body   []byte // nil: none
@@ -209,6 +226,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 		resp *http.Response
 		err  error
 	)
+	r.nonce = rand.Text()
 	if r.retry {
 		var req *retryablehttp.Request
 		if req, err = retryablehttp.NewRequestWithContext(ctx, r.method, c.url(r), r.body); err != nil {
@@ -252,11 +270,28 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 	if int64(len(body)) > r.limit {
 		return answer{}, fmt.Errorf("%s %s at %s: the answer is longer than %d bytes", r.method, r.path, c.base.Host, r.limit)
 	}
-	a := answer{status: resp.StatusCode, header: resp.Header, body: body}
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return a, apiError(r.method, r.path, []string{r.token, r.secret}, resp.StatusCode, resp.Header, body)
+	return c.judge(r, answer{status: resp.StatusCode, header: resp.Header, body: body})
+}
+
+// judge turns an answer that is not a success, or not the server's, into an error.
+func (c *Client) judge(r call, a answer) (answer, error) {
+	origin := originUnknown
+	switch {
+	case isOwn(r.token, r.nonce, a.status, a.header):
+		origin = originServer
+		c.signed.Store(true)
+	case c.signed.Load():
+		origin = originForeign
 	}
-	return a, nil
+	if a.status >= 200 && a.status <= 299 {
+		if origin == originForeign {
+			return answer{}, &foreignError{r.method, r.path, c.base.Host, a.status}
+		}
+		return a, nil
+	}
+	err := apiError(r.method, r.path, []string{r.token, r.secret}, a.status, a.header, a.body)
+	err.origin = origin
+	return a, err
 }
 
 // url joins the base URL and the path of r, which is escaped already.
@@ -277,6 +312,7 @@ func (c *Client) dress(req *http.Request, r call) {
 	if r.token != "" {
 		req.Header.Set("Authorization", "token "+r.token)
 	}
+	req.Header.Set(HeaderNonce, r.nonce)
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -27,10 +27,26 @@ type APIError struct {
 	Message string // the server's own words, made safe to print; may be empty
 	Wait    time.Duration
 
-	// foreign says that the answer does not have the form of the API's errors: a
+	origin origin
+	// formless says that the answer does not have the form of the API's errors: a
 	// proxy or load balancer may have given it in the server's place.
-	foreign bool
+	formless bool
 }
+
+// origin is what is known about who gave an answer.
+type origin int
+
+const (
+	// originUnknown: the server has never signed an answer.
+	originUnknown origin = iota
+	// originServer: the answer is signed, or a server that does not sign has given it
+	// so often and for so long that it is taken for the server's.
+	originServer
+	// originJob is originUnknown of a job's call, where a wrong guess does damage.
+	originJob
+	// originForeign: the server signs its answers, and this one is not signed.
+	originForeign
+)
 
 // Error returns one line that names the call, the status and the server's words.
 func (e *APIError) Error() string {
@@ -39,11 +55,17 @@ func (e *APIError) Error() string {
 	if e.Message != "" && !strings.EqualFold(e.Message, http.StatusText(e.Code)) {
 		text += ": " + e.Message
 	}
-	if hint := hints[e.Code]; hint != "" {
+	switch hint := hints[e.Code]; {
+	case e.origin == originForeign:
+		text += " (" + foreignHint + ")"
+	case hint != "":
 		text += " (" + hint + ")"
 	}
 	return text
 }
+
+// foreignHint explains an answer that the server did not give.
+const foreignHint = "not signed by the server: a proxy or load balancer answered in its place"
 
 // hints say what a person can do about a status.
 var hints = map[int]string{
@@ -54,15 +76,17 @@ var hints = map[int]string{
 // StatusCode returns the HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
-// Permanent reports whether the same call will get the same answer again. A load
-// balancer whose server is away may answer 401, 403 or 404 by itself: those are
-// final only in the server's own words.
+// Permanent reports whether the same call will get the same answer again. An
+// intermediary may answer in the server's place, so only the server's own answer is
+// final, or one that a server without signatures gives to a job's call for long
+// enough. For other calls of such a server the form of the answer decides: a load
+// balancer whose server is away may answer 401, 403 or 404 by itself.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
 	case http.StatusBadRequest, http.StatusGone:
-		return true
+		return e.origin == originServer || e.origin == originUnknown
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return !e.foreign
+		return e.origin == originServer || e.origin == originUnknown && !e.formless
 	}
 	return false
 }
@@ -85,6 +109,31 @@ func StatusCode(err error) int {
 func Permanent(err error) bool {
 	var e interface{ Permanent() bool }
 	return errors.As(err, &e) && e.Permanent()
+}
+
+// Gone reports whether err is the server's own 410: the claim was superseded, or the
+// job has ended for good.
+func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
+
+// Foreign reports whether err is an answer that something in between gave in the
+// place of a server that signs its answers.
+func Foreign(err error) bool {
+	if _, ok := errors.AsType[*foreignError](err); ok {
+		return true
+	}
+	e, ok := errors.AsType[*APIError](err)
+	return ok && e.origin == originForeign
+}
+
+// foreignError is a success that the server did not answer with.
+type foreignError struct {
+	method, path, host string
+	code               int
+}
+
+// Error says who has not answered.
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%s %s at %s: the answer %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
 // RetryAfter returns the pause that the server asked for in the error, or 0.
@@ -147,11 +196,11 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		Error       any    `json:"error"` // a string, with its description, in errors of OAuth (RFC 6749)
 		Description string `json:"error_description"`
 	}
-	message, foreign := "", true
+	message, formless := "", true
 	if err := json.Unmarshal(body, &parsed); err == nil {
 		kind, _ := parsed.Error.(string)
 		message = cmp.Or(parsed.Message, parsed.Description, kind)
-		foreign = parsed.Code != status && kind == ""
+		formless = parsed.Code != status && kind == ""
 	} else if !isPage(header, body) {
 		message = string(body) // a proxy's page of HTML tells nobody anything
 	}
@@ -161,12 +210,12 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		}
 	}
 	return &APIError{
-		Method:  method,
-		Path:    path,
-		Code:    status,
-		Message: oneLine(message, maxMessage),
-		Wait:    parseRetryAfter(header.Get("Retry-After"), time.Now()),
-		foreign: foreign,
+		Method:   method,
+		Path:     path,
+		Code:     status,
+		Message:  oneLine(message, maxMessage),
+		Wait:     parseRetryAfter(header.Get("Retry-After"), time.Now()),
+		formless: formless,
 	}
 }
 

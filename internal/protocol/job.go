@@ -13,14 +13,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// JobClient makes the calls of one job with the job's own token. Except for
-// Definition they are sent once and never touch the circuit breaker: a job that
-// runs has its own patience, in its callers.
+// JobClient makes the calls of one job with the job's own token. They are sent once,
+// and except for Definition they never touch the circuit breaker: a job has its own
+// patience, in its callers.
 type JobClient struct {
-	client *Client
-	path   string
-	token  string
-	plain  atomic.Bool // the server has refused compressed log
+	client   *Client
+	path     string
+	token    string
+	plain    atomic.Bool // the server has refused compressed log
+	gone     atomic.Bool // the server itself has answered 410
+	refusals refusals
 }
 
 // Job returns the client of one job.
@@ -41,6 +43,36 @@ func (j *JobClient) call(method, suffix string, body any) (call, error) {
 	return r, nil
 }
 
+// send makes a call of the job of the given kind.
+func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, error) {
+	a, err := j.client.send(ctx, r)
+	refused, ok := errors.AsType[*APIError](err)
+	switch {
+	case err == nil:
+		j.refusals.final(kind, 0)
+		if isPage(a.header, a.body) {
+			return answer{}, a.decode(r, new(any))
+		}
+		return a, nil
+	case ok && refused.origin == originUnknown:
+		refused.origin = originJob
+		if j.refusals.final(kind, refused.Code) {
+			refused.origin = originServer
+		}
+	}
+	if Gone(err) {
+		j.gone.Store(true)
+	}
+	return a, err
+}
+
+// Gone reports whether the server itself has answered 410 to any call of the job:
+// nothing more may be started for it.
+func (j *JobClient) Gone() bool { return j.gone.Load() }
+
+// Signed reports whether the server is known to sign its answers.
+func (j *JobClient) Signed() bool { return j.client.Signed() }
+
 // Definition returns what the job is to do. A definition that cannot be used is
 // an error in which [errors.As] finds a [*DefinitionError].
 func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, error) {
@@ -49,10 +81,9 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 		path:    j.path,
 		token:   j.token,
 		limit:   maxDefinitionBody,
-		retry:   true,
 		guarded: true,
 	}
-	a, err := j.client.send(ctx, r)
+	a, err := j.send(ctx, "definition", r)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +119,7 @@ func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatRespon
 	if err != nil {
 		return HeartbeatResponse{}, err
 	}
-	a, err := j.client.send(ctx, r)
+	a, err := j.send(ctx, "heartbeat", r)
 	if err != nil || len(a.body) == 0 {
 		return HeartbeatResponse{}, err
 	}
@@ -102,7 +133,7 @@ func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequ
 	if err != nil {
 		return err
 	}
-	_, err = j.client.send(ctx, r)
+	_, err = j.send(ctx, "step status", r)
 	return err
 }
 
@@ -131,22 +162,45 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 	if r.body == nil {
 		r.body = []byte{} // an empty chunk asks for the offsets
 	}
-	var ack LogAck
-	a, err := j.client.send(ctx, r)
-	if packed && StatusCode(err) == http.StatusUnsupportedMediaType {
+	a, err := j.send(ctx, "log", r)
+	if packed && StatusCode(err) == http.StatusUnsupportedMediaType && !Foreign(err) {
 		j.plain.Store(true)
 		return j.PutLog(ctx, step, offset, framed, false)
 	}
-	var refused *APIError
-	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
-		if a.decode(r, &ack) == nil {
+	if refused := conflict(err); refused != nil {
+		if ack, err := a.logAck(r); err == nil {
 			return ack, &LogGapError{APIError: refused, Ack: ack}
 		}
 	}
 	if err != nil {
 		return LogAck{}, err
 	}
-	return ack, a.decode(r, &ack)
+	return a.logAck(r)
+}
+
+// logAck reads an acknowledgement, which always says how far the server has the log.
+func (a answer) logAck(r call) (LogAck, error) {
+	var ack struct {
+		Received *int64 `json:"received"`
+		Durable  *int64 `json:"durable"`
+		Limit    int64  `json:"limit"`
+	}
+	if err := a.decode(r, &ack); err != nil {
+		return LogAck{}, err
+	}
+	if ack.Received == nil || ack.Durable == nil {
+		return LogAck{}, fmt.Errorf("%s %s: the answer does not say how much of the log the server has", r.method, r.path)
+	}
+	return LogAck{Received: *ack.Received, Durable: *ack.Durable, Limit: ack.Limit}, nil
+}
+
+// conflict returns the 409 of err, nil if err is none or not the server's.
+func conflict(err error) *APIError {
+	refused, ok := errors.AsType[*APIError](err)
+	if !ok || refused.Code != http.StatusConflict || refused.origin == originForeign {
+		return nil
+	}
+	return refused
 }
 
 // PostLogLines sends log in the JSON form that every server takes.
@@ -156,7 +210,7 @@ func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) 
 		return err
 	}
 	r.stream = true
-	_, err = j.client.send(ctx, r)
+	_, err = j.send(ctx, "lines", r)
 	return err
 }
 
@@ -168,13 +222,15 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	if err != nil {
 		return err
 	}
-	a, err := j.client.send(ctx, r)
-	var refused *APIError
-	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
+	a, err := j.send(ctx, "result", r)
+	if refused := conflict(err); refused != nil {
 		var conflict ResultConflict
 		if a.decode(r, &conflict) == nil && len(conflict.Missing) > 0 {
 			return &ResultConflictError{APIError: refused, Missing: conflict.Missing}
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return a.decode(r, &struct{}{}) // the acknowledgement is an object
 }

@@ -170,6 +170,7 @@ type Launch struct {
 	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, for a place that sets none; the definition wins
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
+	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
 	// Offline says that there is no server: the job is run for its echo only. ServiceURL and
 	// JobToken are empty then.

@@ -29,7 +29,8 @@ const (
 // fakeServer is the server's side of one job.
 type fakeServer struct {
 	*httptest.Server
-	t *testing.T
+	t     *testing.T
+	signs bool // its answers, unlike those of intercept
 
 	// intercept may answer a call itself; it is called without the lock.
 	intercept func(w http.ResponseWriter, r *http.Request, body []byte) bool
@@ -66,6 +67,11 @@ func newFakeServer(t *testing.T) *fakeServer {
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
+			if s.signs {
+				signer := protocol.SignAnswers(w, r)
+				defer signer.Finish()
+				w = signer
+			}
 			next.ServeHTTP(w, r)
 		})
 	})

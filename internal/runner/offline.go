@@ -37,4 +37,7 @@ func (Offline) PostLogLines(context.Context, int, protocol.LogLines) error { ret
 // Result takes every result.
 func (Offline) Result(context.Context, protocol.ResultRequest) error { return nil }
 
+// Gone returns false: nobody else has the job.
+func (Offline) Gone() bool { return false }
+
 var _ Server = Offline{}

@@ -31,10 +31,11 @@ func newPulse(server Server, interval time.Duration, stop *stopper, log *logrus.
 // finish says that the work is done and only deliveries remain.
 func (p *pulse) finish() { p.once.Do(func() { close(p.finishing) }) }
 
-// run beats until ctx ends. A 410 means that the lease is not ours any more: by
-// design that cannot happen to a job that may have started something, except when
-// the server gave it up as lost. It stops the pulse and nothing else, for ending
-// pulumi half-way would be worse, and evidence is still welcome.
+// run beats until ctx ends. The server's own 410 means that the lease is not ours any
+// more: by design that cannot happen to a job that may have started something, except
+// when the server gave it up as lost. It stops the pulse, and no further step begins;
+// the running step goes on, for ending pulumi half-way would be worse, and evidence is
+// still welcome.
 func (p *pulse) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, p.finishing
 	failed := false

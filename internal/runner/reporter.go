@@ -10,8 +10,12 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// maxRetryPause bounds the pause between tries of the runner's calls.
-const maxRetryPause = 15 * time.Second
+const (
+	// maxRetryPause bounds the pause between tries of the runner's calls.
+	maxRetryPause = 15 * time.Second
+	// maxResultPause is the same for the result, which may be tried for a day.
+	maxResultPause = time.Minute
+)
 
 // reporter sends the states of steps in order, beside the work: a server that
 // does not answer delays no step.

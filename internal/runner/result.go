@@ -58,7 +58,7 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 		}
 	}
 	if j.reporter != nil {
-		j.reporter.wait(ctx)
+		j.awaitStatuses(ctx)
 	}
 	if j.launch.Epoch == 0 {
 		// A server with only the stock calls learns the end from the states of the steps.
@@ -71,6 +71,17 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 	}
 	left.Reported = true
 	return left
+}
+
+// awaitStatuses waits until the server has the states of the steps. Where a result says
+// how the job ended, the states are for people who watch and hold it up only shortly.
+func (j *job) awaitStatuses(ctx context.Context) {
+	if j.launch.Epoch != 0 {
+		limited, cancel := context.WithTimeout(ctx, j.opts.Timing.Statuses)
+		defer cancel()
+		ctx = limited
+	}
+	j.reporter.wait(ctx)
 }
 
 // result posts the verdict until the server has taken it.
@@ -111,7 +122,7 @@ func (j *job) result(ctx context.Context, shipper *logspool.Shipper, v verdict) 
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(protocol.Backoff(j.opts.Timing.Retry, maxRetryPause, tries, err)):
+		case <-time.After(protocol.Backoff(j.opts.Timing.Retry, maxResultPause, tries, err)):
 		}
 	}
 }

@@ -45,6 +45,9 @@ type Server interface {
 	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
 	PostLogLines(ctx context.Context, step int, lines protocol.LogLines) error
 	Result(ctx context.Context, req protocol.ResultRequest) error
+	// Gone reports whether the server itself has said, to any of these calls, that the
+	// claim was superseded or the job has ended for good.
+	Gone() bool
 }
 
 // Options are what the runner needs besides the job.
@@ -66,6 +69,7 @@ type Timing struct {
 	Linger          time.Duration // for processes that hold a step's output after its end; 10 s
 	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server takes evidence
 	DeliveryStopped time.Duration // the same once the runner was told to end; 30 s
+	Statuses        time.Duration // how long states of steps may hold up the result; 1 min
 	Retry           time.Duration // first pause after a call that failed; 0.5 s
 }
 
@@ -81,6 +85,7 @@ func (t Timing) withDefaults() Timing {
 	fill(&t.Linger, 10*time.Second)
 	fill(&t.Delivery, 24*time.Hour)
 	fill(&t.DeliveryStopped, 30*time.Second)
+	fill(&t.Statuses, time.Minute)
 	fill(&t.Retry, 500*time.Millisecond)
 	return t
 }
@@ -258,6 +263,12 @@ func (j *job) steps(ctx context.Context) verdict {
 			return verdict{
 				status: workflow.StatusFailed, reason: reason,
 				message: fmt.Sprintf("%s before the step %q", describeStop(reason), step.Name),
+			}
+		}
+		if j.server.Gone() {
+			return verdict{
+				status: workflow.StatusFailed, reason: workflow.ReasonLost,
+				message: fmt.Sprintf("the server has ended this job or given it to another agent; the step %q was not started", step.Name),
 			}
 		}
 		v := j.step(index, step, preRun)

@@ -38,13 +38,17 @@ type harness struct {
 }
 
 type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	hook func(written string) // may be nil
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.hook != nil {
+		b.hook(string(p))
+	}
 	return b.buf.Write(p)
 }
 
@@ -98,7 +102,7 @@ func (h *harness) run() (int, executor.Result) {
 	h.t.Helper()
 	logger := logrus.New()
 	logger.SetOutput(&h.log)
-	client, err := protocol.NewClient(protocol.Options{BaseURL: h.launch.ServiceURL})
+	client, err := protocol.NewClient(protocol.Options{BaseURL: h.launch.ServiceURL, Signed: h.launch.Signed})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -283,8 +287,8 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 // not go on asking.
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
-	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		answer(w, http.StatusUnauthorized, map[string]any{"code": 401, "message": "no such token"})
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		answer(protocol.SignAnswers(w, r), http.StatusUnauthorized, map[string]any{"code": 401, "message": "no such token"})
 		return true
 	}
 	code, left := h.run()
@@ -299,8 +303,8 @@ func TestRunRefused(t *testing.T) {
 // A superseded epoch ends no work.
 func TestRunGone(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
-	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusGone)
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
 		return true
 	}
 	code, left := h.run()

@@ -48,7 +48,7 @@ func New(d Deps, domains ...Domain) http.Handler {
 	limits := d.Limits.withDefaults()
 	mux := chi.NewRouter()
 	m := newMetrics(d.Metrics)
-	mux.Use(cutStalled(limits.Stall, limits.Rate), observe(d.Log, m), recoverPanic, stripSlash, refuseNonText)
+	mux.Use(signAnswers, cutStalled(limits.Stall, limits.Rate), observe(d.Log, m), recoverPanic, stripSlash, refuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
 )
 
 // requestIDHeader is printed by the CLI when the server fails.
@@ -166,5 +168,15 @@ func recoverPanic(next http.Handler) http.Handler {
 			writeError(w, r, &panicError{value: p, stack: debug.Stack()})
 		}()
 		next.ServeHTTP(w, r)
+	})
+}
+
+// signAnswers proves to agents and runners that an answer comes from the server and not from
+// something in between. It comes first: every answer passes through it.
+func signAnswers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signer := protocol.SignAnswers(w, r)
+		next.ServeHTTP(signer, r)
+		signer.Finish()
 	})
 }

@@ -1,0 +1,125 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/workflow"
+)
+
+// callsOfAgent are the calls that an agent makes for a job whose runner dies before it has reported.
+var callsOfAgent = []struct {
+	name, method, suffix string
+	phase                string // of heartbeats
+}{
+	{"claimed", "GET", "", ""},
+	{"heartbeat", "POST", "/heartbeat", "preparing"},
+	{"leave", "POST", "/heartbeat", "starting"},
+	{"step status", "PATCH", "/status", ""},
+	{"log", "PUT", "/log", ""},
+	{"result", "POST", "/result", ""},
+}
+
+// foreignBodies have the form of the API's.
+var foreignBodies = map[int]string{
+	http.StatusOK:         `{}`,
+	http.StatusBadRequest: `{"code":400,"message":"Bad Request"}`,
+	http.StatusGone:       `{"code":410,"message":"Gone"}`,
+	http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":0,"received":0}]}`,
+}
+
+// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice in the server's
+// place, in the form of the API's own answers. The job runs once and its log and end arrive.
+func TestForeignAnswersEndNothing(t *testing.T) {
+	for _, call := range callsOfAgent {
+		for _, codes := range [][2]int{
+			{http.StatusBadRequest, http.StatusGone},
+			{http.StatusOK, http.StatusNoContent},
+			{http.StatusConflict, http.StatusConflict},
+		} {
+			if codes[0] != http.StatusBadRequest && call.name != "leave" && call.name != "log" && call.name != "result" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %d", call.name, codes[0]), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+					spoolStep(t, j, 2, "all done\n")
+					return executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}}
+				})
+				var beaten chan struct{}
+				if call.phase == "preparing" { // or the job is prepared before the second heartbeat
+					beaten = make(chan struct{})
+					w.executor.OnPrepare(func(ctx context.Context, _ executor.Spec, _ func(string)) error {
+						select {
+						case <-beaten:
+						case <-ctx.Done():
+						}
+						return ctx.Err()
+					})
+				}
+				var seen atomic.Int32
+				times := int32(2)
+				if call.name == "step status" {
+					times = 1 // the states have two seconds after the result
+				}
+				w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/") || !isCall(r, call.method, call.suffix) {
+						return false
+					}
+					if call.phase != "" {
+						body, _ := io.ReadAll(r.Body)
+						r.Body = io.NopCloser(strings.NewReader(string(body)))
+						if !strings.Contains(string(body), call.phase) {
+							return false
+						}
+					}
+					n := seen.Add(1)
+					if n == times+1 && beaten != nil {
+						close(beaten)
+					}
+					if n > times {
+						return false
+					}
+					rw.Header().Set("Content-Type", "application/json")
+					rw.WriteHeader(codes[n-1])
+					_, _ = io.WriteString(rw, foreignBodies[codes[n-1]])
+					return true
+				})
+				job := w.server.add()
+				a := w.start()
+				w.server.waitFor("the agent to ask for more", func() bool {
+					return len(w.server.polls) > 1 && w.server.polls[len(w.server.polls)-1].slots == 1
+				})
+				a.Drain()
+				a.wait()
+				if len(job.results) != 1 {
+					t.Fatalf("%d results after %d such calls: the end of the job was not reported", len(job.results), seen.Load())
+				}
+				if seen.Load() <= times {
+					t.Errorf("the call was made %d times: an answer that was not the server's was believed", seen.Load())
+				}
+				if got := job.results[0]; got.Status != workflow.StatusSucceeded || got.Steps[0].Gone {
+					t.Errorf("result: %+v", got)
+				}
+				if !job.has(0, "runs this job") || !job.has(2, "all done") {
+					t.Errorf("set-up log %q, step 2 %q", job.text(0), job.text(2))
+				}
+				if n := len(w.executor.Record(job.id).Launches); n != 1 {
+					t.Errorf("it ran %d times", n)
+				}
+				if job.steps[0] != workflow.StepSucceeded {
+					t.Errorf("step 0: %q", job.steps[0])
+				}
+				w.cleanState(a)
+			})
+		}
+	}
+}

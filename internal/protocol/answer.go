@@ -1,0 +1,119 @@
+package protocol
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An answer may come from an intermediary instead of the server: a load balancer without a
+// healthy upstream, a login page, a cache. The server therefore signs its answers: a request
+// carries a nonce, the answer a digest of the nonce, the status and the presented credential.
+const (
+	HeaderNonce  = "X-Workflow-Nonce"  // of a request: random text
+	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest, in hex
+)
+
+// maxNonce bounds the nonces that are signed, in bytes.
+const maxNonce = 128
+
+// answerDigest is the HMAC-SHA256 of nonce, space and status under the credential.
+func answerDigest(credential, nonce string, status int) string {
+	mac := hmac.New(sha256.New, []byte(credential))
+	mac.Write([]byte(nonce + " " + strconv.Itoa(status))) // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// SignAnswers returns a writer that signs the response to r if its client asked for that. The
+// caller must call [AnswerSigner.Finish] after the handler has returned.
+func SignAnswers(w http.ResponseWriter, r *http.Request) *AnswerSigner {
+	s := &AnswerSigner{ResponseWriter: w}
+	if nonce := r.Header.Get(HeaderNonce); len(nonce) <= maxNonce {
+		s.nonce = nonce
+	}
+	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	s.credential = strings.TrimSpace(credential)
+	return s
+}
+
+// AnswerSigner is a [http.ResponseWriter] that signs the response.
+type AnswerSigner struct {
+	http.ResponseWriter
+	nonce, credential string
+	begun             bool
+}
+
+// Unwrap is for [http.ResponseController].
+func (s *AnswerSigner) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// WriteHeader signs the response and begins it.
+func (s *AnswerSigner) WriteHeader(status int) {
+	s.sign(status)
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins the response with status 200 if it has not begun.
+func (s *AnswerSigner) Write(p []byte) (int, error) {
+	s.sign(http.StatusOK)
+	return s.ResponseWriter.Write(p)
+}
+
+// Finish signs a response that the handler has left to net/http: status 200 without a body.
+func (s *AnswerSigner) Finish() { s.sign(http.StatusOK) }
+
+func (s *AnswerSigner) sign(status int) {
+	if s.begun || status < http.StatusOK { // informational responses precede the answer
+		return
+	}
+	s.begun = true
+	if s.nonce != "" {
+		s.Header().Set(HeaderAnswer, answerDigest(s.credential, s.nonce, status))
+	}
+}
+
+// isOwn reports whether an answer to a call with this token and nonce is the server's own.
+func isOwn(token, nonce string, status int, header http.Header) bool {
+	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
+}
+
+// How often and how long a server that has never signed an answer must give the same refusal
+// until the refusal is final.
+const (
+	refusalTries = 20
+	refusalTime  = 10 * time.Minute
+)
+
+// refusals counts the refusals of a job's calls by a server that does not sign its answers.
+type refusals struct {
+	mu    sync.Mutex
+	calls map[string]*refusal // by kind of call
+}
+
+// refusal is the last answer to a kind of call, if that was a refusal.
+type refusal struct {
+	code  int
+	tries int
+	since time.Time
+}
+
+// final counts one more answer to a kind of call; a code of 0 stands for a success. It reports
+// whether the answer came often and long enough to be final.
+func (r *refusals) final(call string, code int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.calls[call]
+	if last == nil || last.code != code {
+		if r.calls == nil {
+			r.calls = map[string]*refusal{}
+		}
+		last = &refusal{code: code, since: time.Now()}
+		r.calls[call] = last
+	}
+	last.tries++
+	return code != 0 && last.tries >= refusalTries && time.Since(last.since) >= refusalTime
+}

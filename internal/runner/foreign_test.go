@@ -1,0 +1,106 @@
+package runner_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice in the server's
+// place, in the form of the API's own answers. The job's log, statuses and result arrive.
+func TestForeignAnswersEndNothing(t *testing.T) {
+	for name, suffix := range map[string]string{
+		"heartbeat": "/heartbeat", "step status": "/status", "log": "/log", "result": "/result",
+	} {
+		for code, body := range map[int]string{
+			http.StatusBadRequest: `{"code":400,"message":"Bad Request"}`,
+			http.StatusGone:       `{"code":410,"message":"Gone"}`,
+			http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":1,"received":0}]}`,
+			http.StatusOK:         `{}`,
+			http.StatusNoContent:  ``,
+		} {
+			t.Run(fmt.Sprintf("%s %d", name, code), func(t *testing.T) {
+				h := newHarness(t, shellSteps("echo working", "echo done"))
+				h.launch.Signed, h.server.signs = true, true
+				var seen atomic.Int32
+				h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+					if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
+						h.server.waitFor("a heartbeat", func() bool { return len(h.server.phases) > 0 })
+					}
+					if !strings.HasSuffix(r.URL.Path, suffix) || seen.Add(1) > 2 {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(code)
+					_, _ = io.WriteString(w, body)
+					return true
+				}
+				if code, left := h.run(); code != 0 || !left.Reported {
+					t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
+				}
+				if seen.Load() < 3 {
+					t.Errorf("the call was made %d times: an answer that was not the server's was believed", seen.Load())
+				}
+				h.wantLog(1, "working\n")
+				h.wantLog(2, "done\n")
+				if result := h.server.oneResult(); result.Status != workflow.StatusSucceeded {
+					t.Errorf("result %+v", result)
+				}
+				if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
+	}
+}
+
+// TestNoStepAfterTheServersOwn410 has the server say that the claim was superseded while the first
+// step runs: that step ends in its own time, and no further one begins.
+func TestNoStepAfterTheServersOwn410(t *testing.T) {
+	for suffix, heard := range map[string]string{
+		"/heartbeat": "does not want heartbeats", "/status": "refused the state of a step", "/log": "Sending the log has stopped",
+	} {
+		t.Run(suffix[1:], func(t *testing.T) {
+			h := newHarness(t, shellSteps("touch begun; echo working; while [ ! -e heard ]; do sleep 0.01; done; touch finished", "touch proof"))
+			h.server.signs = true
+			h.log.hook = func(written string) {
+				if !strings.Contains(written, heard) {
+					return
+				}
+				if err := os.WriteFile(filepath.Join(h.dir, "work", "heard"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				if suffix != "/status" && !exists(h, "begun") || !strings.HasSuffix(r.URL.Path, suffix) && !strings.HasSuffix(r.URL.Path, "/result") {
+					return false
+				}
+				protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
+				return true
+			}
+			code, left := h.run()
+			if code == 0 || left.Reported || left.Reason != workflow.ReasonLost {
+				t.Errorf("exit code %d, left %+v", code, left)
+			}
+			if !exists(h, "finished") || exists(h, "proof") {
+				t.Errorf("the step that ran finished: %t; the next one began: %t", exists(h, "finished"), exists(h, "proof"))
+			}
+		})
+	}
+}
+
+// exists reports whether the job has made a file.
+func exists(h *harness, name string) bool {
+	_, err := os.Stat(filepath.Join(h.dir, "work", name))
+	return err == nil
+}

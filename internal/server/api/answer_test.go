@@ -1,0 +1,61 @@
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/store/storetest"
+)
+
+// TestEveryAnswerIsSigned asks in every way that ends in a handler of its own, and in those that
+// end before any handler.
+func TestEveryAnswerIsSigned(t *testing.T) {
+	f := newFixture(t, options{})
+	handler := api.New(api.Deps{
+		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
+		Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Limits: api.Limits{Body: 100},
+		Ready: func(*http.Request) error { panic("out of order") }, //nolint:forbidigo // what is tested
+	})
+	for _, tt := range []struct {
+		method, path, auth, body string
+		status                   int
+	}{
+		{"GET", "/api/capabilities", "", "", 200},
+		{"GET", "/api/user", "token " + f.admin, "", 200},
+		{"GET", "/api/user/", "token " + f.admin, "", 200},
+		{"HEAD", "/healthz", "", "", 405},
+		{"GET", "/api/user", "token wrong", "", 401},
+		{"GET", "/api/user", "", "", 401},
+		{"GET", "/api/nowhere", "token " + f.admin, "", 404},
+		{"GET", "/", "", "", 404},
+		{"BREW", "/api/user", "token " + f.admin, "", 405},
+		{"POST", "/api/user/tokens", "token " + f.admin, "{", 400},
+		{"POST", "/api/user/tokens", "token " + f.admin, `{"description":"` + strings.Repeat("x", 200) + `"}`, 413},
+		{"GET", "/metrics", "", "", 403},
+		{"GET", "/readyz", "", "", 500},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body))
+		r.RemoteAddr = "192.0.2.1:4711"
+		r.Header.Set(protocol.HeaderNonce, "a nonce")
+		if tt.auth != "" {
+			r.Header.Set("Authorization", tt.auth)
+		}
+		w, want := httptest.NewRecorder(), httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		protocol.SignAnswers(want, r).WriteHeader(tt.status)
+		if got := w.Header().Get(protocol.HeaderAnswer); w.Code != tt.status || got == "" || got != want.Header().Get(protocol.HeaderAnswer) {
+			t.Errorf("%s %s: %d with the digest %q, want %d with %q", tt.method, tt.path, w.Code, got, tt.status, want.Header().Get(protocol.HeaderAnswer))
+		}
+		r.Header.Del(protocol.HeaderNonce)
+		w = httptest.NewRecorder()
+		if handler.ServeHTTP(w, r); w.Header().Get(protocol.HeaderAnswer) != "" {
+			t.Errorf("%s %s: signed without a nonce", tt.method, tt.path)
+		}
+	}
+}
