@@ -2,15 +2,19 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"workflowagent/internal/executor"
 	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -52,7 +56,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				w := newWorld(t)
 				w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
 					spoolStep(t, j, 2, "all done\n")
-					return executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}}
+					return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
 				})
 				var beaten chan struct{}
 				if call.phase == "preparing" { // or the job is prepared before the second heartbeat
@@ -122,4 +126,107 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSignaturesAreExpectedAfterARestart has the first answer that an agent gets after a restart
+// come from an intermediary: it is a 410 to the result that the earlier process was to report.
+func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
+	var process, told atomic.Int32
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case process.Load() == 0:
+			if isCall(r, "POST", "/result") {
+				told.Add(1)
+				w.server.update(func() {})
+				drop(rw)
+				return true
+			}
+		case told.Load() < 4 && !isCall(r, "POST", "/result"), told.Add(1) < 4:
+			rw.WriteHeader(http.StatusGone)
+			return true
+		}
+		return false
+	})
+	job := w.server.add()
+	first := w.start()
+	w.server.waitFor("the first result", func() bool { return told.Load() > 0 })
+	first.kill()
+	process.Store(1)
+	second := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	second.Drain()
+	second.wait()
+	w.cleanState(second)
+}
+
+// TestJobsWithoutAFreeSlotAreNotRun has a server hand out a job to a poll that only shows presence.
+func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
+	w := newWorld(t)
+	first := w.server.add()
+	handed := make(chan struct{})
+	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+		select {
+		case <-handed:
+		case <-ctx.Done():
+		}
+		return w.runner(workflow.StatusSucceeded)(ctx, j)
+	})
+	var second *serverJob
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !isCall(r, "GET", "/poll") || r.Header.Get(protocol.HeaderAgentSlots) != "0" || second != nil {
+			return false
+		}
+		second = w.server.add()
+		w.server.update(func() { w.server.queue = nil })
+		signer := protocol.SignAnswers(rw, r)
+		signer.Header().Set(protocol.HeaderPreferenceApplied, "wait")
+		_ = json.NewEncoder(signer).Encode(protocol.PollResponse{JobID: second.id, JobToken: second.token, TypeSpecificID: "deployment-" + second.id, Epoch: 1})
+		return true
+	})
+	a := w.start()
+	w.log.await(t, "no free slot")
+	close(handed)
+	w.server.waitFor("the result", func() bool { return len(first.results) == 1 })
+	a.Drain()
+	a.wait()
+	if n := len(w.executor.Record(second.id).Launches); n != 0 || len(second.results) != 0 || len(second.heartbeats) != 0 {
+		t.Errorf("the second job ran %d times, with %d results and heartbeats %v", n, len(second.results), second.heartbeats)
+	}
+}
+
+// TestNoStartAfterTheServersOwn410 has the server say that the claim was superseded, in its answer
+// to a piece of the set-up log, while the agent asks leave: nothing is started.
+func TestNoStartAfterTheServersOwn410(t *testing.T) {
+	w := newWorld(t)
+	told := make(chan struct{})
+	var once sync.Once
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case isCall(r, "PUT", "/log"):
+			protocol.SignAnswers(rw, r).WriteHeader(http.StatusGone)
+			return true
+		case isCall(r, "POST", "/heartbeat"):
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(strings.NewReader(string(body)))
+			if strings.Contains(string(body), "starting") {
+				w.log.await(t, "takes no more log")
+				once.Do(func() { close(told) })
+			}
+		}
+		return false
+	})
+	job := w.server.add()
+	a := w.start()
+	<-told
+	w.server.waitFor("the agent to ask for more", func() bool {
+		return len(w.server.polls) > 1 && w.server.polls[len(w.server.polls)-1].slots == 1
+	})
+	a.Drain()
+	a.wait()
+	if n := len(w.executor.Record(job.id).Launches); n != 0 || len(job.results) != 0 {
+		t.Errorf("it ran %d times, with %d results", n, len(job.results))
+	}
+	w.cleanState(a)
 }

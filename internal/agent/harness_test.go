@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,14 +35,48 @@ func TestMain(m *testing.M) {
 
 // buffer is a log that a test can read while it is written.
 type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu      sync.Mutex
+	b       bytes.Buffer
+	awaited []awaited
+}
+
+// awaited is a text that somebody waits for.
+type awaited struct {
+	text string
+	seen chan struct{}
+}
+
+// await waits until the log has a text.
+func (b *buffer) await(t *testing.T, text string) {
+	b.mu.Lock()
+	a := awaited{text, make(chan struct{})}
+	b.awaited = append(b.awaited, a)
+	b.tell()
+	b.mu.Unlock()
+	select {
+	case <-a.seen:
+	case <-time.After(time.Minute):
+		t.Errorf("the log never has %q", text)
+	}
+}
+
+// tell wakes those whose text has come. The caller holds the lock.
+func (b *buffer) tell() {
+	b.awaited = slices.DeleteFunc(b.awaited, func(a awaited) bool {
+		if !strings.Contains(b.b.String(), a.text) {
+			return false
+		}
+		close(a.seen)
+		return true
+	})
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.Write(p)
+	n, err := b.b.Write(p)
+	b.tell()
+	return n, err
 }
 
 func (b *buffer) String() string {

@@ -246,6 +246,18 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
+// TestDefinitionIsAskedForOnce: its callers repeat the call, and two layers would multiply.
+func TestDefinitionIsAskedForOnce(t *testing.T) {
+	asked := 0
+	c := fakeClient(t, func(*http.Request) (*http.Response, error) {
+		asked++
+		return reply(http.StatusServiceUnavailable, ""), nil
+	})
+	if _, err := c.Job("j", secret).Definition(t.Context()); protocol.StatusCode(err) != http.StatusServiceUnavailable || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+}
+
 func TestHeartbeatAcceptsAnEmptyAnswer(t *testing.T) {
 	answers := []string{``, `{}`, `{"cancelRequested":true}`}
 	i := 0

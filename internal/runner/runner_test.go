@@ -300,10 +300,13 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
-// A superseded epoch ends no work.
+// A superseded epoch ends no step.
 func TestRunGone(t *testing.T) {
-	h := newHarness(t, shellSteps("echo working; touch proof"))
+	h := newHarness(t, shellSteps("touch begun; echo working; touch proof"))
 	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if !exists(h, "begun") {
+			return false
+		}
 		protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
 		return true
 	}
