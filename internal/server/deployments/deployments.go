@@ -184,12 +184,12 @@ func notes(j store.Job) ([]Note, error) {
 }
 
 // addNote adds a line that the server says in the job's log.
-func addNote(j *store.Job, at time.Time, format string, args ...any) error {
+func addNote(j *store.Job, at time.Time, text string) error {
 	list, err := notes(*j)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(append(list, Note{at, oneLine(fmt.Sprintf(format, args...))}))
+	data, err := json.Marshal(append(list, Note{at, oneLine(text)}))
 	if err != nil {
 		return fmt.Errorf("writing the notes of job %s: %w", j.ID, err)
 	}
@@ -204,7 +204,7 @@ func noteOnce(j *store.Job, at time.Time, format string, args ...any) error {
 	if err != nil || slices.ContainsFunc(list, func(n Note) bool { return n.Text == text }) {
 		return err
 	}
-	return addNote(j, at, "%s", text)
+	return addNote(j, at, text)
 }
 
 // apply moves a job by an event. Where the event ends the job, finish does the

@@ -32,7 +32,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	}
 	job.Reason, job.Message = v.reason, oneLine(v.message)
 	if v.note != "" {
-		if err := addNote(job, now, "%s", v.note); err != nil {
+		if err := addNote(job, now, v.note); err != nil {
 			return err
 		}
 	}

@@ -115,7 +115,7 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 		return err
 	}
 	for _, c := range complaints {
-		if err := addNote(job, now, "%s", c); err != nil {
+		if err := addNote(job, now, c); err != nil {
 			return err
 		}
 	}
