@@ -2,5 +2,11 @@ package deployments
 
 import "context"
 
-// Sweep goes through all timers once, for tests that let time pass themselves.
-func (s *Service) Sweep(ctx context.Context) error { return s.sweep(ctx) }
+// Sweep notes that the server is up and goes through all timers once, for tests
+// that let time pass themselves.
+func (s *Service) Sweep(ctx context.Context) error {
+	if err := s.beat(ctx); err != nil {
+		return err
+	}
+	return s.sweep(ctx)
+}

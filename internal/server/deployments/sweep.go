@@ -20,6 +20,7 @@ import (
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.logs.run(ctx) })
+	wg.Go(func() { s.beats(ctx) })
 	s.watch(ctx)
 	s.shutdown()
 	wg.Wait()
@@ -73,10 +74,25 @@ func (s *Service) UpdateFinished(store.Update) {
 
 // sweep goes through all timers once.
 func (s *Service) sweep(ctx context.Context) error {
-	if err := s.beat(ctx); err != nil {
-		return err
-	}
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
+}
+
+// beats notes at the interval of sweeps that the server is up until ctx ends. A
+// sweep that takes long must not look like a pause, which is why it has a
+// goroutine of its own.
+func (s *Service) beats(ctx context.Context) {
+	ticker := time.NewTicker(s.opts.Sweep)
+	defer ticker.Stop()
+	for {
+		if err := s.beat(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).Warn("could not note that the server is up; the time until it can counts as a pause")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // beat notes that the server is up. Silence and leases count only while one is.
@@ -99,7 +115,7 @@ func (s *Service) beat(ctx context.Context) error {
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The agent on %s fell silent before it started the deployment; it goes back to the queue.", orUnknown(job.AgentHostname))
-		if err := addNote(&job, now, "%s", text); err != nil {
+		if err := addNote(&job, now, text); err != nil {
 			return err
 		}
 		return requeue(tx, &job, now)

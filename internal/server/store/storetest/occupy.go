@@ -19,8 +19,11 @@ func Occupy(t testing.TB, dsn string) (release func()) {
 	if err != nil {
 		t.Fatalf("opening the database: %v", err)
 	}
-	// Cleanup may come after release.
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("closing the database: %v", err)
+		}
+	})
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatalf("connecting to the database: %v", err)
@@ -34,6 +37,8 @@ func Occupy(t testing.TB, dsn string) (release func()) {
 		if _, err := conn.ExecContext(context.WithoutCancel(t.Context()), "ROLLBACK"); err != nil {
 			t.Errorf("releasing the database: %v", err)
 		}
-		conn.Close()
+		if err := conn.Close(); err != nil {
+			t.Errorf("giving the connection back: %v", err)
+		}
 	}
 }
