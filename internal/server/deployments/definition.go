@@ -53,7 +53,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if d.RequestedBy != "" && !requester {
-			err := noteOnce(&job, now, "%s, who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks", d.Requester)
+			err := noteOnce(&job, now, d.Requester+", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks")
 			if err != nil {
 				return err
 			}

@@ -198,10 +198,9 @@ func addNote(j *store.Job, at time.Time, text string) error {
 }
 
 // noteOnce is addNote for what a repeated call would say again.
-func noteOnce(j *store.Job, at time.Time, format string, args ...any) error {
+func noteOnce(j *store.Job, at time.Time, text string) error {
 	list, err := notes(*j)
-	text := oneLine(fmt.Sprintf(format, args...))
-	if err != nil || slices.ContainsFunc(list, func(n Note) bool { return n.Text == text }) {
+	if err != nil || slices.ContainsFunc(list, func(n Note) bool { return n.Text == oneLine(text) }) {
 		return err
 	}
 	return addNote(j, at, text)
