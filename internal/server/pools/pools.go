@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/sirupsen/logrus"
@@ -49,13 +48,13 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 		return Created{}, err
 	}
 	token, hash := identity.NewToken()
-	now := time.Now()
-	pool := store.AgentPool{ID: identity.NewID(), OrgID: org.ID, Name: name, Description: description, CreatedAt: now}
+	pool := store.AgentPool{ID: identity.NewID(), OrgID: org.ID, Name: name, Description: description}
 	row := store.Token{
 		ID: identity.NewID(), Hash: hash, Kind: store.PoolToken, Name: name,
-		OrgID: org.ID, PoolID: pool.ID, CreatedBy: p.User.ID, CreatedAt: now,
+		OrgID: org.ID, PoolID: pool.ID, CreatedBy: p.User.ID,
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		pool.CreatedAt, row.CreatedAt = tx.Now(), tx.Now()
 		if err := tx.InsertPool(pool); err != nil {
 			return err
 		}
