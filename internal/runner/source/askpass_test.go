@@ -73,6 +73,7 @@ func TestAnswerOnlyToTheOrigin(t *testing.T) {
 
 // What git really asks, with the redirects that a server may answer with.
 func TestRedirectsGetNoCredentials(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	var asked, leaked atomic.Int32
 	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

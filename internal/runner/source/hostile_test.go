@@ -145,6 +145,7 @@ func (f *fixture) gitInput(t *testing.T, input string, args ...string) string {
 // nothing of theirs and asks no server but the repository's. Where a trap exists that
 // a plain clone walks into, the test first sees it spring.
 func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	tr := newTraps(t)
 	blob := func(path, content string) entry { return entry{"100644", "blob", path, content} }
@@ -212,6 +213,7 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 // Servers may point to other places for objects: by bundles, alternates, and
 // promises of a partial clone.
 func TestServersSendNobodyElsewhere(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	tr := newTraps(t)
 	for _, setting := range [][2]string{
@@ -259,6 +261,7 @@ func TestServersSendNobodyElsewhere(t *testing.T) {
 // A repository with very many refs is fetched, by whatever is asked for, and the
 // list of those that end in HEAD does not hide the default branch.
 func TestManyRefs(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	var refs strings.Builder
 	refs.WriteString("# pack-refs with: peeled fully-peeled sorted \n")

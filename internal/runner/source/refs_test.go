@@ -13,6 +13,7 @@ import (
 // Whoever may push a tag or a branch must not decide what a commit or another
 // branch means. Each case asks for something that one of evil's names resembles.
 func TestRefsAreNotConfused(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	second := f.commit(t, "main", "two")
 	evil := f.commit(t, "evil", "evil")
