@@ -87,6 +87,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Metrics:      s.c.metrics,
 		MetricsToken: cfg.MetricsToken,
 		Ready:        s.ready,
+		Limits:       api.Limits{Together: requestMemory()},
 	}, domains...)
 	return s, nil
 }

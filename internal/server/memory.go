@@ -1,0 +1,55 @@
+package server
+
+import (
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// mostRequestMemory is what all requests may hold where there is plenty, in bytes.
+const mostRequestMemory = 1 << 30
+
+// requestMemory is how much all requests together may hold: half of what the
+// process may use, because the garbage collector needs room. That is GOMEMLIMIT;
+// where it is not set it becomes nine tenths of the control group's limit.
+func requestMemory() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		if group := controlGroupLimit("/"); group < math.MaxInt64 {
+			limit = group / 10 * 9
+			debug.SetMemoryLimit(limit)
+		}
+	}
+	return min(limit/2, mostRequestMemory)
+}
+
+// controlGroupLimit returns the smallest memory limit of the control groups (v2)
+// that this process is in, in bytes; root is where the file system begins.
+func controlGroupLimit(root string) int64 {
+	limit := int64(math.MaxInt64)
+	groups, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return limit
+	}
+	for line := range strings.Lines(string(groups)) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok {
+			continue
+		}
+		for dir := group; ; dir = path.Dir(dir) {
+			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", dir, "memory.max"))
+			if err == nil {
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // else it is "max"
+					limit = min(limit, n)
+				}
+			}
+			if dir == "." || dir == "" || dir == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}

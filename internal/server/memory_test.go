@@ -1,0 +1,38 @@
+package server
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestControlGroupLimit(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := controlGroupLimit(root); got != math.MaxInt64 {
+		t.Errorf("without control groups: %d", got)
+	}
+	write("proc/self/cgroup", "1:name=systemd:/x\n0::/system.slice/server.service\n")
+	write("sys/fs/cgroup/system.slice/server.service/memory.max", "max\n")
+	if got := controlGroupLimit(root); got != math.MaxInt64 {
+		t.Errorf("without a limit: %d", got)
+	}
+	write("sys/fs/cgroup/system.slice/memory.max", "1073741824\n")
+	if got := controlGroupLimit(root); got != 1<<30 {
+		t.Errorf("with a limit of the slice: %d", got)
+	}
+	write("sys/fs/cgroup/memory.max", "536870912\n") // as inside of a container
+	if got := controlGroupLimit(root); got != 512<<20 {
+		t.Errorf("with a limit of all: %d", got)
+	}
+}
