@@ -46,17 +46,8 @@ func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec ex
 	// A call that was given up could still succeed in the engine, after the cleaning up.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupPatience)
 	defer cancel()
-	created, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{
-		Name: j.copier(),
-		Config: &container.Config{
-			Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, time.Now()),
-		},
-		HostConfig: &container.HostConfig{
-			NetworkMode: "none", ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
-			LogConfig: container.LogConfig{Type: "none"},
-			Mounts:    []mount.Mount{runnerMount(spec.Owner, r, true)},
-		},
-	})
+	config, host := tryContainer(spec, j, img, r, time.Now())
+	created, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
 	if err != nil {
 		return false, err
 	}
@@ -75,4 +66,18 @@ func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec ex
 		return false, err
 	}
 	return found.Container.State.ExitCode == 0, nil
+}
+
+// tryContainer returns what the engine is told of a container that tries the runner.
+func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+	config := &container.Config{
+		Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, now),
+		WorkingDir: "/", // not the image's, which may lead out of the container (CVE-2024-21626)
+	}
+	host := &container.HostConfig{
+		NetworkMode: "none", ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		IpcMode: container.IPCModePrivate, LogConfig: container.LogConfig{Type: "none"},
+		Mounts: []mount.Mount{runnerMount(spec.Owner, r, true)},
+	}
+	return config, host
 }

@@ -133,7 +133,7 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 	config := &container.Config{
 		Image:       img.id,
 		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
-		WorkingDir:  "/",
+		WorkingDir:  "/", // not the image's, which may lead out of the container (CVE-2024-21626)
 		OpenStdin:   true,
 		StdinOnce:   true, // the launch document, then the end of input
 		AttachStdin: true,

@@ -146,13 +146,8 @@ func runnerThere(ctx context.Context, engine *client.Client, containerName strin
 // fill copies the runner through a container that mounts the volume writable and
 // is never started. It is made of the job's image, which is sure to be there.
 func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
-	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: j.copier(),
-		Config: &container.Config{
-			Image: img.id, Entrypoint: []string{runnerPath}, Labels: labels(spec, j, kindCopy, time.Now()),
-		},
-		HostConfig: &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}},
-	})
+	config, host := fillContainer(spec, j, img, r, time.Now())
+	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
 	if err != nil {
 		return err
 	}
@@ -176,6 +171,14 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 	_ = reader.CloseWithError(io.ErrClosedPipe) // ends the packing if the engine did not read it all
 	<-packed
 	return err
+}
+
+// fillContainer returns what the engine is told of the container that fill uses.
+func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+	config := &container.Config{
+		Image: img.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(spec, j, kindCopy, now),
+	}
+	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}}
 }
 
 // pack writes a tar archive that holds the runner.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 )
@@ -36,10 +37,11 @@ type Action struct {
 	// CountInterrupts waits for an interrupt, then until none has come for so
 	// long, and ends with the exit code ExitSignals + their number.
 	CountInterrupts time.Duration `json:"countInterrupts,omitempty"`
-	Forever         bool          `json:"forever,omitempty"`  // ignore interrupts until killed
-	Allocate        int           `json:"allocate,omitempty"` // use that many MiB of memory
-	Child           bool          `json:"child,omitempty"`    // start a child that leaves the session and ignores interrupts
-	Environ         bool          `json:"environ,omitempty"`  // print the environment, an entry a line
+	Forever         bool          `json:"forever,omitempty"`    // ignore interrupts until killed
+	Allocate        int           `json:"allocate,omitempty"`   // use that many MiB of memory
+	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
+	Child           bool          `json:"child,omitempty"`      // start a child that leaves the session and ignores interrupts
+	Environ         bool          `json:"environ,omitempty"`    // print the environment, an entry a line
 }
 
 // Lines returns what [Action.Lines] prints.
@@ -119,6 +121,11 @@ func run(h Host, a Action) (code int, done bool, err error) {
 		_, err = fmt.Fprintln(h.Stdout, "allocated", len(hoard))
 	case a.Child:
 		err = h.StartChild()
+	case a.WorkingDir:
+		var dir string
+		if dir, err = os.Getwd(); err == nil {
+			_, err = fmt.Fprintln(h.Stdout, dir)
+		}
 	case a.Environ:
 		_, err = fmt.Fprintln(h.Stdout, strings.Join(h.Environ(), "\n"))
 	}
