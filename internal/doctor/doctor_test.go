@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -324,6 +325,22 @@ func TestBrokenJob(t *testing.T) {
 		{"killed", ended(executor.Exit{Code: -1, Signal: "SIGKILL"}, "\x1b[2J"), "job", Fail, []string{"by SIGKILL"}},
 		{"out of memory", ended(executor.Exit{Code: -1, OOMKilled: true}, ""), "job", Fail, []string{"docker_memory"}},
 		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
+		{"an engine within reach of a container", func(w *world) {
+			dir := t.TempDir()
+			// The header of an executable for another processor than most: it is only looked at.
+			arch, header := "arm64", append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
+			header[16], header[18], header[20], header[52], header[54], header[58] = 2, 183, 1, 64, 56, 64
+			if runtime.GOARCH == arch {
+				arch, header[18] = "amd64", 62
+			}
+			if err := os.WriteFile(filepath.Join(dir, executor.EmbeddableName), header, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w.set("deploy_target=docker", "working_directory="+dir)
+			w.engine.arch, w.engine.facts.Arch = arch, arch
+			w.place.report.Engines = []string{"tcp://gateway:2375"}
+		}, "job", Fail, []string{"tcp://gateway:2375", "root"}},
+		{"an engine within reach of a process", func(w *world) { w.place.report.Engines = []string{"unix:///run/docker.sock"} }, "job", Warn, []string{"unix:///run/docker.sock", "group docker"}},
 		{"another version", func(w *world) { w.place.report.Version = "v0" }, "job", Warn, []string{"v0"}},
 		{"no DNS", func(w *world) {
 			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
@@ -403,6 +420,8 @@ func TestEngineAnswers(t *testing.T) {
 		{"no engine", func(w *world) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
 		{"an engine", func(w *world) {}, "engine", OK, []string{"29", "1.50", "unix:///x"}},
 		{"Windows containers", func(w *world) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
+		{"an old runc", func(w *world) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
+		{"an open engine", func(w *world) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
 		{"its disk is full", func(w *world) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1, 100 << 30, nil }
 		}, "engine-disk", Fail, []string{"docker system prune"}},

@@ -38,6 +38,17 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 	if !facts.SameHost {
 		details = append(details, "on another host, or in a virtual machine: "+facts.Name)
 	}
+	switch known := knownEscapes(facts.Components); {
+	case facts.Open:
+		r := warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
+			"use its socket, or protect it with TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH)")
+		r.Details = append(append([]string{found}, details...), known...)
+		return r
+	case len(known) > 0:
+		r := warn("known ways out of a container exist for this engine's versions", "update the engine with its containerd and runc, unless your distribution has corrected them in these versions")
+		r.Details = append(append([]string{found}, details...), known...)
+		return r
+	}
 	return ok(found, details...)
 }
 

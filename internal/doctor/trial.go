@@ -10,9 +10,11 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"workflowagent/internal/config"
 	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
@@ -58,6 +60,9 @@ func (e *examination) checkJob(ctx context.Context) Result {
 			e.trial.more = append(e.trial.more, t)
 		}
 	}
+	if len(report.Engines) > 0 {
+		return e.engineReached(report.Engines)
+	}
 	version := e.versions("the runner in a job", oneLine(report.Version))
 	if version.Status != OK {
 		return version
@@ -67,6 +72,38 @@ func (e *examination) checkJob(ctx context.Context) Result {
 		what = "a container from " + e.image
 	}
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
+}
+
+// engines returns where a job could find a container engine: at its own address, at those that
+// the job is given, and where engines usually listen.
+func (e *examination) engines(forwarded map[string]string) []string {
+	out := []string{
+		"unix:///var/run/docker.sock", "unix:///run/docker.sock",
+		"tcp://" + reach.Gateway + ":2375", "tcp://" + reach.Gateway + ":2376",
+		"tcp://192.168.65.7:2375", // in Docker Desktop before 4.44.3 (CVE-2025-9074)
+	}
+	for _, own := range []string{e.facts.Host, forwarded["DOCKER_HOST"]} {
+		if own == "" || slices.Contains(out, own) {
+			continue
+		}
+		out = append(out, own)
+		if u, err := url.Parse(own); err == nil && u.Scheme == "tcp" && u.Port() != "" {
+			out = append(out, "tcp://"+reach.Gateway+":"+u.Port())
+		}
+	}
+	if e.opts.Offline {
+		out = slices.DeleteFunc(out, func(address string) bool { return !strings.HasPrefix(address, "unix://") })
+	}
+	return out
+}
+
+// engineReached says what it means that a job can give orders to an engine.
+func (e *examination) engineReached(addresses []string) Result {
+	found := "a job can give orders to the container engine at " + oneLine(strings.Join(addresses, ", ")) + ": its code is root on that host"
+	if e.opts.Config.DeployTarget != config.TargetDocker {
+		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
+	}
+	return fail(found, "let the engine listen on its socket only, or demand certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
 }
 
 // jobFailed says why the trial job did not end well.
@@ -123,7 +160,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	}
 	launch, err := json.Marshal(protocol.Launch{
 		ServiceURL: e.opts.Config.ServiceURL, JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
-		Proxy: proxy, UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds())},
+		Proxy: proxy, UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds()), Engines: e.engines(forwarded)},
 	})
 	if err != nil {
 		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret

@@ -184,4 +184,6 @@ type Launch struct {
 type Probe struct {
 	URLs    []string `json:"urls"`
 	Seconds int      `json:"seconds"` // the time for each, all at once
+	// Engines are addresses at which no container engine may answer, as [reach.Engines] has them.
+	Engines []string `json:"engines,omitempty"`
 }

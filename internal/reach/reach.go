@@ -77,6 +77,8 @@ type Trace struct {
 type Report struct {
 	Version string   `json:"version"` // of the runner
 	Traces  []*Trace `json:"probe"`   // one for each URL, in their order
+	// Engines are the addresses of those asked for at which a container engine answers.
+	Engines []string `json:"engines,omitempty"`
 }
 
 // Certificate is one of those that the server showed.

@@ -38,6 +38,9 @@ func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out 
 	for i, u := range urls {
 		all.Go(func() { report.Traces[i] = reach.Try(ctx, u, options) })
 	}
+	all.Go(func() {
+		report.Engines = reach.Engines(ctx, launch.Probe.Engines[:min(len(launch.Probe.Engines), maxProbes)])
+	})
 	all.Wait()
 	line, err := json.Marshal(report)
 	if err != nil {

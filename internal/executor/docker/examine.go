@@ -25,6 +25,11 @@ type Facts struct {
 	RootDirectory string // where it keeps images and containers, on its own host
 	Rootless      bool
 	SameHost      bool // it shares the agent's host, as far as can be told
+	// Open says that it is reached over the network without TLS, so that who reaches it uses it.
+	Open bool
+	// Components are the versions of what runs containers, by name: "Docker Engine", "Docker
+	// Desktop", "containerd", "runc"; without those that the engine does not tell.
+	Components map[string]string
 }
 
 // Examine asks the engine about itself. Its errors are those of [Executor.Check].
@@ -51,10 +56,26 @@ func (e *Executor) Examine(ctx context.Context) (Facts, error) {
 	}
 	if at, err := discover(e.opts); err == nil && at.host == facts.Host {
 		facts.Origin = at.origin
+		facts.Open = at.ca == "" && at.cert == "" && (strings.HasPrefix(at.host, "tcp://") || strings.HasPrefix(at.host, "http://"))
 	}
+	facts.Components = components(version)
 	host, err := os.Hostname()
 	facts.SameHost = err == nil && host == facts.Name && local(engine)
 	return facts, nil
+}
+
+func components(version client.ServerVersionResult) map[string]string {
+	out := map[string]string{"Docker Engine": version.Version}
+	for _, c := range version.Components {
+		if c.Name == "containerd" || c.Name == "runc" {
+			out[c.Name] = c.Version
+		}
+	}
+	// "Docker Desktop 4.44.3 (202357)"
+	if rest, ok := strings.CutPrefix(version.Platform.Name, "Docker Desktop "); ok {
+		out["Docker Desktop"], _, _ = strings.Cut(rest, " ")
+	}
+	return out
 }
 
 // EnsureImage gets an image like [Executor.Prepare] does, by the policy of the options, and

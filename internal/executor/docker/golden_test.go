@@ -77,7 +77,7 @@ func newJobOf(spec executor.Spec, o Options) job {
 func TestContainerAsRun(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	const hostile = "workflowagent/executortest:hostile"
-	err := importImage(engine.lab, hostile, "WORKDIR /proc/self/fd/8", "VOLUME /var/run", "EXPOSE 2375", "STOPSIGNAL SIGKILL", `ENTRYPOINT ["/bin/evil"]`, `CMD ["evil"]`)
+	err := importImage(engine.lab, hostile, "WORKDIR /proc/self/fd/8", "VOLUME /var/run", "EXPOSE 2375", `ENTRYPOINT ["/bin/evil"]`, `CMD ["evil"]`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// escape is a known way out of a container.
+type escape struct {
+	component string // as the engine names it
+	cves      string
+	from      string   // first version that has it; "" = all before the fix
+	fixed     []string // first version of each series without it, oldest first
+}
+
+// escapes are the ways out of containers that were published until December 2025, by the
+// advisories of the projects. Distributions may have corrected one under an older version.
+var escapes = []escape{
+	{component: "runc", cves: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
+	{component: "runc", cves: "CVE-2024-21626", from: "1.0.0-rc.93", fixed: []string{"1.1.12"}},
+	{component: "runc", cves: "CVE-2021-30465", fixed: []string{"1.0.0-rc.95"}},
+	{component: "runc", cves: "CVE-2019-5736", fixed: []string{"1.0.0-rc.7"}},
+	{component: "containerd", cves: "CVE-2020-15257", fixed: []string{"1.3.9", "1.4.3"}},
+	{component: "Docker Engine", cves: "CVE-2019-14271", from: "19.3.0", fixed: []string{"19.3.1"}},
+	{component: "Docker Desktop", cves: "CVE-2025-9074", from: "4.25.0", fixed: []string{"4.44.3"}},
+}
+
+// knownEscapes says which of the escapes the components have, by their versions.
+func knownEscapes(components map[string]string) []string {
+	var out []string
+	for _, e := range escapes {
+		if v, ok := parseVersion(components[e.component]); ok && e.in(v) {
+			out = append(out, fmt.Sprintf("%s %s: %s, fixed in %s", e.component, components[e.component], e.cves, strings.Join(e.fixed, ", ")))
+		}
+	}
+	return out
+}
+
+// in reports whether a version has the escape.
+func (e escape) in(v []int) bool {
+	if from, ok := parseVersion(e.from); ok && slices.Compare(v, from) < 0 {
+		return false
+	}
+	for _, text := range e.fixed {
+		fixed, _ := parseVersion(text)
+		if slices.Equal(v[:2], fixed[:2]) {
+			return slices.Compare(v, fixed) < 0
+		}
+	}
+	first, _ := parseVersion(e.fixed[0])
+	return slices.Compare(v, first) < 0 // later series began with the fix
+}
+
+var versionForm = regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:-(?:rc|beta)\.?(\d{1,6}))?`)
+
+// parseVersion returns the numbers of a version; a release comes after its candidates.
+func parseVersion(text string) ([]int, bool) {
+	found := versionForm.FindStringSubmatch(text)
+	if found == nil {
+		return nil, false
+	}
+	v := []int{0, 0, 0, math.MaxInt}
+	for i, digits := range found[1:] {
+		if digits == "" {
+			continue
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			return nil, false
+		}
+		v[i] = n
+	}
+	return v, true
+}

@@ -1,0 +1,112 @@
+package reach
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Gateway is the host in an address of [Engines] that stands for the default gateway of this
+// place, which to a container is the host of its engine.
+const Gateway = "gateway"
+
+// engineTime is how long one address may take to answer.
+const engineTime = 3 * time.Second
+
+// Engines returns those of the addresses (unix:///path or tcp://host:port) at which a container
+// engine takes orders from anyone who asks, without a certificate.
+func Engines(ctx context.Context, addresses []string) []string {
+	found := make([]bool, len(addresses))
+	done := make(chan struct{})
+	for i, address := range addresses {
+		go func() {
+			found[i] = engineAnswers(ctx, address)
+			done <- struct{}{}
+		}()
+	}
+	for range addresses {
+		<-done
+	}
+	var out []string
+	for i, address := range addresses {
+		if found[i] && !slices.Contains(out, address) {
+			out = append(out, address)
+		}
+	}
+	return out
+}
+
+func engineAnswers(ctx context.Context, address string) bool {
+	network, at, ok := strings.Cut(address, "://")
+	if host, port, err := net.SplitHostPort(at); err == nil && host == Gateway {
+		gateway, known := defaultGateway()
+		if !known {
+			return false
+		}
+		at = net.JoinHostPort(gateway, port)
+	}
+	if !ok || network != "unix" && network != "tcp" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineTime)
+	defer cancel()
+	return pings(ctx, "http", network, at) || network == "tcp" && pings(ctx, "https", network, at)
+}
+
+// pings makes the call that every engine answers, and that tells it from other servers.
+func pings(ctx context.Context, scheme, network, at string) bool {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, at)
+		},
+		// Whose engine it is does not matter: nothing is sent to it but this question.
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+		DisableKeepAlives: true,
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://engine/_ping", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK && response.Header.Get("Api-Version") != ""
+}
+
+// defaultGateway reads the kernel's table of routes, where there is one.
+func defaultGateway() (string, bool) {
+	table, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return "", false
+	}
+	return gatewayOf(string(table))
+}
+
+func gatewayOf(table string) (string, bool) {
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[1] != "00000000" {
+			continue
+		}
+		b, err := hex.DecodeString(f[2])
+		if err != nil || len(b) != 4 {
+			continue
+		}
+		slices.Reverse(b) // the table has the order of the processor, which is the little one wherever runners run
+		if addr, ok := netip.AddrFromSlice(b); ok && !addr.IsUnspecified() {
+			return addr.String(), true
+		}
+	}
+	return "", false
+}
