@@ -67,15 +67,17 @@ func TestClientsOfTheDoctor(t *testing.T) {
 	w := testWorld(t, "")
 	d, code := w.doctor(t, "process", nil, "--reach", w.git.URL)
 	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "token", "runner", "state", "job", "job-dns", "job-server", "job-reach"} {
-		if d.status(name) != "ok" {
+		// A machine on which the test may use an engine earns a warning.
+		if d.status(name) != "ok" && (name != "job" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}
 	}
+	job := d.status("job")
 	if code != 0 || !d.OK {
 		t.Errorf("exit code %d: %s", code, d.text)
 	}
 	d, code = w.doctor(t, "process", []string{"PULUMI_AGENT_TOKEN=pul-nobodys"})
-	if code != 1 || d.OK || d.status("token") != "fail" || d.status("job") != "ok" {
+	if code != 1 || d.OK || d.status("token") != "fail" || d.status("job") != job {
 		t.Errorf("with another token: exit code %d: %s", code, d.text)
 	}
 	// No poll was made: nobody was seen.
@@ -105,7 +107,8 @@ func TestEngineDoctor(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, d.text)
 	}
 	for _, name := range []string{"engine", "engine-disk", "image", "runner", "token", "job", "job-dns", "job-server"} {
-		if d.status(name) != "ok" {
+		// A distribution's runc may have an old version with newer corrections.
+		if d.status(name) != "ok" && (name != "engine" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}
 	}
