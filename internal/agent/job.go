@@ -133,7 +133,7 @@ func (j *job) run(hard context.Context, part func(context.Context) (verdict, err
 		return
 	}
 	j.logs = logs
-	v, err := part(hard)
+	v, err := j.survive(hard, part)
 	j.finishStatuses()
 	if err == nil && !j.ownEnd() && j.statusLost.Load() && j.agent.stopping.Err() != nil {
 		err = errStopping // the statuses are all that such a server is told
@@ -302,26 +302,31 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	}
 	j.statuses.Go(func() {
 		defer close(sent)
-		ctx, cancel := context.WithTimeout(j.statusCtx, limit)
-		defer cancel()
-		if before != nil {
-			select {
-			case <-before:
-			case <-ctx.Done():
-			}
-		}
-		for tries := 0; ; tries++ {
-			err := j.client.StepStatus(ctx, step, req)
-			if err == nil {
-				return
-			}
-			if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, longest, tries, err)) != nil {
-				j.statusLost.Store(true)
-				log.WithError(err).Debug("A step's status was not taken")
-				return
-			}
-		}
+		j.contain("reporting the status of a step", func() { j.sendStatus(step, req, before, limit, longest, log) })
 	})
+}
+
+// sendStatus sends one status after the one before.
+func (j *job) sendStatus(step int, req protocol.StepStatusRequest, before <-chan struct{}, limit, longest time.Duration, log *logrus.Entry) {
+	ctx, cancel := context.WithTimeout(j.statusCtx, limit)
+	defer cancel()
+	if before != nil {
+		select {
+		case <-before:
+		case <-ctx.Done():
+		}
+	}
+	for tries := 0; ; tries++ {
+		err := j.client.StepStatus(ctx, step, req)
+		if err == nil {
+			return
+		}
+		if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, longest, tries, err)) != nil {
+			j.statusLost.Store(true)
+			log.WithError(err).Debug("A step's status was not taken")
+			return
+		}
+	}
 }
 
 // finishStatuses waits for the statuses under way. After a result they matter

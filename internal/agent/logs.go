@@ -58,9 +58,11 @@ func openLogs(j *job, dir string) (*jobLogs, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	l.running.Go(func() {
-		if err := l.shipper.Run(ctx); err != nil {
-			j.log.WithError(err).Debug("The server takes no more log of this job")
-		}
+		j.keepRunning(ctx, "sending the log of a job", func() {
+			if err := l.shipper.Run(ctx); err != nil {
+				j.log.WithError(err).Debug("The server takes no more log of this job")
+			}
+		})
 	})
 	return l, nil
 }

@@ -32,7 +32,9 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 	var beat sync.WaitGroup
 	beating, stopBeating := context.WithCancel(ctx)
 	log := j.log // which changes when the definition is known
-	beat.Go(func() { j.keepLease(beating, cancel, log) })
+	beat.Go(func() {
+		j.keepRunning(beating, "keeping the lease of a job", func() { j.keepLease(beating, cancel, log) })
+	})
 	defer beat.Wait()
 	defer stopBeating()
 

@@ -54,10 +54,12 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
-	beside.Go(func() { j.watchStatus(watching, cancelled) })
+	beside.Go(func() {
+		j.keepRunning(watching, "watching the status of a deployment", func() { j.watchStatus(watching, cancelled) })
+	})
 	var output sync.WaitGroup
 	if j.agent.opts.LogJobOutput {
-		output.Go(func() { j.copyOutput(ctx) })
+		output.Go(func() { j.contain("copying the output of a job", func() { j.copyOutput(ctx) }) })
 	}
 	exit, err := j.wait(ctx)
 	stop()

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
+	"workflowagent/internal/workflow"
+)
+
+// maxPanics is how often the work for one job may panic until the agent leaves the
+// job to its next process.
+const maxPanics = 3
+
+// contain runs f and reports whether it panicked. A panic in the work for one job must
+// not end the agent, which has other jobs.
+func (j *job) contain(what string, f func()) (panicked bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			panicked = true
+			j.log.WithField("panic", value).Errorf("A defect of the agent ended %s; please report it:\n%s", what, debug.Stack())
+		}
+	}()
+	f()
+	return false
+}
+
+// survive runs a part of a job's life. After a panic the job is resumed as after a
+// restart of the agent: what may run is not called failed. A job that cannot have been
+// started is reported as failed.
+func (j *job) survive(hard context.Context, part func(context.Context) (verdict, error)) (v verdict, err error) {
+	for panics := 0; ; panics++ {
+		if !j.contain("its work for this job", func() { v, err = part(hard) }) {
+			return v, err
+		}
+		if panics >= maxPanics || j.pause(hard, panics) != nil {
+			return verdict{}, errStopping // the next process continues from the journal
+		}
+		part = j.resume
+		if j.entry.Phase == "" {
+			part = func(ctx context.Context) (verdict, error) {
+				return j.neverStarted(ctx, &refusedError{failure(workflow.ReasonInternalError,
+					"The agent failed while it prepared this job. This is a defect: please report it with the agent's log.")})
+			}
+		}
+	}
+}
+
+// pause waits before the next try; the error says that the agent stops.
+func (j *job) pause(hard context.Context, tries int) error {
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	return sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil))
+}
+
+// keepRunning runs f until it returns without a panic or ctx ends.
+func (j *job) keepRunning(ctx context.Context, what string, f func()) {
+	for tries := 0; j.contain(what, f); tries++ {
+		if sleep.For(ctx, protocol.Backoff(retryFirst, time.Minute, tries, nil)) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"workflowagent/internal/agent"
+	"workflowagent/internal/executor"
+	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/workflow"
+)
+
+// breaking is a monitor that panics when a job was launched, the first times.
+type breaking struct{ left atomic.Int32 }
+
+func (*breaking) Activity()                                       {}
+func (*breaking) EngineState(error)                               {}
+func (*breaking) Polled(error)                                    {}
+func (*breaking) JobStarted()                                     {}
+func (*breaking) JobEnded(string, workflow.Reason, time.Duration) {}
+func (b *breaking) JobLaunched(time.Duration) {
+	if b.left.Add(-1) >= 0 {
+		panic("out of order") //nolint:forbidigo // what is tested
+	}
+}
+
+// TestPanicOfOneJob has the preparation of one job panic while another one runs: that one is
+// reported as failed, because it cannot have been started, and the other one succeeds.
+func TestPanicOfOneJob(t *testing.T) {
+	w := newWorld(t)
+	w.options = func(o *agent.Options) { o.Slots = 2 }
+	running, reported := make(chan struct{}), make(chan struct{})
+	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+		close(running)
+		<-reported
+		return w.runner(workflow.StatusSucceeded)(ctx, j)
+	})
+	good := w.server.add()
+	var bad *serverJob
+	w.executor.OnPrepare(func(_ context.Context, spec executor.Spec, _ func(string)) error {
+		if spec.JobID != good.id {
+			panic("out of order") //nolint:forbidigo // what is tested
+		}
+		return nil
+	})
+	a := w.start()
+	<-running
+	bad = w.server.add()
+	w.server.waitFor("the failure", func() bool { return len(bad.results) == 1 })
+	close(reported)
+	w.server.waitFor("the success", func() bool { return len(good.results) == 1 })
+	a.Drain()
+	a.wait()
+	if r := bad.results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonInternalError || !bad.has(0, "defect") {
+		t.Errorf("result %+v, set-up log %q", r, bad.text(0))
+	}
+	if good.results[0].Status != workflow.StatusSucceeded {
+		t.Errorf("the other job: %+v", good.results[0])
+	}
+	if !strings.Contains(w.log.String(), "out of order") || !strings.Contains(w.log.String(), "panic_test.go") {
+		t.Error("the agent's log lacks the panic or its stack")
+	}
+	w.cleanState(a)
+}
+
+// TestPanicAfterTheStart: a job that was started is not called failed; it is watched again.
+func TestPanicAfterTheStart(t *testing.T) {
+	w := newWorld(t)
+	monitor := &breaking{}
+	monitor.left.Store(1)
+	w.options = func(o *agent.Options) { o.Monitor = monitor }
+	finish := make(chan struct{})
+	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+		<-finish
+		return w.runner(workflow.StatusSucceeded)(ctx, j)
+	})
+	job := w.server.add()
+	a := w.start()
+	w.log.await(t, "A defect of the agent")
+	close(finish)
+	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	a.Drain()
+	a.wait()
+	if r := w.executor.Record(job.id); len(r.Launches) != 1 || r.Kills != 0 || job.results[0].Status != workflow.StatusSucceeded {
+		t.Errorf("executor %+v, result %+v", r, job.results[0])
+	}
+	w.cleanState(a)
+}
