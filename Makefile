@@ -119,6 +119,16 @@ packages: $(GORELEASER)/goreleaser ## Make a release in dist/: archives, package
 bench: ## Measure the product beside its yardsticks (under 20 min; PAGE=docs/performance.md writes the figures there).
 	@go run ./internal/bench $(if $(PAGE),-page $(PAGE))
 
+# One after the other: each uses all processors.
+.PHONY: fuzz
+fuzz: ## Fuzz every route and every decoder, FUZZTIME (1m) each.
+	WORKFLOW_FUZZ_TIME=$(or $(FUZZTIME),1m) go test -count=1 -timeout=0 -run '^TestOddRequests$$' ./internal/server/api
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal cmd | sort | while read -r file; do \
+		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+			echo "fuzzing $$name of $$(dirname $$file)"; \
+			go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(or $(FUZZTIME),1m) ./$$(dirname $$file); \
+		done; done
+
 .PHONY: e2e
 e2e: ## Run the end-to-end tests with real timers and at full scale.
 	@WORKFLOW_E2E_FULL=1 go run ./internal/lab/tiers

@@ -39,7 +39,7 @@ func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab
 	storetest.Each(t, func(t *testing.T, db *store.DB) { test(t, newLab(t, db, o)) })
 }
 
-func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
+func newLab(t *testing.T, db *store.DB, o deployments.Options, more ...api.Domain) *lab {
 	t.Helper()
 	l := &lab{}
 	l.fixture = newFixtureOn(t, db, options{domains: func(f *fixture) []api.Domain {
@@ -47,11 +47,11 @@ func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
 		o.Pools, o.ExternalURL = pools.New(db, storetest.Log()), "http://server.test"
 		l.service = deployments.New(db, o)
 		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, UpdateFinished: l.service.UpdateFinished})
-		return []api.Domain{
+		return append(more,
 			api.PoolRoutes(o.Pools), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
 			api.AgentRoutes(l.service, noRunner{}), api.JobRoutes(l.service),
 			api.OIDCRoutes(oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log())),
-		}
+		)
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
