@@ -70,7 +70,7 @@ func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Sourc
 		mine[s.Version] = true
 		newest = max(newest, s.Version)
 	}
-	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+goose.DefaultTablename)
+	rows, err := db.QueryContext(ctx, "SELECT version_id FROM goose_db_version")
 	if err != nil {
 		return fmt.Errorf("reading the schema's version: %w", err)
 	}

@@ -66,7 +66,7 @@ func hasSpace(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("looking at the disk of %s: %w", dir, err)
 	}
-	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert,gosec // the types differ by system
+	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the types differ by system
 	if free < minFree {
 		return fmt.Errorf("the disk of %s has %d MiB left; free at least %d MiB", dir, free>>20, minFree>>20)
 	}
