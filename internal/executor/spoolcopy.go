@@ -44,7 +44,7 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	free := func() (uint64, error) {
 		var stat unix.Statfs_t
 		err := unix.Statfs(dst, &stat)
-		return uint64(stat.Bavail) * uint64(stat.Bsize), err //nolint:gosec,unconvert // of other types on other systems, never negative
+		return uint64(stat.Bavail) * uint64(stat.Bsize), err //nolint:unconvert // of other types on other systems
 	}
 	return &SpoolCopy{dst: root, left: logspool.MaxCopy, free: free}, nil
 }
@@ -62,7 +62,7 @@ func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if free < uint64(size)+spaceReserve { //nolint:gosec // not negative
+	if free < uint64(size)+spaceReserve {
 		return ErrNoSpace
 	}
 	file, err := c.dst.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -27,7 +27,7 @@ func TestEngines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onSocket := &httptest.Server{Listener: listener, Config: &http.Server{Handler: engine}} //nolint:gosec // a test
+	onSocket := &httptest.Server{Listener: listener, Config: &http.Server{Handler: engine}}
 	onSocket.Start()
 	defer onSocket.Close()
 	plain, secure := httptest.NewServer(engine), httptest.NewTLSServer(engine)
