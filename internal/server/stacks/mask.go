@@ -94,18 +94,20 @@ func (m *eventMask) value(v any, free bool) any {
 
 func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 	out := make(map[string]any, len(members))
+	next := map[string]int{} // number of the next name that becomes equal to one
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		masked := name
 		if free || !slices.Contains(eventNames, name) {
 			masked = m.text(name)
 		}
-		// Names that become equal stay apart.
+		// Names that become equal stay apart. A program can make as many as it likes.
 		unique := masked
-		for n := 2; ; n++ {
+		for n := max(2, next[masked]); ; n++ {
 			if _, taken := out[unique]; !taken {
 				break
 			}
 			unique = fmt.Sprintf("%s (%d)", masked, n)
+			next[masked] = n + 1
 		}
 		out[unique] = m.value(members[name], free || slices.Contains(freeMembers, name))
 	}

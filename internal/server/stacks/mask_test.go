@@ -80,3 +80,35 @@ func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestManyNamesThatBecomeOne masks names that differ only in which secrets they
+// hold: what that costs must not grow with the square of their number.
+func TestManyNamesThatBecomeOne(t *testing.T) {
+	set := redact.New([]redact.Secret{{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "another-secret"}}, redact.Options{})
+	const n = 1 << 9
+	names := map[string]int{}
+	for i := range n {
+		var name strings.Builder
+		for bit := range 9 {
+			name.WriteString([]string{"hunter2-secret.", "another-secret."}[i>>bit&1])
+		}
+		names[name.String()] = i
+	}
+	event, err := json.Marshal(map[string]any{"outputs": names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got json.RawMessage
+	cost := testing.AllocsPerRun(1, func() {
+		if got, err = maskEvent(set, event); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if cost > 100*n {
+		t.Errorf("masking %d names takes %.0f allocations", n, cost)
+	}
+	var out struct{ Outputs map[string]int }
+	if err := json.Unmarshal(got, &out); err != nil || len(out.Outputs) != n {
+		t.Errorf("%d of %d members are left: %v", len(out.Outputs), n, err)
+	}
+}
