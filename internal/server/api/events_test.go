@@ -110,6 +110,7 @@ func TestEventNumbersAreBounded(t *testing.T) {
 			sequence string
 			status   int
 		}{
+			{"9223372036854775807", 400}, // the first of all
 			{"5", 200},
 			{"100000", 200},
 			{"9223372036854775807", 400},

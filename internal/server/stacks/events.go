@@ -134,7 +134,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		if err != nil {
 			return err
 		}
-		if events[0].Sequence-last > maxEventGap {
+		if events[0].Sequence-maxEventGap > last { // last may be -1
 			return errEventGap
 		}
 		if _, err := tx.InsertEvents(id, events); err != nil {
