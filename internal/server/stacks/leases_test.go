@@ -113,6 +113,7 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 		{"the clock is set an hour back", func(l *leaseTest) { l.clock.Set(-time.Hour) }, false},
 		{"the machine starts again with its clock an hour behind", func(l *leaseTest) { l.clock.Set(-time.Hour); l.clock.Reboot() }, false},
 		{"the server is stopped for an hour, and the clock is set back by it", func(l *leaseTest) { l.clock.Pass(time.Hour); l.clock.Set(-time.Hour) }, false},
+		{"the machine goes on from a snapshot of an hour ago, and the database does not", func(l *leaseTest) { l.clock.Restore(time.Hour) }, false},
 		{"the server is away for two days", func(l *leaseTest) { l.clock.Pass(48 * time.Hour) }, true},
 		{"the client is gone", func(l *leaseTest) { l.up(stacks.MaxLease + beatEvery) }, true},
 	} {

@@ -19,7 +19,9 @@ type beat struct {
 	boot   time.Duration // since the start of the machine
 }
 
-// LeaseTime returns the time by which leases and silence are judged. If no
+// LeaseTime returns the time by which leases and silence are judged, and signs of
+// life are noted: what is noted by a clock that was set, before all else was moved
+// along, would be moved too. If no
 // server has committed a beat for a while (all were stopped or away, or the
 // database took no writes) or the clock was set, this transaction first moves
 // all that is judged by that time: whoever could not be heard keeps what was
@@ -50,7 +52,9 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 // server was up, step is by how much the clock was set.
 func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, step time.Duration) {
 	away = now.Sub(b.at)
-	if b.bootID != "" && b.bootID == bootID {
+	// A machine that goes on from a snapshot of earlier has the same id, and so has a
+	// container with a clock of its own.
+	if b.bootID != "" && b.bootID == bootID && boot >= b.boot {
 		away = boot - b.boot
 		step = now.Sub(b.at) - away
 	} else if away < 0 {
