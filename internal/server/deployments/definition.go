@@ -22,6 +22,10 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	var d store.Deployment
 	platform := ""
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		job, err := callback(tx, p, jobID)
 		if err != nil {
 			return err
@@ -29,7 +33,6 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if job.Status.Final() {
 			return ended(job) // a lost job that still runs has its definition
 		}
-		now := tx.Now()
 		if job.Stock && job.Status == workflow.StatusAccepted {
 			if err := leave(&job, now); err != nil {
 				return err

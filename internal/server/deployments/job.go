@@ -61,11 +61,14 @@ func because(r workflow.Reason) string {
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		job, err := callback(tx, p, jobID)
 		if err != nil {
 			return err
 		}
-		now := tx.Now()
 		lost := job.Reason == workflow.ReasonLost
 		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
 			return ended(job)
@@ -114,6 +117,10 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	var finished *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		finished = nil
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		job, err := callback(tx, p, jobID)
 		if err != nil {
 			return err
@@ -128,7 +135,6 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
 			return nil // late news of a job that has its result
 		}
-		now := tx.Now()
 		st[step].note(r, now)
 		if err := setSteps(&job, st); err != nil {
 			return err

@@ -39,10 +39,12 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	token, hash := identity.NewToken()
 	var job store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now := tx.Now()
-		// A poll is held for long: its token may have ended since.
-		err := identity.CheckLive(tx, c.TokenID, now)
+		now, err := tx.LeaseTime()
 		if err != nil {
+			return err
+		}
+		// A poll is held for long: its token may have ended since.
+		if err := identity.CheckLive(tx, c.TokenID, now); err != nil {
 			return err
 		}
 		if job, err = reclaim(tx, c, now); errors.Is(err, store.ErrNotFound) {

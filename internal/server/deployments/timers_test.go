@@ -256,3 +256,46 @@ func TestSilenceAndTheMachinesClock(t *testing.T) {
 		})
 	}
 }
+
+// TestCallsRightAfterTheClockWasSet lets a job call before the server has noticed
+// that the clock was set: what is noted then is noted by the new clock, and must not
+// be moved along with what was noted before.
+func TestCallsRightAfterTheClockWasSet(t *testing.T) {
+	for name, call := range map[string]func(p *plant, c *deployments.Claim) error{
+		"heartbeat": func(p *plant, c *deployments.Claim) error { return p.heartbeat(c, protocol.PhaseRunning) },
+		"step status": func(p *plant, c *deployments.Claim) error {
+			return p.service.StepStatus(p.t.Context(), runner(c), c.Job.ID, 0, protocol.StepStatusRequest{Status: workflow.StepRunning})
+		},
+		"definition": func(p *plant, c *deployments.Claim) error {
+			_, err := p.service.Definition(p.t.Context(), runner(c), c.Job.ID)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock storetest.Clock
+			p := newPlant(t, storetest.SQLiteAt(t, &clock), deployments.Options{})
+			id := p.deploy(p.stack("dev"))
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			p.must(p.service.Sweep(t.Context()))
+			clock.Set(-time.Hour)
+			p.must(call(p, c))
+			p.must(p.service.Sweep(t.Context()))
+			if job := p.job(id); job.Status != workflow.StatusRunning {
+				t.Errorf("a job that was just heard of became %s %s", job.Status, job.Reason)
+			}
+		})
+	}
+	t.Run("claim", func(t *testing.T) {
+		var clock storetest.Clock
+		p := newPlant(t, storetest.SQLiteAt(t, &clock), deployments.Options{})
+		id := p.deploy(p.stack("dev"))
+		p.must(p.service.Sweep(t.Context()))
+		clock.Set(-time.Hour)
+		p.poll("a")
+		p.must(p.service.Sweep(t.Context()))
+		if job := p.job(id); job.Status != workflow.StatusAccepted || job.Epoch != 1 {
+			t.Errorf("a job that was just claimed is %s in epoch %d", job.Status, job.Epoch)
+		}
+	})
+}

@@ -74,7 +74,10 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 		Every: max(g.Interval, g.Hold),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		now := tx.Now()
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
 		row.LiveUntil, row.LastSeenAt = now.Add(g.Hold+idle), now
 		old, err := tx.Agent(g.PoolID, g.AgentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
