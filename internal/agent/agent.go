@@ -116,6 +116,10 @@ type Agent struct {
 const (
 	// detachTime is how long Stop waits for jobs to be let go of.
 	detachTime = 10 * time.Second
+	// maxWithoutSlot is how many jobs may wait without a slot for a server to take
+	// their results. Each has memory and disk, and whoever hands out jobs and refuses
+	// their results must not get all of it.
+	maxWithoutSlot = 32
 	// engineCall bounds short calls of the executor.
 	engineCall = 30 * time.Second
 )
@@ -236,10 +240,16 @@ func (a *Agent) busy() int {
 }
 
 // freeSlot makes room for another job while one of which nothing runs any more is
-// still being reported.
+// still being reported, unless there are too many of those.
 func (a *Agent) freeSlot(name string) {
 	a.mu.Lock()
-	if a.active[name] {
+	without := 0
+	for _, slot := range a.active {
+		if !slot {
+			without++
+		}
+	}
+	if a.active[name] && without < maxWithoutSlot {
 		a.active[name] = false
 	}
 	a.mu.Unlock()

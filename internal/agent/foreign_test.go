@@ -230,3 +230,49 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	}
 	w.cleanState(a)
 }
+
+// TestRefusedResultsAreBounded has a server hand out job after job that cannot be run, and refuse
+// the result of each: the agent does not take more and more of them.
+func TestRefusedResultsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	var handed, busy atomic.Int32
+	full := make(chan struct{})
+	enough := sync.OnceFunc(func() { close(full) })
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		signer := protocol.SignAnswers(rw, r)
+		switch {
+		case isCall(r, "GET", "/poll"):
+			if r.Header.Get(protocol.HeaderAgentSlots) == "0" {
+				if busy.Add(1) == 20 { // it has no room for more
+					enough()
+				}
+				signer.Header().Set(protocol.HeaderPreferenceApplied, "wait")
+				signer.WriteHeader(http.StatusNoContent)
+				return true
+			}
+			busy.Store(0)
+			n := handed.Add(1)
+			if n > 100 {
+				enough()
+				signer.WriteHeader(http.StatusNoContent)
+				return true
+			}
+			_ = json.NewEncoder(signer).Encode(protocol.PollResponse{JobID: fmt.Sprintf("job-%d", n), JobToken: "token", TypeSpecificID: "d", Epoch: 1})
+		case isCall(r, "PUT", "/log"), isCall(r, "POST", "/result"):
+			signer.WriteHeader(http.StatusBadRequest)
+		case isCall(r, "POST", "/heartbeat"), isCall(r, "PATCH", "/status"):
+			_, _ = io.WriteString(signer, "{}")
+		case strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/"):
+			_, _ = io.WriteString(signer, `{"steps": 7}`)
+		default:
+			return false
+		}
+		return true
+	})
+	a := w.start()
+	<-full
+	a.kill()
+	if n := handed.Load(); n > 33 { // those without a slot, and the one that has it
+		t.Errorf("%d jobs were taken whose results are refused", n)
+	}
+}
