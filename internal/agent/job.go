@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -338,15 +337,6 @@ func (j *job) finishStatuses() {
 	}
 	j.statuses.Wait()
 	j.dropStatuses()
-}
-
-// gone reports whether the server itself says that this job is no longer ours.
-func gone(err error) bool {
-	switch protocol.StatusCode(err) {
-	case http.StatusGone, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return protocol.Permanent(err)
-	}
-	return false
 }
 
 // removeStarted removes a job that may run. It tries until that has succeeded or the

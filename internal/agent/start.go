@@ -77,7 +77,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 			return
 		case err == nil:
 			tries = 0
-		case gone(err):
+		case protocol.Refused(err):
 			if j.entry.Claim.Epoch != 0 {
 				cancel(errSuperseded)
 			}
@@ -107,7 +107,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 		if _, bad := errors.AsType[*protocol.DefinitionError](err); bad {
 			return nil, err
 		}
-		if gone(err) {
+		if protocol.Refused(err) {
 			return nil, errSuperseded
 		}
 		if !protocol.Permanent(err) {
@@ -261,7 +261,7 @@ func (j *job) askLeave(ctx context.Context) error {
 			return nil
 		case j.entry.Claim.Epoch == 0 && withoutHeartbeats(err):
 			return nil // fetching the definition counts as leave there
-		case gone(err):
+		case protocol.Refused(err):
 			return errSuperseded
 		}
 		if sleep.For(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {

@@ -81,14 +81,63 @@ func isOwn(token, nonce string, status int, header http.Header) bool {
 	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
 }
 
-// How often and how long a server that has never signed an answer must give the same refusal
-// until the refusal is final.
+// How often and how long answers without a signature must come until they are believed: the same
+// refusal by a server that has never signed, or successes of one that has.
 const (
-	refusalTries = 20
-	refusalTime  = 10 * time.Minute
+	unsignedTries = 20
+	unsignedTime  = 10 * time.Minute
 )
 
-// refusals counts the refusals of a job's calls by a server that does not sign its answers.
+// unsigned counts answers without a signature. Its zero value has seen none.
+type unsigned struct {
+	tries int
+	since time.Time
+}
+
+// more counts one more and reports whether they came often and long enough.
+func (u *unsigned) more() bool {
+	if u.tries == 0 {
+		u.since = time.Now()
+	}
+	u.tries++
+	return u.tries >= unsignedTries && time.Since(u.since) >= unsignedTime
+}
+
+// signing is what is known of a server: whether it signs its answers. A server that did may stop,
+// if an older one takes its place or something in between removes the headers. A job must still end
+// truthfully then, so that successes which only this API gives are believed after a while.
+type signing struct {
+	mu      sync.Mutex
+	expects bool
+	missing unsigned
+}
+
+// expected reports whether what comes without a signature is not the server's.
+func (s *signing) expected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expects
+}
+
+// seen notes that the server signs.
+func (s *signing) seen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expects, s.missing = true, unsigned{}
+}
+
+// missed notes a success without a signature that only this API gives, and reports whether
+// signatures are not expected any more.
+func (s *signing) missed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.missing.more() {
+		s.expects = false
+	}
+	return !s.expects
+}
+
+// refusals counts the refusals of a job's calls that are not final by themselves.
 type refusals struct {
 	mu    sync.Mutex
 	calls map[string]*refusal // by kind of call
@@ -96,9 +145,8 @@ type refusals struct {
 
 // refusal is the last answer to a kind of call, if that was a refusal.
 type refusal struct {
-	code  int
-	tries int
-	since time.Time
+	code int
+	unsigned
 }
 
 // final counts one more answer to a kind of call; a code of 0 stands for a success. It reports
@@ -111,9 +159,8 @@ func (r *refusals) final(call string, code int) bool {
 		if r.calls == nil {
 			r.calls = map[string]*refusal{}
 		}
-		last = &refusal{code: code, since: time.Now()}
+		last = &refusal{code: code}
 		r.calls[call] = last
 	}
-	last.tries++
-	return code != 0 && last.tries >= refusalTries && time.Since(last.since) >= refusalTime
+	return last.more() && code != 0
 }

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -69,11 +68,14 @@ type Client struct {
 	circuit   *circuit
 	zstd      *zstd.Encoder
 	log       *logrus.Entry
-	signed    atomic.Bool // the server signs its answers
+	signing   signing
 }
 
 // errRedirect refuses a redirect that would carry a token to another host.
 var errRedirect = errors.New("the server redirects to another host or without TLS, which is refused because the token would go along; set service_url to the final address")
+
+// errRedirectMethod refuses a redirect after which another question would be answered.
+var errRedirectMethod = errors.New("the server redirects in a way that turns the call into another one; set service_url to the final address")
 
 // NewClient returns a client for opts. Its errors name the option that is wrong.
 func NewClient(opts Options) (*Client, error) {
@@ -121,15 +123,17 @@ func NewClient(opts Options) (*Client, error) {
 		zstd:      encoder,
 		log:       log,
 	}
-	c.signed.Store(opts.Signed)
+	if opts.Signed {
+		c.ExpectSigned()
+	}
 	return c, nil
 }
 
 // Signed reports whether the server is known to sign its answers.
-func (c *Client) Signed() bool { return c.signed.Load() }
+func (c *Client) Signed() bool { return c.signing.expected() }
 
 // ExpectSigned tells the client that the server is known to sign its answers.
-func (c *Client) ExpectSigned() { c.signed.Store(true) }
+func (c *Client) ExpectSigned() { c.signing.seen() }
 
 // NewTransport is the HTTP transport of every client: proxies come from the
 // environment, certificates from the system and caPEM.
@@ -164,6 +168,9 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.URL.Host != first.Host || (first.Scheme == "https" && req.URL.Scheme != "https") {
 		return errRedirect
 	}
+	if req.Method != via[0].Method {
+		return errRedirectMethod // the answer to a GET is none to a POST
+	}
 	if len(via) >= 3 {
 		return errors.New("the server redirects in circles")
 	}
@@ -193,6 +200,9 @@ type call struct {
 	retry   bool          // through the retry layer
 	guarded bool          // through the circuit breaker
 	stream  bool          // the body is a transfer: the timeout counts from its last progress
+
+	// own reports whether a success has a form that only this API gives; nil: none has.
+	own func(answer) bool
 }
 
 // answer is a successful response, read to its end.
@@ -275,15 +285,20 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 
 // judge turns an answer that is not a success, or not the server's, into an error.
 func (c *Client) judge(r call, a answer) (answer, error) {
-	origin := originUnknown
+	origin, success := originUnknown, a.status >= 200 && a.status <= 299
 	switch {
 	case isOwn(r.token, r.nonce, a.status, a.header):
 		origin = originServer
-		c.signed.Store(true)
-	case c.signed.Load():
+		c.signing.seen()
+	case c.signing.expected():
 		origin = originForeign
+		if success && r.own != nil && r.own(a) && c.signing.missed() {
+			c.log.Warn("The server has not signed its answers any more for a while, though they are its own: it is an older one now, or something in between removes " +
+				HeaderNonce + " or " + HeaderAnswer + "; they are believed from now on")
+			origin = originUnknown
+		}
 	}
-	if a.status >= 200 && a.status <= 299 {
+	if success {
 		if origin == originForeign {
 			return answer{}, &foreignError{r.method, r.path, c.base.Host, a.status}
 		}

@@ -39,11 +39,14 @@ type origin int
 const (
 	// originUnknown: the server has never signed an answer.
 	originUnknown origin = iota
-	// originServer: the answer is signed, or a server that does not sign has given it
-	// so often and for so long that it is taken for the server's.
+	// originServer: the answer is signed, or it was given so often and for so long that
+	// it is taken for the server's.
 	originServer
 	// originJob is originUnknown of a job's call, where a wrong guess does damage.
 	originJob
+	// originStranger: the answer to a job's call is signed, but by a server that does not
+	// know the job, which need not be the job's.
+	originStranger
 	// originForeign: the server signs its answers, and this one is not signed.
 	originForeign
 )
@@ -78,8 +81,8 @@ func (e *APIError) StatusCode() int { return e.Code }
 
 // Permanent reports whether the same call will get the same answer again. An
 // intermediary may answer in the server's place, so only the server's own answer is
-// final, or one that a server without signatures gives to a job's call for long
-// enough. For other calls of such a server the form of the answer decides: a load
+// final, or one that is given to a job's call for long enough by a server without
+// signatures, or by one that does not know the job. For other calls of such a server the form of the answer decides: a load
 // balancer whose server is away may answer 401, 403 or 404 by itself.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
@@ -114,6 +117,16 @@ func Permanent(err error) bool {
 // Gone reports whether err is the server's own 410: the claim was superseded, or the
 // job has ended for good.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
+
+// Refused reports whether err is an answer to a job's call, signed or final, by which the job is
+// not the caller's. It is enough to begin nothing; to end something, the answer must be [Permanent].
+func Refused(err error) bool {
+	if code := StatusCode(err); code != http.StatusGone && !strange(code) {
+		return false
+	}
+	e, ok := errors.AsType[*APIError](err)
+	return ok && (e.origin == originStranger || e.Permanent())
+}
 
 // Foreign reports whether err is an answer that something in between gave in the
 // place of a server that signs its answers.

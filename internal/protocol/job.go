@@ -54,8 +54,12 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 			return answer{}, a.decode(r, new(any))
 		}
 		return a, nil
-	case ok && refused.origin == originUnknown:
-		refused.origin = originJob
+	case ok && (refused.origin == originUnknown || refused.origin == originServer && strange(refused.Code)):
+		if refused.origin == originServer {
+			refused.origin = originStranger
+		} else {
+			refused.origin = originJob
+		}
 		if j.refusals.final(kind, refused.Code) {
 			refused.origin = originServer
 		}
@@ -64,6 +68,12 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 		j.gone.Store(true)
 	}
 	return a, err
+}
+
+// strange reports whether a status may come from a server that does not know the job. It signs
+// with the token that it is shown, whose ever that is.
+func strange(code int) bool {
+	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
 // Gone reports whether the server itself has answered 410 to any call of the job:
@@ -119,6 +129,12 @@ func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatRespon
 	if err != nil {
 		return HeartbeatResponse{}, err
 	}
+	r.own = func(a answer) bool {
+		var form struct {
+			CancelRequested *bool `json:"cancelRequested"`
+		}
+		return a.decode(r, &form) == nil && form.CancelRequested != nil
+	}
 	a, err := j.send(ctx, "heartbeat", r)
 	if err != nil || len(a.body) == 0 {
 		return HeartbeatResponse{}, err
@@ -151,6 +167,10 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 		body:   framed,
 		limit:  maxSmallBody,
 		stream: true,
+	}
+	r.own = func(a answer) bool {
+		_, err := a.logAck(r)
+		return err == nil
 	}
 	packed := false
 	if compress && !j.plain.Load() {
@@ -223,6 +243,11 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 		return err
 	}
 	a, err := j.send(ctx, "result", r)
+	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
+		// The acknowledgement of a result has no form of its own; that of log says whether
+		// the server has stopped signing.
+		_, _ = j.PutLog(ctx, 0, 0, nil, false)
+	}
 	if refused := conflict(err); refused != nil {
 		var conflict ResultConflict
 		if a.decode(r, &conflict) == nil && len(conflict.Missing) > 0 {

@@ -36,6 +36,11 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	for _, t := range p.Types {
 		r.query.Add("type", string(t))
 	}
+	r.own = func(a answer) bool {
+		var job PollResponse
+		return heldBy(a.header.Values(HeaderPreferenceApplied)) ||
+			a.decode(r, &job) == nil && job.JobID != "" && job.JobToken != ""
+	}
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return PollResult{}, err
@@ -121,6 +126,11 @@ func (c *Client) Status(ctx context.Context, token, deploymentID string) (workfl
 		limit:   maxSmallBody,
 		retry:   true,
 		guarded: true,
+	}
+	r.own = func(a answer) bool {
+		var status workflow.Status
+		return a.decode(r, &status) == nil && (status.Final() ||
+			status == workflow.StatusNotStarted || status == workflow.StatusAccepted || status == workflow.StatusRunning)
 	}
 	a, err := c.send(ctx, r)
 	if err != nil {

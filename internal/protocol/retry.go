@@ -101,7 +101,7 @@ func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Cli
 // 5xx. The library's own policy knows the transport errors that never heal
 // (certificates, unsupported schemes).
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	if errors.Is(err, errRedirect) {
+	if errors.Is(err, errRedirect) || errors.Is(err, errRedirectMethod) {
 		return false, nil
 	}
 	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)

@@ -288,7 +288,7 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
 	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		answer(protocol.SignAnswers(w, r), http.StatusUnauthorized, map[string]any{"code": 401, "message": "no such token"})
+		answer(protocol.SignAnswers(w, r), http.StatusBadRequest, map[string]any{"code": 400, "message": "not this"})
 		return true
 	}
 	code, left := h.run()
