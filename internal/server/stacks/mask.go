@@ -2,7 +2,6 @@ package stacks
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,28 +9,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/redact"
-	"workflowagent/internal/server/store"
 )
-
-// masker returns what masks the known secrets in the events of an update, nil
-// when there are none. The answer is kept until the update ends.
-func (s *Service) masker(ctx context.Context, u store.Update) (*redact.Set, error) {
-	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
-		return nil, nil //nolint:nilnil // nothing to mask is an answer
-	}
-	if set, ok := s.maskers.Load(u.ID); ok {
-		return set.(*redact.Set), nil //nolint:forcetypeassert // nothing else is stored
-	}
-	secrets, err := s.hooks.KnownSecrets(ctx, u.DeploymentID)
-	if err != nil {
-		return nil, fmt.Errorf("finding the secrets of a deployment: %w", err)
-	}
-	set := redact.New(secrets, redact.Options{})
-	if !Status(u.Status).Finished() {
-		s.maskers.Store(u.ID, set)
-	}
-	return set, nil
-}
 
 // maskEvent masks secrets in the strings of an event, and in the names and numbers
 // that are the program's. Only an event that holds one is changed, and it stays

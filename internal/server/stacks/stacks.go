@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -28,7 +27,7 @@ type Service struct {
 	secrets *Secrets
 	lease   time.Duration
 	hooks   Hooks
-	maskers sync.Map // update id -> *redact.Set, while the update runs
+	maskers maskers
 }
 
 // Options of [New].

@@ -283,7 +283,6 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 // told passes updates that ended to the hook.
 func (s *Service) told(ended []store.Update) {
 	for _, u := range ended {
-		s.maskers.Delete(u.ID)
 		if s.hooks.UpdateFinished != nil {
 			s.hooks.UpdateFinished(u)
 		}
