@@ -73,7 +73,7 @@ func writeRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) e
 		h.Set("Content-Encoding", "gzip")
 	}
 	w.WriteHeader(status)
-	w.Write(body) //nolint:errcheck,gosec // the client may be gone; JSON with nosniff is no page
+	w.Write(body) //nolint:errcheck // the client may be gone
 	return nil
 }
 

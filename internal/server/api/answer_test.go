@@ -20,7 +20,7 @@ func TestEveryAnswerIsSigned(t *testing.T) {
 	handler := api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
 		Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Limits: api.Limits{Body: 100},
-		Ready: func(*http.Request) error { panic("out of order") }, //nolint:forbidigo // what is tested
+		Ready: func(*http.Request) error { panic("out of order") },
 	})
 	for _, tt := range []struct {
 		method, path, auth, body string

@@ -15,7 +15,7 @@ type gauge struct {
 
 // count counts a piece of the text.
 func (g *gauge) count(p []byte) error {
-	for i := 0; i < len(p); i++ {
+	for i := range p {
 		if g.quoted {
 			if g.escape {
 				g.escape = false

@@ -95,7 +95,7 @@ func (t *textReader) Read(p []byte) (int, error) {
 	if bad := t.check(p[:n]); bad != nil {
 		return 0, bad
 	}
-	if err == io.EOF && t.nPart > 0 { //nolint:errorlint // readers return io.EOF as it is
+	if err == io.EOF && t.nPart > 0 {
 		return n, errNotUTF8
 	}
 	return n, err

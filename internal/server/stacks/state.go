@@ -98,7 +98,7 @@ func (s *State) store(ctx context.Context, blobs store.Blobs, key string) error 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.CloseWithError(pack(w, s.body)) //nolint:errcheck // it returns none
+		w.CloseWithError(pack(w, s.body))
 	}()
 	err := blobs.Put(ctx, key, r)
 	r.Close() //nolint:errcheck // it returns none
