@@ -45,4 +45,14 @@ func TestWhoReadsMetrics(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, w.Code, tt.status)
 		}
 	}
+	// nginx as it comes tells nothing of its client and names its upstream.
+	handler := api.New(api.Deps{Log: storetest.Log(), Metrics: prometheus.NewRegistry()})
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8800"
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	if w.Code != 403 {
+		t.Errorf("HTTP/1.0: %d, want 403", w.Code)
+	}
 }

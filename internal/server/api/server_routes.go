@@ -55,6 +55,9 @@ func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 // isLocal tells whether a request comes from this machine and names it, and was
 // not forwarded by a proxy on it.
 func isLocal(r *http.Request) bool {
+	if !r.ProtoAtLeast(1, 1) {
+		return false // nginx says nothing else of itself unless it is told to
+	}
 	for name := range r.Header {
 		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
 			return false
