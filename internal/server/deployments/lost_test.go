@@ -142,3 +142,17 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		p.refused("a second update", err)
 	})
 }
+
+// TestRepeatedResultReadsNoLog: what a result says about the log is checked once.
+// The log of a job that has ended may be a gigabyte, and a repetition is small.
+func TestRepeatedResultReadsNoLog(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	p.deploy(p.stack("dev"))
+	c := p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	p.must(p.result(c, workflow.StatusSucceeded))
+	again := protocol.ResultRequest{Status: workflow.StatusSucceeded, Steps: []protocol.StepResult{{Step: 0, Bytes: 1000}}}
+	if err := p.service.Result(t.Context(), runner(c), c.Job.ID, again); err != nil {
+		t.Errorf("a repeated result is compared with the log: %v", err)
+	}
+}

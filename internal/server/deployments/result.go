@@ -48,6 +48,9 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	if err != nil {
 		return err
 	}
+	if job.Status.Final() && job.Reason != workflow.ReasonLost {
+		return repeated(job, r) // reading its log again would only cost
+	}
 	complaints, err := s.checkLogs(ctx, job, r)
 	if err != nil {
 		return err
