@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"time"
 
@@ -99,13 +100,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	if err := checkName("stack", n.Name); err != nil {
 		return store.Stack{}, err
 	}
-	tags := map[string]string{"pulumi:project": n.Project}
-	for k, v := range n.Tags {
-		if err := checkTag(k, v); err != nil {
-			return store.Stack{}, err
-		}
-		tags[k] = v
+	if err := checkTags(n.Tags); err != nil {
+		return store.Stack{}, err
 	}
+	tags := map[string]string{"pulumi:project": n.Project}
+	maps.Copy(tags, n.Tags)
 	st := store.Stack{
 		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
 		CreatedBy: p.User.ID, CreatedAt: time.Now().UTC(), Config: n.Config,

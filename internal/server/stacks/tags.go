@@ -25,6 +25,12 @@ var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
 // maxTagValue is the longest value of a tag in bytes.
 const maxTagValue = 256
 
+// maxTags bounds the tags of a stack: all of them are replaced in one write, for
+// which others wait.
+const maxTags = 500
+
+var errTooManyTags = fault.Invalid("Bad Request: a stack has at most %d tags", maxTags)
+
 func checkTag(name, value string) error {
 	if !tagNamePattern.MatchString(name) {
 		return fault.Invalid("Bad Request: the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
@@ -34,6 +40,18 @@ func checkTag(name, value string) error {
 	}
 	if strings.ContainsRune(value, 0) {
 		return fault.Invalid("Bad Request: the value of tag %q holds a NUL character, which text must not", name)
+	}
+	return nil
+}
+
+func checkTags(tags map[string]string) error {
+	if len(tags) > maxTags {
+		return errTooManyTags
+	}
+	for k, v := range tags {
+		if err := checkTag(k, v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -58,10 +76,8 @@ func (s *Service) ReplaceTags(ctx context.Context, st store.Stack, tags map[stri
 }
 
 func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
-	for k, v := range tags {
-		if err := checkTag(k, v); err != nil {
-			return err
-		}
+	if err := checkTags(tags); err != nil {
+		return err
 	}
 	if p, ok := tags["pulumi:project"]; ok && p != st.Project {
 		return fault.Invalid("Bad Request: the tag pulumi:project cannot be changed; rename the stack instead")
@@ -86,6 +102,9 @@ func (s *Service) AddTag(ctx context.Context, st store.Stack, name, value string
 		}
 		if _, ok := tags[name]; ok {
 			return fault.Invalid("Bad Request: the stack already has a tag %q", name)
+		}
+		if len(tags) >= maxTags {
+			return errTooManyTags
 		}
 		return tx.SetStackTag(st.ID, name, value)
 	})
