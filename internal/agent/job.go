@@ -52,6 +52,9 @@ const (
 	// cannot be reached: as long as it takes them.
 	deliverTime = 24 * time.Hour
 	deliverWait = time.Minute
+	// resultTime is how much of that is kept for the result alone, if the log does not get
+	// through: how the job ended must arrive even then.
+	resultTime = 5 * time.Minute
 	// leastDeliverTime is how long the agent tries at least, as after it was off for a day.
 	leastDeliverTime = 15 * time.Minute
 )

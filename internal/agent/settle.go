@@ -181,12 +181,18 @@ func (j *job) report(parent context.Context, v verdict, more *jobLogs) (verdict,
 
 // deliver sends log and result until the server has them.
 func (j *job) deliver(ctx context.Context, req protocol.ResultRequest, sources []*jobLogs) error {
+	logCtx := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		limited, endLog := context.WithDeadline(ctx, deadline.Add(-resultTime))
+		defer endLog()
+		logCtx = limited
+	}
 	flush := func() {
 		for _, logs := range sources {
 			if logs == nil {
 				continue
 			}
-			if err := logs.flush(ctx); err != nil {
+			if err := logs.flush(logCtx); err != nil {
 				// The server has said why, or time is over; the result says it better.
 				j.log.WithError(err).Debug("The log did not arrive completely")
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -103,4 +104,29 @@ func TestNoStepAfterTheServersOwn410(t *testing.T) {
 func exists(h *harness, name string) bool {
 	_, err := os.Stat(filepath.Join(h.dir, "work", name))
 	return err == nil
+}
+
+// TestResultWithoutLog has something in between refuse every piece of the log, as a proxy that
+// knows no PUT does, for as long as it is sent: the result arrives all the same.
+func TestResultWithoutLog(t *testing.T) {
+	h := newHarness(t, shellSteps("echo working"))
+	h.launch.Signed, h.server.signs = true, true
+	h.timing.Delivery = 2 * time.Second
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			http.Error(w, "<html>method not allowed", http.StatusMethodNotAllowed)
+			return true
+		case strings.HasSuffix(r.URL.Path, "/result") && !strings.Contains(string(body), `"gone":true`):
+			answer(protocol.SignAnswers(w, r), http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
+			return true
+		}
+		return false
+	}
+	if code, left := h.run(); code != 0 || !left.Reported {
+		t.Errorf("exit code %d, left %+v", code, left)
+	}
+	if results := h.server.results; len(results) != 1 || results[0].Status != workflow.StatusSucceeded || !results[0].Steps[0].Gone {
+		t.Errorf("results %+v", results)
+	}
 }

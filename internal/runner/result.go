@@ -16,6 +16,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
+// resultTime is how much of the time for a delivery is kept for the result alone, if the log
+// does not get through: how the job ended must arrive even then.
+const resultTime = 5 * time.Minute
+
 // maxConflicts bounds how often the server may ask for more log before the bytes it
 // asks for are declared gone.
 const maxConflicts = 8
@@ -50,9 +54,11 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 		<-watched
 	}()
 
+	logCtx, endLog := context.WithTimeout(ctx, j.opts.Timing.Delivery-min(resultTime, j.opts.Timing.Delivery/4))
+	defer endLog()
 	logComplete := true
 	if shipper != nil {
-		if err := shipper.Flush(ctx); err != nil {
+		if err := shipper.Flush(logCtx); err != nil {
 			logComplete = false
 			j.log.WithError(err).Warn("The log could not be delivered completely; the rest is in the spool")
 		}
@@ -65,7 +71,7 @@ func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict)
 		left.Reported = logComplete && ctx.Err() == nil
 		return left
 	}
-	if err := j.result(ctx, shipper, v); err != nil {
+	if err := j.result(ctx, logCtx, shipper, v); err != nil {
 		j.log.WithError(err).Error("The result could not be delivered; the agent goes on with it")
 		return left
 	}
@@ -84,8 +90,9 @@ func (j *job) awaitStatuses(ctx context.Context) {
 	j.reporter.wait(ctx)
 }
 
-// result posts the verdict until the server has taken it.
-func (j *job) result(ctx context.Context, shipper *logspool.Shipper, v verdict) error {
+// result posts the verdict until the server has taken it. Until logCtx ends it sends the log
+// that the server asks for; after that it says that the log is gone.
+func (j *job) result(ctx, logCtx context.Context, shipper *logspool.Shipper, v verdict) error {
 	request := protocol.ResultRequest{
 		Status:     v.status,
 		Reason:     v.reason,
@@ -108,7 +115,10 @@ func (j *job) result(ctx context.Context, shipper *logspool.Shipper, v verdict) 
 				return fmt.Errorf("the server asked for log %d times and did not take the result: %w", conflicts, err)
 			}
 			gone = append(gone, j.unavailable(conflict.Missing, conflicts == maxConflicts)...)
-			if err := shipper.Flush(ctx); err != nil {
+			if err := shipper.Flush(logCtx); err != nil {
+				if ctx.Err() != nil {
+					return fmt.Errorf("sending the log that the server asks for: %w", err) // the agent may have the time
+				}
 				// Nothing more will come, so the result must not wait for it.
 				for _, missing := range conflict.Missing {
 					gone = append(gone, missing.Step)
