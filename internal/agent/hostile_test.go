@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -27,6 +28,35 @@ func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	want := tag + "harmless[other-deployment] forged\n" + tag + "forged above\n" + tag + "2Jx\ufffd2Jend\n"
 	if got := w.output.String(); got != want {
 		t.Errorf("the agent printed\n%q, want\n%q", got, want)
+	}
+}
+
+// TestForgedStreams has a job leave streams of steps that are not its runner's and kill the runner.
+// The server refuses a result that names a step twice, or one that does not exist; the agent must
+// not send such a one for a day, while it reports nothing.
+func TestForgedStreams(t *testing.T) {
+	w := newWorld(t)
+	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+		for _, step := range []int{0, 1, 2, 3, 77, 9999} {
+			spoolStep(t, j, step, "of the job\n")
+		}
+		return executor.Exit{Code: -1, Signal: "SIGKILL"}
+	})
+	job := w.server.add()
+	a := w.start()
+	w.server.waitFor("the result", func() bool { return len(job.results) > 0 })
+	a.Drain()
+	a.wait()
+	var steps []int
+	for _, s := range job.results[0].Steps {
+		steps = append(steps, s.Step)
+	}
+	slices.Sort(steps)
+	if !slices.Equal(steps, []int{0, 1, 2, 3}) {
+		t.Errorf("the result names the steps %v", steps)
+	}
+	if job.has(0, "of the job") || job.has(3, "of the job") || !job.has(1, "of the job") || !job.has(2, "of the job") {
+		t.Errorf("set-up %q, first %q, second %q, end %q", job.text(0), job.text(1), job.text(2), job.text(3))
 	}
 }
 

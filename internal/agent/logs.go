@@ -39,11 +39,12 @@ type jobLogs struct {
 // openJobLogs opens the streams that the agent writes itself and ships them from
 // then on.
 func openJobLogs(j *job) (*jobLogs, error) {
-	return openLogs(j, filepath.Join(j.agent.journal.spoolDir(j.name), "agent"))
+	return openLogs(j, filepath.Join(j.agent.journal.spoolDir(j.name), "agent"), nil)
 }
 
-func openLogs(j *job, dir string) (*jobLogs, error) {
-	spool, err := logspool.Open(dir, logspool.Options{Limit: ownLogLimit, Log: j.log})
+// openLogs opens the streams in dir of the steps that has admits; nil admits all.
+func openLogs(j *job, dir string, has func(step int) bool) (*jobLogs, error) {
+	spool, err := logspool.Open(dir, logspool.Options{Limit: ownLogLimit, Has: has, Log: j.log})
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of the job: %w", err)
 	}

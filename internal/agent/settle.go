@@ -134,8 +134,13 @@ func (j *job) openRunnerLogs(ctx context.Context) (*jobLogs, error) {
 			return nil, fmt.Errorf("copying the runner's log: %w", err)
 		}
 	}
-	return openLogs(j, dir)
+	return openLogs(j, dir, j.isRunners)
 }
+
+// isRunners reports whether the runner writes the log of a step. The server refuses a result
+// that names a step twice or one that the job does not have, and the job may have put streams of
+// any step into the runner's spool.
+func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
 // report delivers the log and then the result of a job. more, if not nil, holds
 // further streams. An error is errStopping, errSuperseded, or final.

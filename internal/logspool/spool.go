@@ -55,6 +55,9 @@ type Options struct {
 	// DropAfter is how long a write may block without interruption before output is
 	// dropped, 15 minutes by default.
 	DropAfter time.Duration
+	// Has says of which steps streams are found again; nil stands for all. A job may have
+	// put streams of others into its spool.
+	Has func(step int) bool
 	// Log receives what an operator may want to know. Nil discards it.
 	Log *logrus.Entry
 }
@@ -144,6 +147,10 @@ func (sp *Spool) load() error {
 	if err != nil {
 		return err
 	}
+	has := sp.opts.Has
+	if has == nil {
+		has = func(int) bool { return true }
+	}
 	found := make(map[int]*Stream)
 	stream := func(step int) *Stream {
 		if found[step] == nil {
@@ -155,10 +162,10 @@ func (sp *Spool) load() error {
 		if !e.Type().IsRegular() {
 			continue
 		}
-		if step, start, ok := parseSegmentName(e.Name()); ok {
+		if step, start, ok := parseSegmentName(e.Name()); ok && has(step) {
 			s := stream(step)
 			s.segments = append(s.segments, &segment{name: e.Name(), start: start})
-		} else if step, ok := parseStateName(e.Name()); ok {
+		} else if step, ok := parseStateName(e.Name()); ok && has(step) {
 			stream(step)
 		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
 			if _, _, ok := parseSegmentName(name); ok {
