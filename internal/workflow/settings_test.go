@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -438,4 +439,30 @@ func FuzzMergeSettings(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSettingsAreBounded: what no program could be started with is refused.
+func TestSettingsAreBounded(t *testing.T) {
+	vars := func(n, size int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf(`"V%d":{"secret":%q}`, i, strings.Repeat("x", size)))
+		}
+		return `{"operationContext":{"environmentVariables":{` + strings.Join(list, ",") + `}}}`
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"many variables", vars(2000, 10), ""},
+		{"too many variables", vars(2001, 10), "more than 2000"},
+		{"large variables", vars(7, 128<<10), ""},
+		{"too large variables", vars(8, 128<<10), "at most 1 MiB"},
+		{"key", `{"sourceContext":{"git":{"gitAuth":{"sshAuth":{"sshPrivateKey":"` + strings.Repeat("x", 64<<10+1) + `"}}}}}`, "sshPrivateKey"},
+	} {
+		set, err := ParseSettings([]byte(tt.text))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if err := set.Validate(); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
 }

@@ -125,6 +125,9 @@ func (a *GitAuthSettings) validate(at string) error {
 	if a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey == nil {
 		return fmt.Errorf("%s.sshAuth needs sshPrivateKey", at)
 	}
+	if a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey.size() > maxSSHKey {
+		return fmt.Errorf("%s.sshAuth.sshPrivateKey has more than %d KiB", at, maxSSHKey>>10)
+	}
 	if b := a.BasicAuth; b != nil && (b.UserName == nil || b.Password == nil) {
 		return fmt.Errorf("%s.basicAuth needs userName and password", at)
 	}
@@ -155,6 +158,37 @@ func isEnvName(name string) bool {
 // maxPreRunCommands bounds the commands of a job, each of which is a step.
 const maxPreRunCommands = 200
 
+// Bounds of what a job gets as variables. Linux starts no program with more, and
+// each secret is looked for in all output in many forms.
+const (
+	maxVariables     = 2000
+	maxVariableBytes = 1 << 20 // of all of them
+	maxSSHKey        = 64 << 10
+)
+
+// size returns how many bytes a value has; for one that is encrypted, a few more.
+func (s Secret) size() int { return len(s.value) + len(s.ciphertext) }
+
+func checkVariables(vars map[string]Secret) error {
+	if len(vars) > maxVariables {
+		return fmt.Errorf("operationContext.environmentVariables has more than %d variables", maxVariables)
+	}
+	size := 0
+	for name, v := range vars {
+		if !isEnvName(name) {
+			return fmt.Errorf("operationContext.environmentVariables: %q cannot be the name of a variable", name)
+		}
+		if plain, ok := v.Value(); ok && strings.ContainsRune(plain, 0) {
+			return fmt.Errorf("operationContext.environmentVariables: the value of %s holds a NUL byte", name)
+		}
+		size += len(name) + v.size()
+	}
+	if size > maxVariableBytes {
+		return fmt.Errorf("operationContext.environmentVariables has %d bytes; a job takes at most %d MiB, so put large values into files", size, maxVariableBytes>>20)
+	}
+	return nil
+}
+
 func (c *OperationContext) validate() error {
 	if c == nil {
 		return nil
@@ -167,13 +201,8 @@ func (c *OperationContext) validate() error {
 			return fmt.Errorf("operationContext.preRunCommands[%d] holds a NUL byte", i)
 		}
 	}
-	for name, v := range c.EnvironmentVariables {
-		if !isEnvName(name) {
-			return fmt.Errorf("operationContext.environmentVariables: %q cannot be the name of a variable", name)
-		}
-		if plain, ok := v.Value(); ok && strings.ContainsRune(plain, 0) {
-			return fmt.Errorf("operationContext.environmentVariables: the value of %s holds a NUL byte", name)
-		}
+	if err := checkVariables(c.EnvironmentVariables); err != nil {
+		return err
 	}
 	if o := c.Options; o != nil && o.Shell != "" && !isShellName(o.Shell) {
 		return fmt.Errorf("operationContext.options.shell: %q is not the name or path of a shell", o.Shell)
