@@ -130,3 +130,27 @@ func TestResultWithoutLog(t *testing.T) {
 		t.Errorf("results %+v", results)
 	}
 }
+
+// TestHeartbeatsOutlastARefusal has the server itself refuse heartbeats, as one that was begun with
+// other data by mistake does after a while, and take them again: the job would be lost without them.
+func TestHeartbeatsOutlastARefusal(t *testing.T) {
+	h := newHarness(t, shellSteps("touch begun; i=0; while [ ! -e heard ]; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.01; done"))
+	h.server.signs = true
+	var beats atomic.Int32
+	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if !strings.HasSuffix(r.URL.Path, "/heartbeat") || !exists(h, "begun") {
+			return false
+		}
+		if beats.Add(1) < 4 {
+			protocol.SignAnswers(w, r).WriteHeader(http.StatusBadRequest)
+			return true
+		}
+		if err := os.WriteFile(filepath.Join(h.dir, "work", "heard"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		return false
+	}
+	if code, left := h.run(); code != 0 || !left.Reported || strings.Count(h.log.String(), "does not want heartbeats") != 1 {
+		t.Errorf("exit code %d, left %+v after %d heartbeats\n%s", code, left, beats.Load(), h.log.String())
+	}
+}

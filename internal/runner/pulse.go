@@ -12,6 +12,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
+// refusedPulse is how many times as long the pauses between heartbeats are while the server
+// refuses them other than by a 410. The job would be taken for lost without any.
+const refusedPulse = 6
+
 // pulse keeps the lease of the job alive and hears of cancellations. It beats
 // until the result is delivered, whatever else goes wrong.
 type pulse struct {
@@ -38,8 +42,9 @@ func (p *pulse) finish() { p.once.Do(func() { close(p.finishing) }) }
 // still welcome.
 func (p *pulse) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, p.finishing
-	failed := false
+	failed, refused := false, false
 	for {
+		pause := p.interval
 		callCtx, cancel := context.WithTimeout(ctx, max(p.interval, time.Second))
 		answer, err := p.server.Heartbeat(callCtx, phase)
 		cancel()
@@ -47,14 +52,24 @@ func (p *pulse) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case protocol.Permanent(err):
-			p.log.WithError(err).Warn("The server does not want heartbeats of this job any more; its work goes on")
-			return
+			if !refused {
+				refused = true
+				p.log.WithError(err).Warn("The server does not want heartbeats of this job any more; its work goes on")
+			}
+			if protocol.Gone(err) {
+				return
+			}
 		case err != nil && !failed:
 			failed = true
 			p.log.WithError(err).Warn("The server does not answer; the job goes on and its log is kept")
 		case err == nil && failed:
 			failed = false
 			p.log.Info("The server answers again")
+		}
+		if protocol.Permanent(err) {
+			pause *= refusedPulse // somebody may mend what makes it refuse
+		} else if err == nil {
+			refused = false
 		}
 		if answer.CancelRequested && p.stop.interrupt(workflow.ReasonCancelled) {
 			p.log.Info("The deployment was cancelled")
@@ -67,7 +82,7 @@ func (p *pulse) run(ctx context.Context) {
 			return
 		case <-finishing:
 			phase, finishing = protocol.PhaseFinishing, nil
-		case <-time.After(p.interval - p.interval/10 + rand.N(p.interval/5+1)):
+		case <-time.After(pause - pause/10 + rand.N(pause/5+1)):
 		}
 	}
 }
