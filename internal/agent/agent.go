@@ -11,6 +11,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,6 +106,7 @@ type Agent struct {
 
 	mu     sync.Mutex
 	active map[string]bool // by journal name of each job: whether it holds a slot
+	ran    []string        // the newest jobs without an epoch that have ended here
 	jobs   sync.WaitGroup  // goroutines of jobs
 	loops  sync.WaitGroup  // goroutines of the agent itself; they end with stopping
 	// ranOne is closed after the result of the one job of a single run.
@@ -120,6 +122,9 @@ const (
 	// their results. Each has memory and disk, and whoever hands out jobs and refuses
 	// their results must not get all of it.
 	maxWithoutSlot = 32
+	// maxRan is how many ended jobs are remembered, because a server with only the stock
+	// calls has no way to refuse leave to one that a cache hands out again.
+	maxRan = 1000
 	// engineCall bounds short calls of the executor.
 	engineCall = 30 * time.Second
 )
@@ -276,6 +281,23 @@ func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 		a.wake()
 	})
 	return true
+}
+
+// remember notes that a job without an epoch has ended here.
+func (a *Agent) remember(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ran = append(a.ran, name)
+	if len(a.ran) > maxRan {
+		a.ran = slices.Delete(a.ran, 0, len(a.ran)-maxRan)
+	}
+}
+
+// hasRun reports whether a job without an epoch has ended here not long ago.
+func (a *Agent) hasRun(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.ran, name)
 }
 
 // freeSlots returns how many more jobs there is room for.

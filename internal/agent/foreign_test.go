@@ -276,3 +276,30 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 		t.Errorf("%d jobs were taken whose results are refused", n)
 	}
 }
+
+// TestStockJobsAreNotRunAgain has a cache answer the polls of a server with only the stock calls,
+// which gives leave by the definition, with a claim of earlier: the job has run and does not again.
+func TestStockJobsAreNotRunAgain(t *testing.T) {
+	w := newWorld(t)
+	w.server.stock = true
+	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
+	job := w.server.add()
+	var again atomic.Int32
+	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		claimed := false
+		w.server.update(func() { claimed = job.claimed > 0 })
+		if !isCall(r, "GET", "/poll") || !claimed {
+			return false
+		}
+		w.server.update(func() { again.Add(1) })
+		_ = json.NewEncoder(rw).Encode(protocol.PollResponse{JobID: job.id, JobToken: job.token, TypeSpecificID: "deployment-" + job.id})
+		return true
+	})
+	a := w.start()
+	w.server.waitFor("the cached claim", func() bool { return again.Load() >= 10 })
+	a.Drain()
+	a.wait()
+	if n := len(w.executor.Record(job.id).Launches); n != 1 || !strings.Contains(w.log.String(), "has run it already") {
+		t.Errorf("the job ran %d times", n)
+	}
+}

@@ -115,6 +115,10 @@ func (j *job) keep() error {
 // accept takes a claimed job.
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	j := a.newJob(entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
+	if a.hasRun(j.name) {
+		j.log.Warn("The server handed out a job though this agent has run it already; it is not run again (does something in between cache polls?)")
+		return
+	}
 	if !a.launch(j, status.Preparing, func() { j.run(hard, j.fresh) }) {
 		j.log.Debug("The server named a job that is here already")
 	}
@@ -185,6 +189,9 @@ func (j *job) end(v verdict, err error) {
 		log.Info("The job has ended")
 	}
 	j.ended(how)
+	if !j.ownEnd() && !errors.Is(err, errSuperseded) {
+		j.agent.remember(j.name)
+	}
 	if err := j.agent.journal.remove(j.name); err != nil {
 		j.log.WithError(err).Warn("The job's journal could not be removed")
 	}
