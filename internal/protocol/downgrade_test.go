@@ -84,9 +84,20 @@ func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
 		code int
 		body string
 	}{
-		{200, ""}, {200, "{}"}, {200, "null"}, {200, "<html>"}, {200, `{"status":"ok"}`}, {200, `"ok"`}, {200, `[]`}, {204, ""},
-		{400, `{"code":400,"message":"Bad Request"}`}, {401, `{"code":401}`}, {404, `{"code":404,"message":"x"}`}, {410, `{"code":410}`},
-		{409, `{"code":409,"received":0,"durable":0}`}, {503, `{"code":503}`},
+		{200, ""},
+		{200, "{}"},
+		{200, "null"},
+		{200, "<html>"},
+		{200, `{"status":"ok"}`},
+		{200, `"ok"`},
+		{200, `[]`},
+		{204, ""},
+		{400, `{"code":400,"message":"Bad Request"}`},
+		{401, `{"code":401}`},
+		{404, `{"code":404,"message":"x"}`},
+		{410, `{"code":410}`},
+		{409, `{"code":409,"received":0,"durable":0}`},
+		{503, `{"code":503}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := fakeClient(t, func(*http.Request) (*http.Response, error) { return reply(answer.code, answer.body), nil })
