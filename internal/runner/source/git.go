@@ -140,20 +140,31 @@ func (e *commandError) Error() string {
 
 func (e *commandError) Unwrap() error { return e.err }
 
-// lastLine returns the last line of git's output that says something, without
+// afterSSH are the lines that git prints after whatever ssh or the server said.
+var afterSSH = []string{
+	"Could not read from remote repository.",
+	"Please make sure you have the correct access rights",
+	"and the repository exists.",
+}
+
+// lastLine returns the last line of git's output that names a cause, without
 // the prefixes by which git marks errors.
 func lastLine(output string) string {
-	lines := strings.Split(strings.TrimSpace(output), "\n")
-	for _, line := range slices.Backward(lines) {
+	last := ""
+	for _, line := range slices.Backward(strings.Split(strings.TrimSpace(output), "\n")) {
 		line = strings.TrimSpace(line)
 		for _, prefix := range []string{"fatal: ", "error: "} {
 			line = strings.TrimPrefix(line, prefix)
 		}
-		if line != "" {
+		switch {
+		case line == "":
+		case slices.Contains(afterSSH, line):
+			last = line // better than nothing
+		default:
 			return line
 		}
 	}
-	return ""
+	return last
 }
 
 // limitedBuffer keeps the first bytes written to it and drops the rest.
