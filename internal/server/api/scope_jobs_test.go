@@ -220,6 +220,10 @@ func TestPreviewsChangeNothing(t *testing.T) {
 					t.Errorf("%s %s answered %d %s, want 403", c.method, c.path, a.Status, a.Body)
 				}
 			}
+			// What no deployment may is not missing from the token of this one.
+			if a := as("POST", mine+"/rename", map[string]string{"newName": "x"}); !strings.Contains(string(a.Body), "only users and organization tokens") {
+				t.Errorf("rename answered %s", a.Body)
+			}
 			// What it needs, works.
 			as("GET", mine, nil).want(200, nil)
 			as("GET", mine+"/export", nil).want(200, nil)

@@ -80,6 +80,8 @@ func (p Principal) Check(s store.Stack, need Ability) error {
 	switch {
 	case p.Can(s, need):
 		return nil
+	case need == Manage && p.Can(s, everything&^Outputs):
+		return fault.Forbidden("Forbidden: only users and organization tokens may do this with stack %s, and this is the token of a deployment", s.Ref())
 	case p.Can(s, everything&^Outputs):
 		return fault.Forbidden("Forbidden: %s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
 	default:
