@@ -33,7 +33,7 @@ func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.deps.Ready != nil {
 		if err := s.deps.Ready(r); err != nil {
-			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready")
+			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; its log says why")
 		}
 	}
 	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})

@@ -21,7 +21,7 @@ const Small = 64 << 10
 var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; try again")
 
 // ErrTooLarge says that a request needs more memory than all of them may use.
-var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for requests")
+var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise its memory limit")
 
 // Budget is an amount of memory. A request that needs more than all of it is
 // refused, one that is alone gets what it needs, and the others wait for each

@@ -68,7 +68,7 @@ func hasSpace(dir string) error {
 	}
 	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the types differ by system
 	if free < minFree {
-		return fmt.Errorf("the disk of %s has %d MiB left; free at least %d MiB", dir, free>>20, minFree>>20)
+		return fmt.Errorf("the disk of %s has only %d MiB left; make room, the server needs %d MiB", dir, free>>20, minFree>>20)
 	}
 	return nil
 }
