@@ -68,7 +68,7 @@ func (e *APIError) Error() string {
 }
 
 // foreignHint explains an answer that the server did not give.
-const foreignHint = "not signed by the server: a proxy or load balancer answered in its place"
+const foreignHint = "not signed by the server: a proxy or load balancer answered in its place, or an older server replaced it"
 
 // hints say what a person can do about a status.
 var hints = map[int]string{
