@@ -172,3 +172,15 @@ func TestRedirectsKeepTheMethod(t *testing.T) {
 		server.Close()
 	}
 }
+
+// TestTokensFitIntoHeaders: with a token that no call can carry, a job would hold its slot for a day.
+func TestTokensFitIntoHeaders(t *testing.T) {
+	for _, token := range []string{`a\nb`, `a b`, `\u0000`, `t\u00f6ken`} {
+		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {
+			return signedReply(r, http.StatusOK, `{"jobID":"j","jobToken":"`+token+`"}`), nil
+		})
+		if result, err := c.Poll(t.Context(), secret, protocol.PollRequest{}); err == nil {
+			t.Errorf("%s: %+v", token, result)
+		}
+	}
+}

@@ -65,6 +65,9 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	if job.DeploymentID == "" {
 		job.DeploymentID = job.TypeSpecificID
 	}
+	if strings.ContainsFunc(job.JobToken, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return PollResult{}, errors.New("the server's answer to the poll names a job with a token that fits into no header")
+	}
 	for _, id := range []string{job.JobID, job.DeploymentID, job.RunID, string(job.WorkflowType)} {
 		if oneLine(id, maxID) != id {
 			return PollResult{}, errors.New("the server's answer to the poll names a job by an id that cannot be shown: it is too long or not plain text")
