@@ -3,7 +3,6 @@ package stacks
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"workflowagent/internal/redact"
@@ -39,11 +38,14 @@ func TestSetsOfSecretsAreBounded(t *testing.T) {
 	if n := len(s.maskers.sets); n > maxMaskers {
 		t.Errorf("%d sets are kept, want %d at most", n, maxMaskers)
 	}
-	value = strings.Repeat("x", maxMaskerBytes/4)
 	for i := range 10 {
-		mask(1000+i, "u")
+		s.maskers.made(s.maskers.of(fmt.Sprint("large ", i)), maxMaskerBytes/4)
 	}
-	if n := len(s.maskers.sets); n > 4 {
-		t.Errorf("%d sets with %d bytes of secrets are kept", n, 10*len(value))
+	if n := len(s.maskers.sets); n > maxMaskers-6 || n < 4 {
+		t.Errorf("%d sets are kept beside four that are large", n)
+	}
+	s.maskers.made(s.maskers.of("huge"), 2*maxMaskerBytes)
+	if n := len(s.maskers.sets); n != 1 {
+		t.Errorf("%d sets are kept beside a huge one", n)
 	}
 }
