@@ -211,7 +211,8 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		}
 		from = n
 	}
-	var page EventPage
+	var until, next, end, bytes int64
+	var over bool
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		cur, err := tx.Update(u.ID)
 		if err != nil {
@@ -221,8 +222,8 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		if err != nil {
 			return err
 		}
-		until := cur.NextSequence
-		over := Status(cur.Status).Finished() &&
+		until = cur.NextSequence
+		over = Status(cur.Status).Finished() &&
 			(last < cur.NextSequence || tx.Now().Sub(cur.FinishedAt) > eventGrace)
 		if over {
 			until = last + 1
@@ -232,28 +233,32 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 			return err
 		}
 		// Further events come with the next token, as with the next page of many.
-		end, bytes := pageEnd(sizes)
-		if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
-			return err
-		}
-		events, err := tx.Events(u.ID, from, end)
-		if err != nil {
-			return err
-		}
-		next := max(from, min(until, cur.NextSequence))
-		page = EventPage{Events: make([]json.RawMessage, 0, len(events))}
-		for _, e := range events {
-			page.Events = append(page.Events, json.RawMessage(e.Body))
-			next = e.Sequence + 1
-		}
-		if over && next >= until {
-			return nil
-		}
-		page.Next = strconv.FormatInt(next, 10)
+		end, bytes = pageEnd(sizes)
+		next = max(from, min(until, cur.NextSequence))
 		return nil
 	})
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
+	}
+	// Nobody waits for memory with a connection to the database.
+	if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
+		return EventPage{}, err
+	}
+	var events []store.EngineEvent
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		events, err = tx.Events(u.ID, from, end)
+		return err
+	})
+	if err != nil {
+		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
+	}
+	page := EventPage{Events: make([]json.RawMessage, 0, len(events))}
+	for _, e := range events {
+		page.Events = append(page.Events, json.RawMessage(e.Body))
+		next = e.Sequence + 1
+	}
+	if !over || next < until {
+		page.Next = strconv.FormatInt(next, 10)
 	}
 	return page, nil
 }
