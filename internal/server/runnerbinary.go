@@ -55,12 +55,12 @@ func (f runnerFile) ServeRunner(w http.ResponseWriter, _ *http.Request) (bool, e
 		defer file.Close()
 		w.Header().Set("Content-Type", "application/gzip")
 		z := gzip.NewWriter(w)
-		// From here on the answer has begun: a client that goes away sees a
-		// broken archive, which it must not use.
 		if _, err := io.Copy(z, file); err != nil {
-			return true, nil
+			return true, fmt.Errorf("sending the runner binary: %w", err)
 		}
-		z.Close() //nolint:errcheck // the client is gone
+		if err := z.Close(); err != nil {
+			return true, fmt.Errorf("sending the runner binary: %w", err)
+		}
 		return true, nil
 	}
 	return false, nil

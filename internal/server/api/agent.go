@@ -38,7 +38,8 @@ type agentRoutes struct {
 // bring none.
 type RunnerBinary interface {
 	// ServeRunner answers with the binary; found is false, and nothing was
-	// written, if this server has none.
+	// written, if this server has none. With found, an error comes after the
+	// response has begun.
 	ServeRunner(w http.ResponseWriter, r *http.Request) (found bool, err error)
 }
 
@@ -179,6 +180,10 @@ func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
 
 func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.runner.ServeRunner(w, r)
+	if found && err != nil {
+		abort(r, err)
+		return nil
+	}
 	if err == nil && !found {
 		return fault.NotFound("Not Found: this server has no runner binary beside it; put workflow-runner-embeddable into its directory, or use an agent that brings its own")
 	}

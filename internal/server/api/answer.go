@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -96,8 +97,8 @@ func compress(body []byte) ([]byte, error) {
 
 // streamed is a JSON response that is written while it is made, so that only a
 // piece of it is in memory. Until gzipFrom bytes were written an error can still
-// be answered as one; later the response is left incomplete, which no client
-// takes for JSON.
+// be answered as one; later the connection is aborted, so that no client takes
+// what has come for the whole.
 type streamed struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -105,9 +106,10 @@ type streamed struct {
 	z    *gzip.Writer
 }
 
-// stream answers 200 with what write writes.
-func stream(w http.ResponseWriter, r *http.Request, write func(s *streamed) error) error {
-	if err := shareOf(r).Take(r.Context(), gzipMemory); err != nil {
+// stream answers 200 with what write writes. All the memory that write takes is
+// charged before, because a response that has begun cannot be put off.
+func stream(w http.ResponseWriter, r *http.Request, memory int64, write func(s *streamed) error) error {
+	if err := shareOf(r).Take(r.Context(), gzipMemory+memory); err != nil {
 		return err
 	}
 	s := &streamed{w: w, r: r, head: make([]byte, 0, gzipFrom)}
@@ -117,20 +119,29 @@ func stream(w http.ResponseWriter, r *http.Request, write func(s *streamed) erro
 		}
 	}()
 	err := write(s)
-	if s.head == nil {
+	if s.head != nil {
 		if err != nil {
-			noteError(r, err)
-			return nil
+			return err
 		}
-		if s.z != nil {
-			s.z.Close() //nolint:errcheck // the client is gone
-		}
-		return nil
+		return writeRaw(w, r, http.StatusOK, s.head)
+	}
+	if err == nil && s.z != nil {
+		err = notTaken(s.z.Close())
 	}
 	if err != nil {
-		return err
+		abort(r, err)
 	}
-	return writeRaw(w, r, http.StatusOK, s.head)
+	return nil
+}
+
+// errNotTaken says that the client does not take its response.
+var errNotTaken = errors.New("the client does not take the response")
+
+func notTaken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errNotTaken, err)
 }
 
 // Write adds to the response. It fails when the client is gone.
@@ -165,10 +176,12 @@ func (s *streamed) begin() error {
 }
 
 func (s *streamed) send(p []byte) (int, error) {
+	w := io.Writer(s.w)
 	if s.z != nil {
-		return s.z.Write(p)
+		w = s.z
 	}
-	return s.w.Write(p)
+	n, err := w.Write(p)
+	return n, notTaken(err)
 }
 
 // value adds a JSON value.

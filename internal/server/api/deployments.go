@@ -123,7 +123,11 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, s
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(s *streamed) error {
+	var memory int64
+	for _, det := range list {
+		memory = max(memory, programMemory(det.Updates...))
+	}
+	return stream(w, r, memory, func(s *streamed) error {
 		out := s.list(`{"deployments":[`)
 		var err error
 		for _, det := range list {
@@ -148,12 +152,15 @@ func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(s *streamed) error {
+	return stream(w, r, programMemory(list...), func(s *streamed) error {
 		out := s.list("[")
 		var err error
 		for _, e := range entries {
-			err = withUpdateInfo(r.Context(), d.stacks, st, e, func(b updateInfoBody) error { return out.add(b) })
-			if err != nil {
+			var b updateInfoBody
+			if b, err = updateInfoOf(r.Context(), d.stacks, st, e); err != nil {
+				break
+			}
+			if err = out.add(b); err != nil {
 				break
 			}
 		}

@@ -136,15 +136,13 @@ func (d *deploymentRoutes) snapshot(ctx context.Context, det deployments.Details
 		b.Jobs = []jobBody{}
 	}
 	for _, u := range det.Updates {
-		err := withUpdateBody(ctx, d.stacks, u, func(info updateBody) error {
-			b.Updates = append(b.Updates, nestedUpdate{
-				u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
-			})
-			return nil
-		})
+		info, err := updateBodyOf(ctx, d.stacks, u)
 		if err != nil {
 			return b, err
 		}
+		b.Updates = append(b.Updates, nestedUpdate{
+			u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
+		})
 	}
 	return b, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"workflowagent/internal/server/fault"
@@ -71,12 +72,21 @@ func kindOf(u store.Update) string {
 	return u.Kind
 }
 
-// withUpdateBody calls use with an update as histories have it.
-func withUpdateBody(ctx context.Context, s *stacks.Service, u store.Update, use func(updateBody) error) error {
-	return s.Program(ctx, u, func(prog stacks.Program) error { return use(updateBodyOf(u, prog)) })
+// programMemory is what answering updates one by one takes, besides their list.
+func programMemory(updates ...store.Update) int64 {
+	if slices.ContainsFunc(updates, stacks.LongProgram) {
+		return stacks.ProgramMemory
+	}
+	return 0
 }
 
-func updateBodyOf(u store.Update, prog stacks.Program) updateBody {
+// updateBodyOf returns an update as histories have it. The caller has charged the
+// memory of its program.
+func updateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updateBody, error) {
+	prog, err := s.Program(ctx, u)
+	if err != nil {
+		return updateBody{}, err
+	}
 	b := updateBody{
 		Kind: kindOf(u), StartTime: unix(u.StartedAt), EndTime: unix(u.FinishedAt), Message: prog.Metadata.Message,
 		Environment: prog.Metadata.Environment, Config: prog.Config, Result: resultOf(u.Status), Version: u.Version,
@@ -94,24 +104,29 @@ func updateBodyOf(u store.Update, prog stacks.Program) updateBody {
 	if !u.Preview && stacks.Status(u.Status).Finished() {
 		b.ResourceCount = &u.ResourceCount
 	}
-	return b
+	return b, nil
 }
 
-// withUpdateInfo calls use with the description of an update of a stack.
-func withUpdateInfo(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry, use func(updateInfoBody) error) error {
-	return withUpdateBody(ctx, s, e.Update, func(b updateBody) error {
-		return use(updateInfoBody{
-			Info: b, UpdateID: e.ID, Version: e.Version,
-			LatestVersion: st.Version, RequestedBy: userInfoOf(e.By),
-		})
-	})
+// updateInfoOf returns the description of an update of a stack. The caller has
+// charged the memory of its program.
+func updateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry) (updateInfoBody, error) {
+	b, err := updateBodyOf(ctx, s, e.Update)
+	return updateInfoBody{
+		Info: b, UpdateID: e.ID, Version: e.Version,
+		LatestVersion: st.Version, RequestedBy: userInfoOf(e.By),
+	}, err
 }
 
 // answer writes one update.
 func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.Stack, e stacks.Entry) error {
-	return withUpdateInfo(r.Context(), h.stacks, st, e, func(b updateInfoBody) error {
-		return writeJSON(w, r, http.StatusOK, b)
-	})
+	if err := shareOf(r).Take(r.Context(), programMemory(e.Update)); err != nil {
+		return err
+	}
+	b, err := updateInfoOf(r.Context(), h.stacks, st, e)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, b)
 }
 
 // page reads page and pageSize; page 0 or none means everything.
@@ -150,10 +165,14 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(s *streamed) error {
+	return stream(w, r, stacks.ProgramMemory, func(s *streamed) error {
 		list := s.list(`{"updates":[`)
 		err := h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
-			return withUpdateBody(r.Context(), h.stacks, e.Update, func(b updateBody) error { return list.add(b) })
+			b, err := updateBodyOf(r.Context(), h.stacks, e.Update)
+			if err != nil {
+				return err
+			}
+			return list.add(b)
 		})
 		return list.end(err, "]}\n")
 	})
@@ -170,10 +189,14 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(s *streamed) error {
+	return stream(w, r, stacks.ProgramMemory, func(s *streamed) error {
 		list := s.list(`{"updates":[`)
 		err := h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
-			return withUpdateInfo(r.Context(), h.stacks, st, e, func(b updateInfoBody) error { return list.add(b) })
+			b, err := updateInfoOf(r.Context(), h.stacks, st, e)
+			if err != nil {
+				return err
+			}
+			return list.add(b)
 		})
 		if limit == 0 {
 			limit = list.n

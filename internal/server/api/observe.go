@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -24,6 +25,7 @@ const requestIDHeader = "X-Pulumi-Request-ID"
 type record struct {
 	err    error
 	caller string
+	cut    bool // the response is incomplete
 }
 
 type recordKey struct{}
@@ -32,6 +34,15 @@ type recordKey struct{}
 func noteError(r *http.Request, err error) {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
 		rec.err = err
+	}
+}
+
+// abort has the connection aborted, because of an error, after a response has
+// begun: otherwise it would end as one that is whole.
+func abort(r *http.Request, err error) {
+	noteError(r, err)
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.cut = true
 	}
 }
 
@@ -109,6 +120,8 @@ func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 				entry = entry.WithError(logged{rec.err})
 			}
 			switch {
+			case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
+				entry.Error("response cut short")
 			case status == http.StatusServiceUnavailable:
 				entry.Warn("request put off")
 			case status >= 500:
@@ -117,6 +130,9 @@ func observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 				entry.Info("request refused")
 			default:
 				entry.Debug("request")
+			}
+			if rec.cut {
+				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks for this panic
 			}
 		})
 	}
@@ -154,7 +170,8 @@ func (l logged) Error() string {
 	return msg
 }
 
-// recoverPanic answers 500 instead of dropping the connection.
+// recoverPanic answers 500 instead of dropping the connection, unless the response
+// has begun.
 func recoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -165,7 +182,12 @@ func recoverPanic(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
 				panic(p) //nolint:forbidigo // net/http asks for this panic to go on
 			}
-			writeError(w, r, &panicError{value: p, stack: debug.Stack()})
+			err := &panicError{value: p, stack: debug.Stack()}
+			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
+				abort(r, err)
+				return
+			}
+			writeError(w, r, err)
 		}()
 		next.ServeHTTP(w, r)
 	})

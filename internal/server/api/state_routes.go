@@ -32,7 +32,7 @@ func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(out *streamed) error { return stored.Export(out) })
+	return stream(w, r, 0, func(out *streamed) error { return stored.Export(out) })
 }
 
 func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -44,7 +44,7 @@ func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st s
 	if err != nil {
 		return err
 	}
-	return stream(w, r, func(out *streamed) error { return stored.Export(out) })
+	return stream(w, r, 0, func(out *streamed) error { return stored.Export(out) })
 }
 
 func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -56,32 +55,33 @@ const maxProgram = 2 << 20
 // maxMetadata bounds what lists repeat of it.
 const maxMetadata = 128 << 10
 
-// programMemory is what a long program takes while it is decoded and answered.
-const programMemory = 6 * maxProgram
+// ProgramMemory is what a long program takes while it is decoded and answered.
+// The caller of [Service.Program] has charged it before it began its answer: one
+// program is in memory at a time.
+const ProgramMemory = 6 * maxProgram
 
-// Program calls use with the program of an update.
-func (s *Service) Program(ctx context.Context, u store.Update, use func(Program) error) error {
+// LongProgram tells whether the program of an update is read only when it is
+// wanted.
+func LongProgram(u store.Update) bool { return u.Program == "" }
+
+// Program returns the program of an update. It may take [ProgramMemory].
+func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) {
 	var p Program
 	text := u.Program
-	if text == "" { // it is long
-		share := budget.Of(ctx)
-		if err := share.Take(ctx, programMemory); err != nil {
-			return err
-		}
-		defer share.Give(programMemory)
+	if LongProgram(u) {
 		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 			text, err = tx.Program(u.ID)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("reading an update: %w", err)
+			return p, fmt.Errorf("reading an update: %w", err)
 		}
 	}
 	// The text was encoded by CreateUpdate; an import has none.
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		p = Program{}
 	}
-	return use(p)
+	return p, nil
 }
 
 // CreateUpdate records an update that a client is about to start.
