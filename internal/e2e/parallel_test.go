@@ -29,7 +29,8 @@ func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 		// The jobs wait for each other, print, and fail before pulumi is run.
 		d := s.deploy(ctx, t, "preview", repo.URL, fmt.Sprintf(
 			`: >%[1]s/%[2]d; for i in $(seq 1200); do [ "$(ls %[1]s | wc -l)" = %[3]d ] && break; sleep 0.05; done; `+
-				`[ "$(ls %[1]s | wc -l)" = %[3]d ] || exit 9; for i in $(seq %[4]d); do echo "job-%[2]d says $i"; done; exit 3`, meeting, n, jobs, lines))
+				`[ "$(ls %[1]s | wc -l)" = %[3]d ] || exit 9; for i in $(seq %[4]d); do echo "job-%[2]d says $i"; done; exit 3`, meeting, n, jobs, lines,
+		))
 		stacks, deployments = append(stacks, s), append(deployments, d)
 	}
 	tags := map[string]string{}
