@@ -9,13 +9,18 @@ import (
 	"strings"
 )
 
-// onlyKnownHosts answers only requests for a name of this server. Without that, a page of
-// any site could read the answers in the browser of a user of this machine, by having the
-// name of its site resolve to this address (DNS rebinding). A browser sends that name.
+// onlyKnownHosts answers only requests for a name of this server, where it listens on
+// loopback only. Without that, a page of any site could read the answers in the browser of a
+// user of this machine, by having the name of its site resolve to this address (DNS
+// rebinding). A browser sends that name. A server that the operator has opened to a network
+// is asked by names that only the network knows.
 //
-// Addresses are accepted because no name was resolved, which is how a kubelet and most
-// scrapers ask. Names below .svc are those of Kubernetes services; no public name ends so.
-func onlyKnownHosts(addr string, handler http.Handler) http.Handler {
+// Addresses are accepted because no name was resolved. Names below .svc are those of
+// Kubernetes services, whose port may be forwarded to this machine; no public name ends so.
+func onlyKnownHosts(listens net.Addr, addr string, handler http.Handler) http.Handler {
+	if at, err := netip.ParseAddrPort(listens.String()); err == nil && !at.Addr().Unmap().IsLoopback() {
+		return handler
+	}
 	known := []string{"", "localhost", hostOf(addr)}
 	if name, err := os.Hostname(); err == nil {
 		known = append(known, strings.ToLower(name))

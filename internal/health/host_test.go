@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -63,6 +65,28 @@ func TestHostsOfRequests(t *testing.T) {
 			if response.StatusCode != want {
 				t.Errorf("%s with Host %q: %d, want %d", path, host, response.StatusCode, want)
 			}
+		}
+	}
+}
+
+// TestHostsBeyondLoopback asks a server that is open to a network, by a name of that network.
+func TestHostsBeyondLoopback(t *testing.T) {
+	for listens, want := range map[string]int{
+		"0.0.0.0:8080":          http.StatusOK,
+		"[::]:8080":             http.StatusOK,
+		"192.0.2.7:8080":        http.StatusOK,
+		"127.0.0.1:8080":        http.StatusMisdirectedRequest,
+		"[::1]:8080":            http.StatusMisdirectedRequest,
+		"[::ffff:127.0.0.1]:80": http.StatusMisdirectedRequest,
+	} {
+		address := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(listens))
+		handler := onlyKnownHosts(address, listens, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		request := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		request.Host = "vm.corp.example:8080"
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		if answer.Code != want {
+			t.Errorf("listening on %s: %d, want %d", listens, answer.Code, want)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 // serveOn serves handler on the listener for addr until ctx ends.
 func serveOn(ctx context.Context, listener net.Listener, addr string, handler http.Handler, log *logrus.Entry) {
 	server := &http.Server{
-		Handler:           onlyKnownHosts(addr, handler),
+		Handler:           onlyKnownHosts(listener.Addr(), addr, handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
