@@ -23,7 +23,7 @@ func (*breaking) JobStarted()                                     {}
 func (*breaking) JobEnded(string, workflow.Reason, time.Duration) {}
 func (b *breaking) JobLaunched(time.Duration) {
 	if b.left.Add(-1) >= 0 {
-		panic("out of order") //nolint:forbidigo // what is tested
+		panic("out of order")
 	}
 }
 
@@ -42,7 +42,7 @@ func TestPanicOfOneJob(t *testing.T) {
 	var bad *serverJob
 	w.executor.OnPrepare(func(_ context.Context, spec executor.Spec, _ func(string)) error {
 		if spec.JobID != good.id {
-			panic("out of order") //nolint:forbidigo // what is tested
+			panic("out of order")
 		}
 		return nil
 	})

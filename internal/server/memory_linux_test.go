@@ -47,7 +47,6 @@ type boundedServer struct {
 	cmd     *exec.Cmd
 	url     string
 	admin   string
-	stack   string // path of a stack
 	ended   chan error
 	failure atomic.Value // the last error of the log
 }
@@ -348,7 +347,6 @@ func (g *boundedServer) attacks() []attack {
 	var deployments struct{ Deployments []struct{ ID string } }
 	g.do("GET", dev+"/deployments", "", "", &deployments)
 	logs := dev + "/deployments/" + deployments.Deployments[0].ID + "/logs"
-	token = ""
 	var page struct{ NextToken string }
 	g.do("GET", logs, "", "", &page)
 	return append(all,

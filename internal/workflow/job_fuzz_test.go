@@ -1,12 +1,10 @@
-package workflow_test
+package workflow
 
 import (
 	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"workflowagent/internal/workflow"
 )
 
 // FuzzParseJobDefinition reads what a hostile server may send. What is accepted can be run and
@@ -19,7 +17,7 @@ func FuzzParseJobDefinition(f *testing.F) {
 	f.Add([]byte(`{"steps":[{"timeout":-1},{"timeout":"-1s"},{"workingDir":"../.."}]}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		definition, err := workflow.ParseJobDefinition(data)
+		definition, err := ParseJobDefinition(data)
 		if err != nil {
 			return
 		}
@@ -31,7 +29,7 @@ func FuzzParseJobDefinition(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := workflow.ParseJobDefinition(passed)
+		again, err := ParseJobDefinition(passed)
 		if err != nil {
 			t.Fatalf("the definition cannot be passed on: %v", err)
 		}
