@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"iter"
 	"strconv"
 	"strings"
 )
@@ -39,6 +40,28 @@ func forms(secret string) []string {
 // escape. A longer one is a file: it is looked for in those that programs use for
 // whole files, and line by line in all of them. This bounds the memory of a [Set].
 const maxQuoted = 16 << 10
+
+// maxNeedle is the length above which a form is looked for in pieces. It bounds what
+// is compared with each byte of the text, and what a [Writer] holds back.
+const maxNeedle = 512
+
+// pieces returns what is looked for instead of a form: nothing if it is too short,
+// and parts of it if it is long. They overlap, so that their markers become one, and
+// by so much that a part that is cut off after its first byte is masked to its end.
+func pieces(form string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for len(form) > maxNeedle {
+			if !yield(form[:maxNeedle]) {
+				return
+			}
+			// The last one is as long as the others, for a short one occurs by chance.
+			form = form[min(maxNeedle-MinLength+1, len(form)-maxNeedle):]
+		}
+		if len(form) >= MinLength {
+			yield(form)
+		}
+	}
+}
 
 // encodings returns s itself and in all encodings.
 func encodings(s string) []string {

@@ -20,13 +20,29 @@ type matcher struct {
 	window  int    // length of the shortest needle, at most maxWindow; 0 without needles
 	longest int    // length of the longest needle
 	shift   []byte // by the two bytes at the end of the window: how far to move it
-	// sorted holds the needles in the order of their bytes, for the search by prefix.
+	// sorted holds the needles in the order of their bytes, for searches by prefix.
 	sorted []string
-	// buckets holds the needles by a hash of their first six bytes, longest first.
-	buckets    [][]string
+	// buckets tells where in sorted the needles are, by a hash of their first six bytes.
+	buckets    []bucket
 	bucketBits uint
+	// links has, for each needle of sorted, and before them for the empty one, those
+	// that it begins with.
+	links []link
 	// at has, for each byte, bit i set if some needle has that byte at position i.
 	at [256]uint32
+}
+
+// bucket is the part of the sorted needles in which all those of one hash are; where
+// hashes collide, there are others between them.
+type bucket struct{ first, end int32 }
+
+// link leads from a needle to shorter ones that it begins with, by their positions in
+// the links. At the end of each way is the empty needle, position 0.
+type link struct {
+	length int32
+	next   int32 // the longest of them
+	far    int32 // one of those behind it, so that any is reached in few steps
+	depth  int32 // how many there are
 }
 
 func newMatcher(needles []string) *matcher {
@@ -47,8 +63,9 @@ func newMatcher(needles []string) *matcher {
 	for m.bucketBits = 6; 1<<m.bucketBits < 4*len(needles); {
 		m.bucketBits++
 	}
-	m.buckets = make([][]string, 1<<m.bucketBits)
-	for _, n := range m.sorted {
+	m.buckets = make([]bucket, 1<<m.bucketBits)
+	m.links = make([]link, 1, len(needles)+1)
+	for at, n := range m.sorted {
 		for end := 1; end < m.window; end++ {
 			pair := uint16(n[end-1])<<8 | uint16(n[end])
 			m.shift[pair] = min(m.shift[pair], byte(m.window-1-end))
@@ -57,19 +74,38 @@ func newMatcher(needles []string) *matcher {
 			m.at[n[i]] |= 1 << i
 		}
 		b := m.bucket([]byte(n[:MinLength]))
-		m.buckets[b] = append(m.buckets[b], n)
-	}
-	for _, bucket := range m.buckets {
-		slices.SortStableFunc(bucket, func(a, b string) int { return len(b) - len(a) })
+		if b.end == 0 {
+			b.first = int32(at)
+		}
+		b.end = int32(at) + 1
+		m.link(n)
 	}
 	return m
 }
 
-// bucket hashes the first [MinLength] bytes of b.
-func (m *matcher) bucket(b []byte) uint64 {
+// link appends the link of a needle, the next one of sorted.
+func (m *matcher) link(n string) {
+	// Those that it begins with are among those that the one before it begins with.
+	next := len(m.links) - 1
+	for next > 0 && !strings.HasPrefix(n, m.sorted[next-1]) {
+		next = int(m.links[next].next)
+	}
+	l := link{length: int32(len(n)), next: int32(next), far: int32(next), depth: m.links[next].depth + 1}
+	// The ways of far links grow like the digits of a number that is counted up, so
+	// that a way of n needles is gone in O(log n) steps (Myers, "An applicative
+	// random-access stack").
+	far := m.links[next].far
+	if beyond := m.links[far].far; m.links[next].depth-m.links[far].depth == m.links[far].depth-m.links[beyond].depth {
+		l.far = beyond
+	}
+	m.links = append(m.links, l)
+}
+
+// bucket returns the bucket for the first [MinLength] bytes of b.
+func (m *matcher) bucket(b []byte) *bucket {
 	_ = b[5]
 	prefix := uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint16(b[4:]))<<32
-	return prefix * 0x9E3779B97F4A7C15 >> (64 - m.bucketBits)
+	return &m.buckets[prefix*0x9E3779B97F4A7C15>>(64-m.bucketBits)]
 }
 
 // next returns the first position from pos on where a needle may begin, or a
@@ -91,17 +127,52 @@ func (m *matcher) next(text []byte, pos int) int {
 
 // match returns the length of the longest needle at the start of text, 0 if there
 // is none, and whether text ends within a longer one. Text is at least a window long.
+//
+// Who chooses the needles may choose the text, too, so it takes a number of steps
+// that grows with the logarithm of the number of needles only.
 func (m *matcher) match(text []byte) (length int, partial bool) {
-	for _, n := range m.buckets[m.bucket(text)] {
-		if len(n) <= len(text) {
-			if string(text[:len(n)]) == n {
-				return len(n), partial
-			}
-		} else if !partial && n[:len(text)] == string(text) {
-			partial = true
+	b := m.bucket(text)
+	first, end := int(b.first), int(b.end)
+	if first == end {
+		return 0, false
+	}
+	// Needles before first sort before text or are equal to it, those from end on sort
+	// after it. The two next to text agree with it in so many bytes.
+	var agreeBefore, agreeAfter int
+	for first < end {
+		mid := (first + end) / 2
+		n := m.sorted[mid]
+		agree := common(n, text, min(agreeBefore, agreeAfter))
+		if agree == len(n) || agree < len(text) && n[agree] < text[agree] {
+			first, agreeBefore = mid+1, agree
+		} else {
+			end, agreeAfter = mid, agree
 		}
 	}
-	return 0, partial
+	// Every needle at the start of text is the one that sorts before it, or that one
+	// begins with it. Position 0 is the empty needle, which is none.
+	at := first
+	for l := &m.links[at]; int(l.length) > agreeBefore; l = &m.links[at] {
+		at = int(l.next)
+		if int(m.links[l.far].length) > agreeBefore {
+			at = int(l.far)
+		}
+	}
+	return int(m.links[at].length), agreeAfter == len(text)
+}
+
+// common returns how many bytes n and text have in common at their start, if they
+// are known to have the first from bytes in common.
+func common(n string, text []byte, from int) int {
+	const step = 32
+	text = text[:min(len(n), len(text))]
+	for from+step <= len(text) && n[from:from+step] == string(text[from:from+step]) {
+		from += step
+	}
+	for from < len(text) && n[from] == text[from] {
+		from++
+	}
+	return from
 }
 
 // tail returns the length of the longest suffix of text, shorter than the window,

@@ -75,8 +75,8 @@ func (s *Set) Add(secrets ...Secret) {
 			continue
 		}
 		for _, form := range forms(secret.Value) {
-			if len(form) >= MinLength {
-				s.needles[form] = struct{}{}
+			for piece := range pieces(form) {
+				s.needles[piece] = struct{}{}
 			}
 		}
 	}

@@ -17,8 +17,8 @@ var errWriterClosed = errors.New("write to a masking writer that is closed")
 // Writer masks what is written to it and passes it on. It is safe for concurrent use.
 //
 // It passes on at once whatever cannot be part of a secret, and holds back the rest:
-// the longest end of the stream that is the beginning of a secret, so less than the
-// longest encoding of the longest secret. What is held back is decided by
+// the longest end of the stream that is the beginning of a secret or of a piece of a
+// long one, so less than 512 bytes. What is held back is decided by
 //
 //   - the next bytes, mostly;
 //   - [Writer.Flush], which the writer calls itself after [Options.FlushAfter], for
