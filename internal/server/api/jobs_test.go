@@ -259,6 +259,11 @@ func TestResultWaitsForLog(t *testing.T) {
 		if d := l.details(path, id); d.Status != "running" {
 			t.Errorf("status = %s", d.Status)
 		}
+		for _, bad := range []protocol.ResultRequest{
+			{Status: "running"}, {Status: workflow.StatusFailed, Steps: []protocol.StepResult{{Step: 99}}},
+		} {
+			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
+		}
 		// What exists nowhere any more is told, and blocks nothing.
 		r.Steps[0].Gone = true
 		r.Steps = append(r.Steps, protocol.StepResult{Step: 0, Bytes: 0, SHA256: strings.Repeat("0", 64)})
@@ -271,11 +276,6 @@ func TestResultWaitsForLog(t *testing.T) {
 		}
 		if text := l.wholeLog(path, id); !strings.Contains(text, "[Server]\n") || !strings.Contains(text, "is incomplete") {
 			t.Errorf("log:\n%s", text)
-		}
-		for _, bad := range []protocol.ResultRequest{
-			{Status: "running"}, {Status: workflow.StatusFailed, Steps: []protocol.StepResult{{Step: 99}}},
-		} {
-			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
 		}
 	})
 }
