@@ -119,8 +119,8 @@ const (
 	// detachTime is how long Stop waits for jobs to be let go of.
 	detachTime = 10 * time.Second
 	// maxWithoutSlot is how many jobs may wait without a slot for a server to take
-	// their results. Each has memory and disk, and whoever hands out jobs and refuses
-	// their results must not get all of it.
+	// their results. Each uses memory and disk, and a server that hands out jobs and
+	// refuses their results must not exhaust them.
 	maxWithoutSlot = 32
 	// maxRan is how many ended jobs are remembered, because a server with only the stock
 	// calls has no way to refuse leave to one that a cache hands out again.

@@ -229,7 +229,7 @@ func dropEmpty(m map[string]any) {
 }
 
 // keepCredentialsHome drops stored git credentials from base when the request
-// leads to a repository of another origin, by whichever member: whoever may start
+// names a repository of another origin, in whichever member: a user who may start
 // a deployment could otherwise send them anywhere.
 func keepCredentialsHome(base, request map[string]any) error {
 	git, ok := treeObject(base, "sourceContext", "git")

@@ -95,7 +95,7 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 
 // verifyRef checks that the ref itself was fetched. Where the server has no ref of
 // a full name, git takes one that ends in it, refs/tags/refs/heads/main for
-// refs/heads/main, and whoever may push tags could so replace a deleted branch.
+// refs/heads/main, so a user who may push tags could replace a deleted branch.
 func (f *fetch) verifyRef(want revision) error {
 	head, err := os.ReadFile(filepath.Join(f.git.dir, ".git", "FETCH_HEAD"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Whoever may push a tag or a branch must not decide what a commit or another
+// A user who may push a tag or a branch must not decide what a commit or another
 // branch means. Each case asks for something that one of evil's names resembles.
 func TestRefsAreNotConfused(t *testing.T) {
 	t.Parallel()

@@ -143,8 +143,8 @@ func (s *Service) dropState(ctx context.Context, key string) {
 	}
 }
 
-// stateGrace is how old a state must be before it counts as left behind. A state is
-// named by a row within seconds of its own writing or never.
+// stateGrace is how old a state must be before it counts as left behind. The row
+// that names a state is written seconds after it, or never.
 const stateGrace = 6 * time.Hour
 
 // SweepStates removes the states that no row names: those of a server that ended

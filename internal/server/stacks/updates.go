@@ -320,7 +320,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	})
 }
 
-// end finishes one update in a transaction of its own. decide looks at it at a
+// end finishes one update in its own transaction. decide looks at it at a
 // [store.Tx.LeaseTime] and says how; an empty status changes nothing.
 func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update

@@ -49,8 +49,8 @@ func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// Skew returns how far the clock of this machine is ahead of the database's, as
-// well as the network lets it be known.
+// Skew returns how far the clock of this machine is ahead of the database's. The
+// error is at most half of the round trip to the database.
 func (db *DB) Skew(ctx context.Context) (time.Duration, error) {
 	before := db.clock.Now()
 	now, err := db.ask(ctx, db.pool)

@@ -153,7 +153,7 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 const perPiece = 500
 
 // WriteInPieces repeats a change of many rows until it changes fewer than its
-// limit, each time in a transaction of its own: others that wait to write come in
+// limit, each time in its own transaction: others that wait to write come in
 // between.
 func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) (int64, error)) error {
 	for n := int64(perPiece); n >= perPiece; {
