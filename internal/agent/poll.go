@@ -65,7 +65,7 @@ func (a *Agent) poll(hard context.Context) {
 	}}
 	p.renew()
 	defer a.pulse.rest()
-	for a.draining.Err() == nil {
+	for a.draining.Err() == nil && hard.Err() == nil {
 		pause := p.once(hard)
 		if pause <= 0 {
 			continue
@@ -94,6 +94,9 @@ func (p *poller) once(hard context.Context) time.Duration {
 	default:
 	}
 	slots := a.freeSlots()
+	if hard.Err() != nil {
+		return 0 // it has ended the jobs, which is why there is room
+	}
 	if a.engine.state() != nil {
 		slots = 0
 	}

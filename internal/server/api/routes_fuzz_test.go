@@ -31,7 +31,7 @@ const fuzzTimeEnv = "WORKFLOW_FUZZ_TIME"
 
 const (
 	// perRoute is how many requests each route gets in one round.
-	perRoute = 6
+	perRoute = 3
 	// slowest is how long a request may take that does not wait for anything.
 	slowest = 20 * time.Second
 	// mostMemory bounds the heap while one request at a time is served.
