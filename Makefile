@@ -11,7 +11,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # The linters are built from their own pinned module into a cache outside the
 # repository, once per version.
 CACHE    := $(if $(WORKFLOW_LAB_CACHE),$(WORKFLOW_LAB_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/workflowagent/lab)
-LINTKEY  := $(shell cat internal/tools/lint/go.mod internal/tools/lint/go.sum | cksum | cut -d' ' -f1)
+LINTKEY  := $(shell cat internal/dev/tools/lint/go.mod internal/dev/tools/lint/go.sum | cksum | cut -d' ' -f1)
 LINT     := $(CACHE)/lint-$(LINTKEY)-$(HOSTOS)-$(HOSTARCH)
 
 # Not from a pinned module of ours as the linters are: "go install" at a version builds it
@@ -27,11 +27,11 @@ help: ## List the targets.
 
 .PHONY: quickstart
 quickstart: ## Run a real deployment end to end on this machine (KEEP=1 leaves everything running).
-	@KEEP=$(KEEP) go run ./internal/lab/quickstart
+	@KEEP=$(KEEP) go run ./internal/dev/lab/quickstart
 
 .PHONY: test
 test: ## Run every test tier this machine can run, and name the ones it cannot.
-	@go run ./internal/lab/tiers
+	@go run ./internal/dev/lab/tiers
 
 .PHONY: build
 build: ## Build the host's binaries into bin/.
@@ -54,13 +54,13 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 .PHONY: vet-darwin
 vet-darwin: ## Check the code and the tests for macOS, and link the tests of what touches it.
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
-	@for package in internal/osservice internal/config cmd/customer-managed-workflow-agent; do \
+	@for package in internal/host/service internal/agent/config cmd/customer-managed-workflow-agent; do \
 		GOOS=darwin CGO_ENABLED=0 go test -c -o /dev/null ./$$package || exit 1; done
 
 $(LINT)/golangci-lint:
 	@echo "building golangci-lint and gofumpt (first time only, about 2 to 5 min)"
 	@mkdir -p $(LINT)
-	@cd internal/tools/lint && go build -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@cd internal/dev/tools/lint && go build -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
 
@@ -69,8 +69,8 @@ lint: $(LINT)/golangci-lint ## Check format, vet and the house rules.
 	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	cd internal/tools/provider && go vet ./...
-	cd internal/tools/issuer && go vet ./...
+	cd internal/dev/tools/provider && go vet ./...
+	cd internal/dev/tools/issuer && go vet ./...
 	$(LINT)/golangci-lint run ./...
 	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
 		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
@@ -110,14 +110,14 @@ $(GORELEASER)/goreleaser:
 # pushes the images.
 .PHONY: packages
 packages: $(GORELEASER)/goreleaser ## Make a release in dist/: archives, packages, checksums, signatures, mirror (docs/releasing.md).
-	@go run ./internal/release/maker -goreleaser $(GORELEASER)/goreleaser -cache $(CACHE) \
+	@go run ./internal/dev/release/maker -goreleaser $(GORELEASER)/goreleaser -cache $(CACHE) \
 		-dist '$(or $(DIST),dist)' -mirror '$(MIRROR)' -platforms '$(PLATFORM)' -home '$(RELEASE_HOME)' \
 		-version '$(if $(filter-out file,$(origin VERSION)),$(VERSION))' \
 		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
 .PHONY: bench
 bench: ## Measure the product beside its yardsticks (under 20 min; PAGE=docs/performance.md writes the figures there).
-	@go run ./internal/bench $(if $(PAGE),-page $(PAGE))
+	@go run ./internal/dev/bench $(if $(PAGE),-page $(PAGE))
 
 # One after the other: each uses all processors.
 .PHONY: fuzz
@@ -131,13 +131,13 @@ fuzz: ## Fuzz every route and every decoder, FUZZTIME (1m) each.
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests with real timers and at full scale.
-	@WORKFLOW_E2E_FULL=1 go run ./internal/lab/tiers
+	@WORKFLOW_E2E_FULL=1 go run ./internal/dev/lab/tiers
 
 .PHONY: reliability
 reliability: ## Run the fault matrix and write its table in docs/reliability.md.
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && export WORKFLOW_FAULT_RECORDS=$$records && \
-		go test -count=1 -timeout 60m -parallel 6 -run '^Test(Fault|EngineFault)' ./internal/e2e && \
-		go test -count=1 -run '^TestFaultTable$$' ./internal/e2e -update
+		go test -count=1 -timeout 60m -parallel 6 -run '^Test(Fault|EngineFault)' ./internal/dev/e2e && \
+		go test -count=1 -run '^TestFaultTable$$' ./internal/dev/e2e -update
 
 .PHONY: clean
 clean: ## Delete what the targets built in the repository.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // maxTries is how often a question is asked.

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // completeValues lets shells complete what flags and arguments take: the values of settings,

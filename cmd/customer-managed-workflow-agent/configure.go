@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/doctor"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/doctor"
 )
 
 // configuring is one run of the configure command.

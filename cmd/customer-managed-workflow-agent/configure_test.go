@@ -16,7 +16,7 @@ import (
 
 	"github.com/creack/pty"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/protocol"
 )
 

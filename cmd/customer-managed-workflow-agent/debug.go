@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/process"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/process"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/term"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/config"
-	"workflowagent/internal/doctor"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/protocol"
 )
 

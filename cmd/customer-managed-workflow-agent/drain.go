@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/control"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/status"
 )
 
 const (

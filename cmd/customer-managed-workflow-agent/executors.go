@@ -6,10 +6,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/docker"
-	"workflowagent/internal/executor/process"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/agent/executor/process"
 )
 
 // newExecutor returns the place where the configuration wants jobs to run.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/control"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/status"
 )
 
 // running is an agent of this host that answered, or failed to.

@@ -10,7 +10,7 @@ import (
 	logrussyslog "github.com/sirupsen/logrus/hooks/syslog"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/termtext"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // daemon listens where syslog(3) would, and returns how to read the next message.

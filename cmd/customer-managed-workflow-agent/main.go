@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 
-	"workflowagent/internal/osservice"
+	"workflowagent/internal/host/service"
 )
 
 // version is set by the linker.
@@ -61,7 +61,7 @@ func main() {
 
 func exitCode(err error) int {
 	var usage usageError
-	var options *osservice.OptionsError
+	var options *service.OptionsError
 	var code codeError
 	switch {
 	case err == nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // newManCommand returns the command that writes the manual pages, for packages.

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"workflowagent/internal/health"
+	"workflowagent/internal/agent/health"
 	"workflowagent/internal/workflow"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/control"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/status"
 )
 
 // fakeAgent answers at the control socket of an instance.

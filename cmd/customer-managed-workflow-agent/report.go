@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/config"
-	"workflowagent/internal/health"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/health"
+	"workflowagent/internal/agent/status"
 )
 
 // lowDisk is the free space of state_directory, in bytes, below which the agent's

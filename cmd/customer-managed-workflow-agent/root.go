@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // newRootCommand returns the command line of the agent.

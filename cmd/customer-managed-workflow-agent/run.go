@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/health"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/bootid"
-	"workflowagent/internal/config"
-	"workflowagent/internal/control"
-	"workflowagent/internal/health"
 	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

@@ -12,16 +12,16 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kardianos/service"
+	kardianos "github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/osservice"
+	"workflowagent/internal/host/service"
 )
 
 // newServiceCommand returns the commands about the agent as a service of the
 // operating system.
 func newServiceCommand() *cobra.Command {
-	var o osservice.Options
+	var o service.Options
 	cmd := &cobra.Command{
 		Use:   "service",
 		Short: "Register the agent with systemd or launchd, and control it there",
@@ -34,14 +34,14 @@ Stopping, restarting, upgrading and uninstalling the service leave running deplo
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "a service of the current user, not of the machine")
-	cmd.PersistentFlags().StringVar(&o.Name, "name", osservice.DefaultName, "name of the service, for several agents on one machine")
-	open := func() (osservice.Service, error) { return osservice.Open(o) }
+	cmd.PersistentFlags().StringVar(&o.Name, "name", service.DefaultName, "name of the service, for several agents on one machine")
+	open := func() (service.Service, error) { return service.Open(o) }
 	cmd.AddCommand(
 		newServiceInstallCommand(&o),
-		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, osservice.Service.Uninstall),
-		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (osservice.Service, error) { return registered(o) }, osservice.Service.Start),
-		serviceAction("stop", "Stop the service; running deployments go on", "Stopped", open, osservice.Service.Stop),
-		serviceAction("restart", "Stop and start the service; running deployments go on", "Restarted", open, osservice.Service.Restart),
+		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, service.Service.Uninstall),
+		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) { return registered(o) }, service.Service.Start),
+		serviceAction("stop", "Stop the service; running deployments go on", "Stopped", open, service.Service.Stop),
+		serviceAction("restart", "Stop and start the service; running deployments go on", "Restarted", open, service.Service.Restart),
 		newServiceStatusCommand(open),
 		newServiceLogsCommand(open),
 	)
@@ -49,7 +49,7 @@ Stopping, restarting, upgrading and uninstalling the service leave running deplo
 }
 
 // serviceAction returns a command that does one thing to the service.
-func serviceAction(verb, short, done string, open func() (osservice.Service, error), do func(osservice.Service) error) *cobra.Command {
+func serviceAction(verb, short, done string, open func() (service.Service, error), do func(service.Service) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb, Short: short, Args: noArgs,
 		Example: "  sudo customer-managed-workflow-agent service " + verb,
@@ -68,21 +68,21 @@ func serviceAction(verb, short, done string, open func() (osservice.Service, err
 }
 
 // notInstalled says what to do about a service that is not there.
-func notInstalled(s osservice.Service, err error) error {
-	if errors.Is(err, service.ErrNotInstalled) {
-		return fmt.Errorf("the service is not installed, there is no %s: see %s service install --help (a service of a user needs --user with every command)", s.File(), osservice.DefaultName)
+func notInstalled(s service.Service, err error) error {
+	if errors.Is(err, kardianos.ErrNotInstalled) {
+		return fmt.Errorf("the service is not installed, there is no %s: see %s service install --help (a service of a user needs --user with every command)", s.File(), service.DefaultName)
 	}
 	return err
 }
 
 // registered returns the service, installed with what can be told from here if
 // it was not.
-func registered(o osservice.Options) (osservice.Service, error) {
-	s, err := osservice.Open(o)
+func registered(o service.Options) (service.Service, error) {
+	s, err := service.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Describe(context.Background()); !errors.Is(err, service.ErrNotInstalled) {
+	if _, err := s.Describe(context.Background()); !errors.Is(err, kardianos.ErrNotInstalled) {
 		return s, err
 	}
 	if o, err = chosen(o); err != nil {
@@ -91,7 +91,7 @@ func registered(o osservice.Options) (osservice.Service, error) {
 	if o, err = withUpdates(context.Background(), o); err != nil {
 		fmt.Fprintf(os.Stderr, "The service does not update itself: %v\n", err)
 	}
-	if s, err = osservice.Open(o); err != nil {
+	if s, err = service.Open(o); err != nil {
 		return nil, err
 	}
 	if err := s.Install(); err != nil {
@@ -106,7 +106,7 @@ const (
 	exitNotInstalled = 4
 )
 
-func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Command {
+func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -119,7 +119,7 @@ func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Comm
 				return err
 			}
 			state, err := s.Describe(cmd.Context())
-			if errors.Is(err, service.ErrNotInstalled) {
+			if errors.Is(err, kardianos.ErrNotInstalled) {
 				return codeError{notInstalled(s, err), exitNotInstalled}
 			}
 			if err != nil {
@@ -138,7 +138,7 @@ func newServiceStatusCommand(open func() (osservice.Service, error)) *cobra.Comm
 	return cmd
 }
 
-func printState(cmd *cobra.Command, state osservice.State, asJSON bool) error {
+func printState(cmd *cobra.Command, state service.State, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -165,7 +165,7 @@ func printState(cmd *cobra.Command, state osservice.State, asJSON bool) error {
 	return w.Flush()
 }
 
-func newServiceLogsCommand(open func() (osservice.Service, error)) *cobra.Command {
+func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command {
 	var (
 		lines  int
 		follow bool
@@ -186,7 +186,7 @@ func newServiceLogsCommand(open func() (osservice.Service, error)) *cobra.Comman
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			// What else goes wrong there is no reason not to show the log.
-			if _, err := s.Describe(ctx); errors.Is(err, service.ErrNotInstalled) {
+			if _, err := s.Describe(ctx); errors.Is(err, kardianos.ErrNotInstalled) {
 				return notInstalled(s, err)
 			}
 			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/osservice"
+	"workflowagent/internal/host/service"
 )
 
-func newServiceInstallCommand(o *osservice.Options) *cobra.Command {
+func newServiceInstallCommand(o *service.Options) *cobra.Command {
 	var (
 		environment []string
-		told        osservice.Options
+		told        service.Options
 		process     bool
 		start       bool
 	)
@@ -47,7 +47,7 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 				return usageError{err}
 			}
 			if process {
-				told.Profile = osservice.ProfileProcess
+				told.Profile = service.ProfileProcess
 			}
 			options, err := chosen(*o)
 			if err != nil {
@@ -57,18 +57,18 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 			if options, err = withUpdates(cmd.Context(), options); err != nil {
 				cmd.PrintErrf("The service does not update itself: %v\n", err)
 			}
-			s, err := osservice.Open(options)
+			s, err := service.Open(options)
 			if err != nil {
 				return err
 			}
 			if err := s.Install(); err != nil {
 				return err
 			}
-			if err := osservice.Remember(s, options); err != nil {
+			if err := service.Remember(s, options); err != nil {
 				return err
 			}
 			if len(variables) > 0 {
-				if err := osservice.SetEnvironment(s, variables); err != nil {
+				if err := service.SetEnvironment(s, variables); err != nil {
 					return err
 				}
 			}
@@ -100,17 +100,17 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 }
 
 // chosen returns the options of a service as an earlier installation left them.
-func chosen(o osservice.Options) (osservice.Options, error) {
+func chosen(o service.Options) (service.Options, error) {
 	var err error
 	if o.Executable, err = executable(); err != nil {
 		return o, err
 	}
-	return osservice.Chosen(o)
+	return service.Chosen(o)
 }
 
 // amended returns earlier choices with what this command line was told over them; a
 // flag that was given decides, also where it takes a choice back.
-func amended(earlier, told osservice.Options, given func(flag string) bool) osservice.Options {
+func amended(earlier, told service.Options, given func(flag string) bool) service.Options {
 	if given("account") {
 		earlier.Account = told.Account
 	}
@@ -136,7 +136,7 @@ func assignments(words []string) (map[string]string, error) {
 		}
 		variables[name] = value
 	}
-	return variables, osservice.CheckVariables(variables)
+	return variables, service.CheckVariables(variables)
 }
 
 func absolute(path string) (string, error) {

@@ -3,21 +3,21 @@ package main
 import (
 	"testing"
 
-	"workflowagent/internal/osservice"
+	"workflowagent/internal/host/service"
 )
 
 func TestChoicesOfServiceInstall(t *testing.T) {
-	earlier := osservice.Options{Name: "second", Account: "deploy", Docker: true, Profile: osservice.ProfileProcess, Config: "/srv/a.yaml"}
-	for flag, want := range map[string]func(*osservice.Options){
-		"start":   func(*osservice.Options) {},
-		"account": func(o *osservice.Options) { o.Account = "" },
-		"docker":  func(o *osservice.Options) { o.Docker = false },
-		"process": func(o *osservice.Options) { o.Profile = "" },
-		"config":  func(o *osservice.Options) { o.Config = "" },
+	earlier := service.Options{Name: "second", Account: "deploy", Docker: true, Profile: service.ProfileProcess, Config: "/srv/a.yaml"}
+	for flag, want := range map[string]func(*service.Options){
+		"start":   func(*service.Options) {},
+		"account": func(o *service.Options) { o.Account = "" },
+		"docker":  func(o *service.Options) { o.Docker = false },
+		"process": func(o *service.Options) { o.Profile = "" },
+		"config":  func(o *service.Options) { o.Config = "" },
 	} {
 		expected := earlier
 		want(&expected)
-		got := amended(earlier, osservice.Options{}, func(name string) bool { return name == flag })
+		got := amended(earlier, service.Options{}, func(name string) bool { return name == flag })
 		if got != expected {
 			t.Errorf("--%s: got %+v, want %+v", flag, got, expected)
 		}

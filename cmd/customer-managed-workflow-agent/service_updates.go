@@ -5,20 +5,20 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/osservice"
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
 )
 
 // withUpdates returns the options of a service with what lets it bring itself up to
 // date, if this program belongs to an installation that can. The error says why it
 // cannot although it should.
-func withUpdates(ctx context.Context, o osservice.Options) (osservice.Options, error) {
+func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
 		return o, nil //nolint:nilerr // a build that takes no release for genuine has nothing to install
 	}
-	install, err := selfupdate.Find(ctx, o.Executable)
+	install, err := update.Find(ctx, o.Executable)
 	if err != nil {
 		return o, nil //nolint:nilerr // somebody else keeps it current
 	}
@@ -35,23 +35,23 @@ func withUpdates(ctx context.Context, o osservice.Options) (osservice.Options, e
 		return o, err
 	}
 	name := "updates"
-	if o.Name != osservice.DefaultName {
+	if o.Name != service.DefaultName {
 		name += "-" + o.Name
 	}
 	stage := filepath.Join(state, name)
-	o.Updates = &osservice.Updates{
+	o.Updates = &service.Updates{
 		Root: install.Root, Program: install.Updater(), State: state, Stage: stage,
-		Request: filepath.Join(stage, selfupdate.RequestFile), Journal: filepath.Join(install.Root, selfupdate.JournalFile),
+		Request: filepath.Join(stage, update.RequestFile), Journal: filepath.Join(install.Root, update.JournalFile),
 	}
 	return o, nil
 }
 
 // stateOf returns the directory in which the agent of a service keeps its state.
-func stateOf(o osservice.Options) (string, error) {
+func stateOf(o service.Options) (string, error) {
 	options := config.ProcessOptions(o.Config)
 	options.Cwd = "" // a service has none of its own
 	if options.Path == "" && !o.User {
-		options.Path = osservice.SystemConfig
+		options.Path = service.SystemConfig
 	}
 	c, err := config.Load(options)
 	if err != nil { // there may be none yet, or one with a mistake

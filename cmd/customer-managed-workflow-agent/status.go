@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/status"
 )
 
 // watchInterval is the pause between two looks of status --watch.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/osservice"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/service"
 )
 
 // supervision tells the service manager one line about the agent, and whether it
@@ -38,7 +38,7 @@ func (s *supervision) say(line func() string, alive func() bool) {
 	s.started = true
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(context.Background())
-	s.notifier.Go(func() { osservice.Notify(ctx, s.isAlive, s.text) })
+	s.notifier.Go(func() { service.Notify(ctx, s.isAlive, s.text) })
 }
 
 // close says that the service stops, if it was up.
@@ -78,7 +78,7 @@ const configPause = 2 * time.Second
 // It returns nil and no error if it was told to stop before.
 func configured(ctx context.Context, load loader, s *supervision) (*config.Config, error) {
 	c, err := load()
-	if err != nil || hasIdentity(c) || !osservice.Managed() {
+	if err != nil || hasIdentity(c) || !service.Managed() {
 		return c, err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -127,7 +127,7 @@ func loadEnvironment(path string) error {
 	if err != nil {
 		return fmt.Errorf("reading the environment file: %w", err)
 	}
-	variables, err := osservice.ParseEnvironment(string(data))
+	variables, err := service.ParseEnvironment(string(data))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

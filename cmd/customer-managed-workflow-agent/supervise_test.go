@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
 )
 
 // manager listens as a service manager does and returns what it is told.

@@ -6,8 +6,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/config"
-	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/protocol"
 )
 

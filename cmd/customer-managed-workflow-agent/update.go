@@ -16,10 +16,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/osservice"
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
 )
 
 // exitNewer is the exit code of update --check when there is a newer release.
@@ -65,7 +65,7 @@ installed, and 1 if not.`,
 	f.BoolVar(&u.check, "check", false, "only say whether there is a newer release")
 	f.StringVar(&u.want, "version", "", "release to install instead of the newest, such as v1.2.3")
 	f.BoolVar(&u.asJSON, "json", false, "print JSON")
-	f.StringVar(&u.service.Name, "service", osservice.DefaultName, "name of the service to restart")
+	f.StringVar(&u.service.Name, "service", service.DefaultName, "name of the service to restart")
 	cmd.AddCommand(newUpdateApplyCommand(load))
 	return cmd
 }
@@ -74,7 +74,7 @@ installed, and 1 if not.`,
 type updateCommand struct {
 	version        string // of this program
 	options        func() config.LoadOptions
-	service        osservice.Options
+	service        service.Options
 	check          bool
 	want           string
 	asJSON         bool
@@ -96,7 +96,7 @@ type updateAnswer struct {
 // known refuses a service that was named and is not there: its agent would not be
 // restarted, and nobody would notice.
 func (u *updateCommand) known(ctx context.Context) error {
-	s, err := osservice.Open(u.service)
+	s, err := service.Open(u.service)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (u *updateCommand) known(ctx context.Context) error {
 
 func (u *updateCommand) run(ctx context.Context) error {
 	install, err := ownInstallation(ctx)
-	packaged, isPackaged := errors.AsType[*selfupdate.PackagedError](err)
+	packaged, isPackaged := errors.AsType[*update.PackagedError](err)
 	if err != nil && !u.check {
 		if isPackaged && u.asJSON {
 			return errors.Join(u.print(updateAnswer{Version: u.version, Command: packaged.Command}), err)
@@ -122,7 +122,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var c selfupdate.Candidate
+	var c update.Candidate
 	if u.want == "" {
 		c, err = finder.Latest(ctx)
 	} else {
@@ -143,7 +143,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 		return u.answerCheck(answer, install)
 	}
 	if u.want != "" && !newer && u.want != u.version {
-		return fmt.Errorf("%s: %w", u.want, selfupdate.ErrDowngrade)
+		return fmt.Errorf("%s: %w", u.want, update.ErrDowngrade)
 	}
 	// What runs this command need not be what is installed by now.
 	if current, err := install.Current(); err != nil || !newer && current == u.version {
@@ -153,7 +153,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 }
 
 // mayChange says early, and in words, who may update an installation.
-func mayChange(install selfupdate.Installation) error {
+func mayChange(install update.Installation) error {
 	err := install.Prove()
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: run this as its owner, with sudo for an installation of the machine", err)
@@ -163,7 +163,7 @@ func mayChange(install selfupdate.Installation) error {
 
 // finder looks where the configuration says. A state file of its own keeps apart what
 // this command and the agent, which may be another user, have seen.
-func (u *updateCommand) finder(install selfupdate.Installation) (*selfupdate.Finder, error) {
+func (u *updateCommand) finder(install update.Installation) (*update.Finder, error) {
 	c, err := u.config()
 	if err != nil {
 		return nil, err
@@ -182,11 +182,11 @@ func (u *updateCommand) finder(install selfupdate.Installation) (*selfupdate.Fin
 // config is the configuration of the service, as far as it can be told from here.
 func (u *updateCommand) config() (*config.Config, error) {
 	o := u.options()
-	if chosen, err := osservice.Chosen(u.service); o.Path == "" && err == nil {
+	if chosen, err := service.Chosen(u.service); o.Path == "" && err == nil {
 		o.Path = chosen.Config
 	}
-	if _, err := os.Lstat(osservice.SystemConfig); o.Path == "" && err == nil && !u.service.User {
-		o.Path = osservice.SystemConfig
+	if _, err := os.Lstat(service.SystemConfig); o.Path == "" && err == nil && !u.service.User {
+		o.Path = service.SystemConfig
 	}
 	c, err := config.Load(o)
 	if errors.Is(err, fs.ErrPermission) {
@@ -200,7 +200,7 @@ func (u *updateCommand) config() (*config.Config, error) {
 
 // answerCheck answers update --check. The installation is empty if this program cannot
 // update itself.
-func (u *updateCommand) answerCheck(answer updateAnswer, install selfupdate.Installation) error {
+func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installation) error {
 	how := release.Program + " update"
 	if u.want != "" {
 		how += " --version " + u.want
@@ -246,12 +246,12 @@ func (u *updateCommand) print(answer updateAnswer) error {
 // manualStage is the directory in the installation into which this command downloads.
 const manualStage = ".download"
 
-func (u *updateCommand) install(ctx context.Context, install selfupdate.Installation, finder *selfupdate.Finder, c selfupdate.Candidate, answer updateAnswer) error {
+func (u *updateCommand) install(ctx context.Context, install update.Installation, finder *update.Finder, c update.Candidate, answer updateAnswer) error {
 	stage := filepath.Join(install.Root, manualStage)
 	bar := newProgress(u.stderr, c.Version)
-	err := finder.Stage(ctx, c, selfupdate.Staging{Dir: stage, Explicit: u.want != "", Progress: bar.show})
+	err := finder.Stage(ctx, c, update.Staging{Dir: stage, Explicit: u.want != "", Progress: bar.show})
 	bar.end()
-	if errors.Is(err, selfupdate.ErrBusy) {
+	if errors.Is(err, update.ErrBusy) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(stage) }() // what is left of it is used, or replaced, the next time
@@ -261,14 +261,14 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 	logger := logrus.New()
 	logger.SetOutput(u.stderr)
 	logger.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
-	a := &selfupdate.Applier{Installation: install, Log: logrus.NewEntry(logger)}
+	a := &update.Applier{Installation: install, Log: logrus.NewEntry(logger)}
 	if a.Keys, err = release.BuiltinKeys(); err != nil {
 		return err
 	}
 	restarted := " An agent that runs goes on as it was until it is started again."
 	if s := openUpdated(u.service, install, u.config, ""); s != nil {
 		a.Service, a.Ready = s, s.ready
-		if health, err := s.Health(ctx); err != nil || health.Progress != selfupdate.NotRunning {
+		if health, err := s.Health(ctx); err != nil || health.Progress != update.NotRunning {
 			restarted = "" // or this fails
 		}
 	}
@@ -282,16 +282,16 @@ func (u *updateCommand) install(ctx context.Context, install selfupdate.Installa
 	if answer.Version, err = install.Current(); err != nil {
 		return err
 	}
-	answer.Updated, answer.Reason = result.Outcome == selfupdate.Updated, result.Reason
+	answer.Updated, answer.Reason = result.Outcome == update.Updated, result.Reason
 	switch {
 	case u.asJSON:
 		err = u.print(answer)
 	case answer.Updated:
 		fmt.Fprintf(u.stdout, "%s is installed (it was %s).%s\n", answer.Version, result.From, restarted)
-	case result.Outcome == selfupdate.Nothing:
+	case result.Outcome == update.Nothing:
 		fmt.Fprintf(u.stdout, "%s is installed already.\n", answer.Version)
 	}
-	if result.Outcome == selfupdate.Back {
+	if result.Outcome == update.Back {
 		return errors.Join(err, fmt.Errorf("%s did not get to work and was taken back; %s is installed: %s", result.To, answer.Version, result.Reason))
 	}
 	return err

@@ -13,10 +13,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/osservice"
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
 	"workflowagent/internal/sleep"
 )
 
@@ -48,7 +48,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 			return h.run(ctx, install)
 		},
 	}
-	cmd.Flags().StringVar(&h.options.Name, "service", osservice.DefaultName, "name of the service")
+	cmd.Flags().StringVar(&h.options.Name, "service", service.DefaultName, "name of the service")
 	cmd.Flags().BoolVar(&h.options.User, "user", false, "the service is the current user's")
 	cmd.Flags().StringVar(&h.stage, "stage", "", "directory with what the agent has verified")
 	cmd.Flags().DurationVar(&h.patience, "patience", 0, "how long the new version may take to its first poll")
@@ -58,7 +58,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 
 // helper installs updates of one service.
 type helper struct {
-	options  osservice.Options
+	options  service.Options
 	stage    string
 	patience time.Duration
 	load     loader          // of the service's configuration
@@ -74,17 +74,17 @@ const (
 
 // run does what there is to do. An update that is refused is an error, one that was
 // taken back is none: it has come to its end.
-func (h *helper) run(ctx context.Context, install selfupdate.Installation) error {
+func (h *helper) run(ctx context.Context, install update.Installation) error {
 	if err := install.Prove(); err != nil {
 		return err
 	}
-	a := &selfupdate.Applier{Installation: install, Log: h.log, Patience: h.patience}
+	a := &update.Applier{Installation: install, Log: h.log, Patience: h.patience}
 	if h.service != nil {
 		a.Service, a.Ready = h.service, h.service.ready
 	}
-	request := filepath.Join(h.stage, selfupdate.RequestFile)
+	request := filepath.Join(h.stage, update.RequestFile)
 	if _, err := os.Lstat(request); h.stage == "" || errors.Is(err, os.ErrNotExist) {
-		return h.conclude(ctx, a, func() (selfupdate.Result, error) { return a.Recover(ctx) })
+		return h.conclude(ctx, a, func() (update.Result, error) { return a.Recover(ctx) })
 	}
 	// The agent does not ask then; somebody who has taken over its account might.
 	if c, err := h.load(); err == nil && c.AutoUpdate == config.UpdateOff {
@@ -95,7 +95,7 @@ func (h *helper) run(ctx context.Context, install selfupdate.Installation) error
 		return errors.Join(err, dropRequest(h.stage))
 	}
 	h.log.WithField("stage", h.stage).Info("The agent asks for an update that it has verified")
-	return h.conclude(ctx, a, func() (selfupdate.Result, error) { return a.Apply(ctx, h.stage) })
+	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.stage) })
 }
 
 // dropRequest removes a request from a stage that belongs to somebody else, who may
@@ -107,20 +107,20 @@ func dropRequest(stage string) error {
 		return err
 	}
 	defer func() { _ = state.Close() }() // nothing was written through it
-	return state.RemoveAll(filepath.Join(filepath.Base(stage), selfupdate.RequestFile))
+	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
 }
 
 // conclude brings an update to its end.
-func (h *helper) conclude(ctx context.Context, a *selfupdate.Applier, update func() (selfupdate.Result, error)) error {
-	var result selfupdate.Result
+func (h *helper) conclude(ctx context.Context, a *update.Applier, work func() (update.Result, error)) error {
+	var result update.Result
 	err := whileBusy(ctx, func() (err error) {
-		result, err = update()
+		result, err = work()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if result.Outcome == selfupdate.Nothing {
+	if result.Outcome == update.Nothing {
 		if err := h.catchUp(ctx); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func whileBusy(ctx context.Context, do func() error) error {
 	deadline := time.Now().Add(busyTime)
 	for {
 		err := do()
-		if !errors.Is(err, selfupdate.ErrBusy) || time.Now().After(deadline) {
+		if !errors.Is(err, update.ErrBusy) || time.Now().After(deadline) {
 			return err
 		}
 		if sleep.For(ctx, busyPause) != nil {

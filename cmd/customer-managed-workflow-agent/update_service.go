@@ -7,20 +7,20 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kardianos/service"
+	kardianos "github.com/kardianos/service"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/control"
-	"workflowagent/internal/osservice"
-	"workflowagent/internal/selfupdate"
-	"workflowagent/internal/status"
-	"workflowagent/internal/upkeep"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
+	"workflowagent/internal/host/upkeep"
 )
 
 // updatedService is a service that an update restarts, and asks whether it works.
 type updatedService struct {
-	osservice.Service
-	install selfupdate.Installation
+	service.Service
+	install update.Installation
 	load    func() (*config.Config, error) // of the service
 	states  []string                       // directories in which its agent may keep its state
 
@@ -43,27 +43,27 @@ func (s *updatedService) Restart(context.Context) error {
 }
 
 // Health asks the agent of the service how far it is.
-func (s *updatedService) Health(ctx context.Context) (selfupdate.Health, error) {
+func (s *updatedService) Health(ctx context.Context) (update.Health, error) {
 	state, err := s.Describe(ctx)
-	if errors.Is(err, service.ErrNotInstalled) || err == nil && state.Active == "inactive" {
-		return selfupdate.Health{Progress: selfupdate.NotRunning}, nil
+	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.Active == "inactive" {
+		return update.Health{Progress: update.NotRunning}, nil
 	}
 	if err != nil {
-		return selfupdate.Health{}, err
+		return update.Health{}, err
 	}
 	if state.Active != "active" || state.PID == 0 {
-		return selfupdate.Health{}, fmt.Errorf("the service is %s (%s)", state.Active, state.Detail)
+		return update.Health{}, fmt.Errorf("the service is %s (%s)", state.Active, state.Detail)
 	}
 	report, err := s.report(ctx, state.PID)
 	switch {
 	case err == nil && report.Server.LastPoll != nil:
-		return selfupdate.Health{Version: report.Agent.Version, PID: state.PID, Progress: selfupdate.Polled}, nil
+		return update.Health{Version: report.Agent.Version, PID: state.PID, Progress: update.Polled}, nil
 	case err == nil:
-		return selfupdate.Health{Version: report.Agent.Version, PID: state.PID, Progress: selfupdate.Starting}, nil
+		return update.Health{Version: report.Agent.Version, PID: state.PID, Progress: update.Starting}, nil
 	case errors.Is(err, control.ErrNotRunning) && s.waits(state):
-		return selfupdate.Health{Version: s.restarted, PID: state.PID, Progress: selfupdate.Waiting}, nil
+		return update.Health{Version: s.restarted, PID: state.PID, Progress: update.Waiting}, nil
 	}
-	return selfupdate.Health{}, err
+	return update.Health{}, err
 }
 
 // report asks the agent that is the process. It returns [control.ErrNotRunning] if no
@@ -85,11 +85,11 @@ func (s *updatedService) report(ctx context.Context, pid int) (status.Report, er
 }
 
 // waits reports whether the service waits for its configuration.
-func (s *updatedService) waits(state osservice.State) bool {
+func (s *updatedService) waits(state service.State) bool {
 	if strings.Contains(state.Detail, waitsForConfiguration) {
 		return true
 	}
-	if s.Platform() != osservice.Launchd {
+	if s.Platform() != service.Launchd {
 		return false
 	}
 	c, err := s.load() // launchd does not tell what a service says
@@ -99,7 +99,7 @@ func (s *updatedService) waits(state osservice.State) bool {
 // ready says why the service's agent must not be restarted with another version now.
 func (s *updatedService) ready(ctx context.Context) error {
 	state, err := s.Describe(ctx)
-	if errors.Is(err, service.ErrNotInstalled) || err == nil && state.PID == 0 {
+	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.PID == 0 {
 		return nil
 	}
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *updatedService) ready(ctx context.Context) error {
 
 // openUpdated opens the service of an installation. There may be none, and no service
 // manager either: then it returns nil.
-func openUpdated(o osservice.Options, install selfupdate.Installation, load func() (*config.Config, error), stage string) *updatedService {
-	s, err := osservice.Open(o)
+func openUpdated(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *updatedService {
+	s, err := service.Open(o)
 	if err != nil {
 		return nil
 	}

@@ -12,29 +12,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kardianos/service"
+	kardianos "github.com/kardianos/service"
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/control"
-	"workflowagent/internal/osservice"
-	"workflowagent/internal/selfupdate"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
 )
 
 // managed is a service of a service manager that the test plays.
 type managed struct {
-	osservice.Service
-	state    osservice.State
+	service.Service
+	state    service.State
 	err      error
 	platform string
 	restarts int
 }
 
-func (m *managed) Describe(context.Context) (osservice.State, error) { return m.state, m.err }
-func (m *managed) Platform() string                                  { return m.platform }
-func (m *managed) Restart() error                                    { m.restarts++; return nil }
+func (m *managed) Describe(context.Context) (service.State, error) { return m.state, m.err }
+func (m *managed) Platform() string                                { return m.platform }
+func (m *managed) Restart() error                                  { m.restarts++; return nil }
 
 // answering is an agent that says the report to whoever asks by its control socket.
 func answering(t *testing.T, state string, report status.Report) {
@@ -62,7 +62,7 @@ func answering(t *testing.T, state string, report status.Report) {
 
 func TestHealthOfAnUpdatedService(t *testing.T) {
 	now := time.Now()
-	active := osservice.State{Active: "active", PID: 7}
+	active := service.State{Active: "active", PID: 7}
 	agent := func(pid int, polled *time.Time) *status.Report {
 		return &status.Report{Agent: status.Agent{Version: "v1.1.0", PID: pid}, Server: status.Server{LastPoll: polled}}
 	}
@@ -71,20 +71,20 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 		service  managed
 		agent    *status.Report
 		config   string
-		progress selfupdate.Progress
+		progress update.Progress
 		wrong    string
 	}{
-		{"polls", managed{state: active}, agent(7, &now), "", selfupdate.Polled, ""},
-		{"has not polled yet", managed{state: active}, agent(7, nil), "", selfupdate.Starting, ""},
+		{"polls", managed{state: active}, agent(7, &now), "", update.Polled, ""},
+		{"has not polled yet", managed{state: active}, agent(7, nil), "", update.Starting, ""},
 		{"is another process", managed{state: active}, agent(8, &now), "", "", "does not answer"},
 		{"does not answer", managed{state: active}, nil, "", "", "does not answer"},
-		{"was stopped", managed{state: osservice.State{Active: "inactive"}}, nil, "", selfupdate.NotRunning, ""},
-		{"is not installed", managed{err: service.ErrNotInstalled}, nil, "", selfupdate.NotRunning, ""},
-		{"has failed", managed{state: osservice.State{Active: "failed"}}, nil, "", "", "failed"},
-		{"crashes", managed{state: osservice.State{Active: "activating", Detail: "auto-restart"}}, nil, "", "", "auto-restart"},
-		{"waits, says systemd", managed{state: osservice.State{Active: "active", PID: 7, Detail: "running: waiting for a configuration: run"}}, nil, "", selfupdate.Waiting, ""},
-		{"waits, and launchd does not tell", managed{state: active, platform: osservice.Launchd}, nil, "", selfupdate.Waiting, ""},
-		{"has a token, and launchd does not tell", managed{state: active, platform: osservice.Launchd}, nil, "token: pul-a-token\n", "", "does not answer"},
+		{"was stopped", managed{state: service.State{Active: "inactive"}}, nil, "", update.NotRunning, ""},
+		{"is not installed", managed{err: kardianos.ErrNotInstalled}, nil, "", update.NotRunning, ""},
+		{"has failed", managed{state: service.State{Active: "failed"}}, nil, "", "", "failed"},
+		{"crashes", managed{state: service.State{Active: "activating", Detail: "auto-restart"}}, nil, "", "", "auto-restart"},
+		{"waits, says systemd", managed{state: service.State{Active: "active", PID: 7, Detail: "running: waiting for a configuration: run"}}, nil, "", update.Waiting, ""},
+		{"waits, and launchd does not tell", managed{state: active, platform: service.Launchd}, nil, "", update.Waiting, ""},
+		{"has a token, and launchd does not tell", managed{state: active, platform: service.Launchd}, nil, "token: pul-a-token\n", "", "does not answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			state := t.TempDir()
@@ -119,15 +119,15 @@ func TestVersionOfAServiceThatWaits(t *testing.T) {
 	if err := os.Symlink("versions/v1.1.0", filepath.Join(root, "current")); err != nil {
 		t.Fatal(err)
 	}
-	m := &managed{state: osservice.State{Active: "active", PID: 7, Detail: waitsForConfiguration}}
-	s := &updatedService{Service: m, install: selfupdate.Installation{Root: root}}
+	m := &managed{state: service.State{Active: "active", PID: 7, Detail: waitsForConfiguration}}
+	s := &updatedService{Service: m, install: update.Installation{Root: root}}
 	if health, err := s.Health(t.Context()); err != nil || health.Version != "" {
 		t.Errorf("before it is %+v, %v", health, err)
 	}
 	if err := s.Restart(t.Context()); err != nil || m.restarts != 1 {
 		t.Fatalf("%d restarts, %v", m.restarts, err)
 	}
-	if health, err := s.Health(t.Context()); err != nil || health.Version != "v1.1.0" || health.Progress != selfupdate.Waiting {
+	if health, err := s.Health(t.Context()); err != nil || health.Version != "v1.1.0" || health.Progress != update.Waiting {
 		t.Errorf("afterwards it is %+v, %v", health, err)
 	}
 }
@@ -158,8 +158,8 @@ func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 				State: status.Ready, Agent: status.Agent{Version: tt.version, PID: 7}, Engine: status.Engine{Up: true},
 				Server: status.Server{LastPoll: &now, Connected: true}, Jobs: []status.Job{{Phase: tt.phase, Epoch: 1}},
 			})
-			m := &managed{state: osservice.State{Active: "active", PID: 7}}
-			h := helper{log: logrus.NewEntry(log), service: &updatedService{Service: m, install: selfupdate.Installation{Root: root}, states: []string{state}}}
+			m := &managed{state: service.State{Active: "active", PID: 7}}
+			h := helper{log: logrus.NewEntry(log), service: &updatedService{Service: m, install: update.Installation{Root: root}, states: []string{state}}}
 			err := h.catchUp(t.Context())
 			if (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) || m.restarts != tt.restarts {
 				t.Errorf("%d restarts, %v", m.restarts, err)
@@ -178,7 +178,7 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	}
 	for _, path := range []string{
 		filepath.Join(root, "versions", "v1.0.0", "customer-managed-workflow-agent"),
-		filepath.Join(state, "updates", selfupdate.RequestFile), filepath.Join(outside, selfupdate.RequestFile),
+		filepath.Join(state, "updates", update.RequestFile), filepath.Join(outside, update.RequestFile),
 	} {
 		if err := os.WriteFile(path, []byte("{}"), 0o755); err != nil {
 			t.Fatal(err)
@@ -192,8 +192,8 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	h := helper{log: logrus.NewEntry(log), stage: filepath.Join(state, "updates"), load: func() (*config.Config, error) {
 		return config.Load(config.LoadOptions{Path: path, UID: os.Geteuid()})
 	}}
-	request := filepath.Join(h.stage, selfupdate.RequestFile)
-	if err := h.run(t.Context(), selfupdate.Installation{Root: root}); err == nil || !strings.Contains(err.Error(), "auto_update is false") {
+	request := filepath.Join(h.stage, update.RequestFile)
+	if err := h.run(t.Context(), update.Installation{Root: root}); err == nil || !strings.Contains(err.Error(), "auto_update is false") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(request); !errors.Is(err, os.ErrNotExist) {
@@ -207,10 +207,10 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	if err := os.Symlink(outside, h.stage); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.run(t.Context(), selfupdate.Installation{Root: root}); err == nil {
+	if err := h.run(t.Context(), update.Installation{Root: root}); err == nil {
 		t.Error("a link in the place of the stage is no error")
 	}
-	if _, err := os.Lstat(filepath.Join(outside, selfupdate.RequestFile)); err != nil {
+	if _, err := os.Lstat(filepath.Join(outside, update.RequestFile)); err != nil {
 		t.Errorf("what the link leads to was removed: %v", err)
 	}
 }
@@ -221,7 +221,7 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 		wrong := errors.New("wrong")
 		err := whileBusy(t.Context(), func() error {
 			if tries++; tries < 2 {
-				return selfupdate.ErrBusy
+				return update.ErrBusy
 			}
 			return wrong
 		})
@@ -229,7 +229,7 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 			t.Errorf("%d tries, %v", tries, err)
 		}
 		begin := time.Now()
-		if err := whileBusy(t.Context(), func() error { return selfupdate.ErrBusy }); !errors.Is(err, selfupdate.ErrBusy) || time.Since(begin) > busyTime+busyPause {
+		if err := whileBusy(t.Context(), func() error { return update.ErrBusy }); !errors.Is(err, update.ErrBusy) || time.Since(begin) > busyTime+busyPause {
 			t.Errorf("got %v after %s", err, time.Since(begin))
 		}
 	})

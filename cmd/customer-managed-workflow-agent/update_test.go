@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/update"
 )
 
 // TestUpdateMistakes: a release or service that cannot be is refused before anything is looked for.
@@ -21,21 +21,21 @@ func TestUpdateMistakes(t *testing.T) {
 
 // TestUpdateCheckAnswers: what is not known is not said, and what is advised works.
 func TestUpdateCheckAnswers(t *testing.T) {
-	own := selfupdate.Installation{Root: "/opt/agent"}
+	own := update.Installation{Root: "/opt/agent"}
 	newer := updateAnswer{Version: "v1.0.0", Available: "v1.1.0", Newer: true}
 	packaged := newer
 	packaged.Command = "sudo apt-get upgrade it"
 	for _, tt := range []struct {
 		want    string
 		answer  updateAnswer
-		install selfupdate.Installation
+		install update.Installation
 		says    string
 		code    int
 	}{
 		{"", newer, own, "v1.1.0 is there (this is v1.0.0). Install it with: customer-managed-workflow-agent update\n", exitNewer},
 		{"v1.1.0", newer, own, "v1.1.0 is there (this is v1.0.0). Install it with: customer-managed-workflow-agent update --version v1.1.0\n", exitNewer},
-		{"", packaged, selfupdate.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: sudo apt-get upgrade it\n", exitNewer},
-		{"", newer, selfupdate.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: install.sh, or replace this program by hand\n", exitNewer},
+		{"", packaged, update.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: sudo apt-get upgrade it\n", exitNewer},
+		{"", newer, update.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: install.sh, or replace this program by hand\n", exitNewer},
 		{"", updateAnswer{Version: "v1.1.0", Available: "v1.1.0"}, own, "v1.1.0 is the newest release.\n", exitOK},
 		{"v0.9.0", updateAnswer{Version: "v1.1.0", Available: "v0.9.0"}, own, "v0.9.0 is there, and is not newer than this, which is v1.1.0.\n", exitOK},
 	} {

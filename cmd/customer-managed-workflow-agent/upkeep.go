@@ -12,12 +12,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/config"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/update"
+	"workflowagent/internal/host/upkeep"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
-	"workflowagent/internal/status"
-	"workflowagent/internal/upkeep"
 )
 
 // updateFlags are what the service's unit says about updates to the agent that it runs.
@@ -60,7 +60,7 @@ func (u *updating) Run(ctx context.Context) {
 
 func (u *updating) open(ctx context.Context) *upkeep.Keeper {
 	finder, err := newFinder(u.config, u.caPEM, filepath.Join(u.config.StateDirectory, "releases-seen.json"))
-	var install selfupdate.Installation
+	var install update.Installation
 	plan := planUpdates(u.config, u.version, u.flags.stage, err, func() (err error) {
 		install, err = ownInstallation(ctx)
 		return err
@@ -91,12 +91,12 @@ func (u *updating) open(ctx context.Context) *upkeep.Keeper {
 }
 
 // ownInstallation returns the installation that this program belongs to.
-func ownInstallation(ctx context.Context) (selfupdate.Installation, error) {
+func ownInstallation(ctx context.Context) (update.Installation, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return selfupdate.Installation{}, fmt.Errorf("finding the agent's own binary: %w", err)
+		return update.Installation{}, fmt.Errorf("finding the agent's own binary: %w", err)
 	}
-	return selfupdate.Find(ctx, program)
+	return update.Find(ctx, program)
 }
 
 // planUpdates returns what an agent does about releases, and as State why it does
@@ -111,10 +111,10 @@ func planUpdates(c *config.Config, version, stage string, finderErr error, find 
 	case finderErr != nil:
 		return off(finderErr.Error())
 	case release.CheckVersion(version) != nil:
-		return off(selfupdate.ErrDevelopment.Error())
+		return off(update.ErrDevelopment.Error())
 	}
 	err := find()
-	packaged, isPackaged := errors.AsType[*selfupdate.PackagedError](err)
+	packaged, isPackaged := errors.AsType[*update.PackagedError](err)
 	switch {
 	case isPackaged:
 		return status.Update{Mode: status.UpdateTells, State: "update it with: " + packaged.Command}
@@ -128,7 +128,7 @@ func planUpdates(c *config.Config, version, stage string, finderErr error, find 
 
 // newFinder returns what looks for releases where the configuration says, or else where
 // this build was released.
-func newFinder(c *config.Config, caPEM []byte, memory string) (*selfupdate.Finder, error) {
+func newFinder(c *config.Config, caPEM []byte, memory string) (*update.Finder, error) {
 	keys, err := release.BuiltinKeys()
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func newFinder(c *config.Config, caPEM []byte, memory string) (*selfupdate.Finde
 	return openFinder(c, keys, caPEM, memory)
 }
 
-func openFinder(c *config.Config, keys release.Keys, caPEM []byte, memory string) (*selfupdate.Finder, error) {
+func openFinder(c *config.Config, keys release.Keys, caPEM []byte, memory string) (*update.Finder, error) {
 	home := c.UpdateURL
 	if home == "" {
 		home = release.Home()
@@ -148,7 +148,7 @@ func openFinder(c *config.Config, keys release.Keys, caPEM []byte, memory string
 	if err != nil {
 		return nil, err
 	}
-	return selfupdate.Open(selfupdate.Options{
+	return update.Open(update.Options{
 		Home: home, Channel: c.UpdateChannel, Keys: keys, Client: &http.Client{Transport: transport}, Memory: memory,
 	})
 }

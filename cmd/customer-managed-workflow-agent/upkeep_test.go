@@ -12,14 +12,14 @@ import (
 	"sync"
 	"testing"
 
-	"workflowagent/internal/config"
-	"workflowagent/internal/release"
-	"workflowagent/internal/selfupdate"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/update"
 )
 
 func TestUpdateModes(t *testing.T) {
-	packaged := &selfupdate.PackagedError{Manager: "dpkg", Command: "sudo apt-get upgrade it"}
+	packaged := &update.PackagedError{Manager: "dpkg", Command: "sudo apt-get upgrade it"}
 	good := config.Config{AutoUpdate: config.UpdateAuto}
 	for _, tt := range []struct {
 		name              string

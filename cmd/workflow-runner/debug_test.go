@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/runner"
 )
 

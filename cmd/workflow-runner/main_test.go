@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"

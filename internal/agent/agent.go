@@ -18,9 +18,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

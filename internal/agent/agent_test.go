@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -285,7 +285,7 @@ func TestImageOverride(t *testing.T) {
 
 func TestOutputIsHarmlessToTerminals(t *testing.T) {
 	w := newWorld(t)
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		j.Write([]byte("\x1b[31mred\x1b[0m\x07 \tgr\u00fcn \x1b]0;title\r\n"))
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
@@ -146,7 +146,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+			w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 				spoolStep(t, j, 1, "line of the dead runner\n")
 				return tc.exit
 			})
@@ -194,7 +194,7 @@ func forged(status workflow.Status) *executor.Result {
 
 func TestRunnerThatCouldNotReport(t *testing.T) {
 	w := newWorld(t)
-	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		spoolStep(t, j, 2, "all done\n")
 		return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
 	})

@@ -9,9 +9,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/sleep"
-	"workflowagent/internal/status"
 )
 
 // Pauses between two looks at the executor. It is looked at more often while it

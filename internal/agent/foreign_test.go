@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -54,7 +54,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d", call.name, codes[0]), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+				w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 					spoolStep(t, j, 2, "all done\n")
 					return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
 				})
@@ -166,7 +166,7 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newWorld(t)
 	first := w.server.add()
 	handed := make(chan struct{})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		select {
 		case <-handed:
 		case <-ctx.Done():

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
-	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -89,7 +89,7 @@ func (b *buffer) String() string {
 type world struct {
 	t        *testing.T
 	server   *server
-	executor *fake.Executor
+	executor *fakes.Executor
 	state    string
 	log      *buffer
 	output   *buffer
@@ -98,7 +98,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, server: newServer(t), executor: fake.New(), state: t.TempDir(), log: &buffer{}, output: &buffer{}}
+	w := &world{t: t, server: newServer(t), executor: fakes.New(), state: t.TempDir(), log: &buffer{}, output: &buffer{}}
 	t.Cleanup(func() {
 		w.executor.Shutdown()
 		if t.Failed() {
@@ -194,8 +194,8 @@ func (r *running) kill() {
 
 // runner is what a well-behaved runner does, in a function of the fake executor:
 // it beats once, prints a line and delivers its result.
-func (w *world) runner(status workflow.Status) func(context.Context, *fake.Job) executor.Exit {
-	return func(ctx context.Context, j *fake.Job) executor.Exit {
+func (w *world) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
+	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
 		defer client.Close()
 		job := client.Job(launch.JobID, launch.JobToken)
@@ -212,7 +212,7 @@ func (w *world) runner(status workflow.Status) func(context.Context, *fake.Job) 
 }
 
 // sealed seals the result of an exit as the runner of the job does.
-func sealed(j *fake.Job, exit executor.Exit) executor.Exit {
+func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	var launch protocol.Launch
 	if err := json.Unmarshal(j.Launch, &launch); err != nil {
 		panic(err) // the agent wrote it
@@ -223,8 +223,8 @@ func sealed(j *fake.Job, exit executor.Exit) executor.Exit {
 }
 
 // sealing runs a job and seals its result.
-func sealing(run func(context.Context, *fake.Job) executor.Exit) func(context.Context, *fake.Job) executor.Exit {
-	return func(ctx context.Context, j *fake.Job) executor.Exit { return sealed(j, run(ctx, j)) }
+func sealing(run func(context.Context, *fakes.Job) executor.Exit) func(context.Context, *fakes.Job) executor.Exit {
+	return func(ctx context.Context, j *fakes.Job) executor.Exit { return sealed(j, run(ctx, j)) }
 }
 
 // runnerClient reads a launch document and returns a client like the runner's.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode"
 
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
@@ -17,7 +17,7 @@ import (
 // over the agent's own lines, or end its line early.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newWorld(t)
-	w.executor.OnRun(sealing(fake.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
+	w.executor.OnRun(sealing(fakes.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
 		executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
@@ -36,7 +36,7 @@ func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 // not send such a one for a day, while it reports nothing.
 func TestForgedStreams(t *testing.T) {
 	w := newWorld(t)
-	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		for _, step := range []int{0, 1, 2, 3, 77, 9999} {
 			spoolStep(t, j, step, "of the job\n")
 		}
@@ -64,7 +64,7 @@ func TestForgedStreams(t *testing.T) {
 func TestHostileServer(t *testing.T) {
 	w := newWorld(t)
 	ran := false
-	w.executor.OnRun(func(context.Context, *fake.Job) executor.Exit {
+	w.executor.OnRun(func(context.Context, *fakes.Job) executor.Exit {
 		ran = true
 		return executor.Exit{}
 	})

@@ -9,11 +9,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/sleep"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

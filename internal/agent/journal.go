@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/durable"
-	"workflowagent/internal/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )

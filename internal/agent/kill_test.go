@@ -16,10 +16,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/process"
-	"workflowagent/internal/logspool"
-	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/process"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -127,7 +127,7 @@ func runRunner(args []string) error {
 	if _, err := job.Heartbeat(context.Background(), protocol.PhaseRunning); err != nil {
 		return err
 	}
-	spool, err := logspool.Open(filepath.Join(args[1], executor.DirSpool), logspool.Options{})
+	spool, err := delivery.Open(filepath.Join(args[1], executor.DirSpool), delivery.Options{})
 	if err != nil {
 		return err
 	}

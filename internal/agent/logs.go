@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 )
 
@@ -30,8 +30,8 @@ const (
 // jobLogs are log streams of one job on disk, and what ships them.
 type jobLogs struct {
 	job     *job
-	spool   *logspool.Spool
-	shipper *logspool.Shipper
+	spool   *delivery.Spool
+	shipper *delivery.Shipper
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -44,13 +44,13 @@ func openJobLogs(j *job) (*jobLogs, error) {
 
 // openLogs opens the streams in dir of the steps that has admits; nil admits all.
 func openLogs(j *job, dir string, has func(step int) bool) (*jobLogs, error) {
-	spool, err := logspool.Open(dir, logspool.Options{Limit: ownLogLimit, Has: has, Log: j.log})
+	spool, err := delivery.Open(dir, delivery.Options{Limit: ownLogLimit, Has: has, Log: j.log})
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of the job: %w", err)
 	}
 	l := &jobLogs{job: j, spool: spool}
 	j.agent.board.change(j.name, func(s *shownJob) { s.logs = append(s.logs, l) })
-	l.shipper = logspool.NewShipper(spool, newSender(j, spool), logspool.ShipperOptions{
+	l.shipper = delivery.NewShipper(spool, newSender(j, spool), delivery.ShipperOptions{
 		Compress: !protocol.OnLoopback(j.entry.ServiceURL),
 		Log:      j.log,
 	})
@@ -81,7 +81,7 @@ func (l *jobLogs) line(step int, format string, args ...any) {
 	if err == nil {
 		_, err = stream.WriteContext(ctx, []byte(text+"\n"))
 	}
-	if err != nil && !errors.Is(err, logspool.ErrClosed) {
+	if err != nil && !errors.Is(err, delivery.ErrClosed) {
 		l.job.log.WithError(err).Warn("A line for the deployment's log could not be kept: " + text)
 	}
 }
@@ -142,9 +142,9 @@ func (l *jobLogs) close() error {
 }
 
 // newSender returns what carries the log in the spool to the job's server.
-func newSender(j *job, spool *logspool.Spool) logspool.Sender {
+func newSender(j *job, spool *delivery.Spool) delivery.Sender {
 	if j.entry.Claim.Epoch == 0 {
-		return logspool.NewLineSender(spool, j.client.PostLogLines)
+		return delivery.NewLineSender(spool, j.client.PostLogLines)
 	}
 	return rawSender{j.client}
 }
@@ -153,10 +153,10 @@ func newSender(j *job, spool *logspool.Spool) logspool.Sender {
 type rawSender struct{ client *protocol.JobClient }
 
 // PutLog sends frames of a step.
-func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (logspool.Ack, error) {
+func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (delivery.Ack, error) {
 	ack, err := s.client.PutLog(ctx, step, offset, framed, compress)
 	if gap, ok := errors.AsType[*protocol.LogGapError](err); ok {
-		return logspool.Ack{}, &logspool.GapError{Want: gap.Ack.Received}
+		return delivery.Ack{}, &delivery.GapError{Want: gap.Ack.Received}
 	}
-	return logspool.Ack{Received: ack.Received, Durable: ack.Durable, Limit: ack.Limit}, err
+	return delivery.Ack{Received: ack.Received, Durable: ack.Durable, Limit: ack.Limit}, err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor/fake"
-	"workflowagent/internal/pooltoken"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -52,7 +52,7 @@ func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer 
 		logger := logrus.New()
 		logger.SetOutput(io.Discard)
 		opts := agent.Options{
-			Client: client, Tokens: pooltoken.Static(poolToken), Executor: fake.New(), Identity: identity, Log: logrus.NewEntry(logger),
+			Client: client, Tokens: pooltoken.Static(poolToken), Executor: fakes.New(), Identity: identity, Log: logrus.NewEntry(logger),
 			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1,
 			PollInterval: time.Minute, RequestTimeout: 30 * time.Second, StatusInterval: 30 * time.Second,
 			RetryWait: 20 * time.Second, RetryMaxWait: 2 * time.Minute,

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
@@ -33,7 +33,7 @@ func TestPanicOfOneJob(t *testing.T) {
 	w := newWorld(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }
 	running, reported := make(chan struct{}), make(chan struct{})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		close(running)
 		<-reported
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
@@ -73,7 +73,7 @@ func TestPanicAfterTheStart(t *testing.T) {
 	monitor.left.Store(1)
 	w.options = func(o *agent.Options) { o.Monitor = monitor }
 	finish := make(chan struct{})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-finish
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

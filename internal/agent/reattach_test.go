@@ -12,16 +12,16 @@ import (
 	"testing"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/delivery"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
 // spoolStep makes the spool that a runner leaves, with one line for a step.
-func spoolStep(t *testing.T, j *fake.Job, step int, text string) {
+func spoolStep(t *testing.T, j *fakes.Job, step int, text string) {
 	dir := t.TempDir()
-	spool, err := logspool.Open(dir, logspool.Options{})
+	spool, err := delivery.Open(dir, delivery.Options{})
 	if err != nil {
 		t.Error(err)
 		return
@@ -64,7 +64,7 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 			w := newWorld(t)
 			g := newGate()
 			t.Cleanup(g.release)
-			w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+			w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 				j.Write([]byte("before\n"))
 				<-g.open
 				return w.runner(workflow.StatusSucceeded)(ctx, j)
@@ -114,7 +114,7 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 func TestRunnerThatDiedWhileNobodyWatched(t *testing.T) {
 	w := newWorld(t)
 	g := newGate()
-	w.executor.OnRun(func(_ context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		spoolStep(t, j, 1, "last words\n")
 		<-g.open
 		return executor.Exit{Code: 137, OOMKilled: true}
@@ -267,7 +267,7 @@ func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	g := newGate()
 	t.Cleanup(g.release)
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-g.open
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"workflowagent/internal/executor"
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 
@@ -247,4 +247,4 @@ func giveUp(steps []protocol.StepResult, missing []protocol.MissingLog) []protoc
 	return marked
 }
 
-var _ logspool.Sender = rawSender{}
+var _ delivery.Sender = rawSender{}

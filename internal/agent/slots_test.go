@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
@@ -57,7 +57,7 @@ func TestSlotsAndPresence(t *testing.T) {
 	w := newWorld(t)
 	release := make(chan struct{})
 	var running, most atomic.Int32
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		most.Store(max(most.Load(), running.Add(1)))
 		defer running.Add(-1)
 		<-release
@@ -102,11 +102,11 @@ func TestSingleRun(t *testing.T) {
 func TestStockServer(t *testing.T) {
 	w := newWorld(t)
 	w.server.update(func() { w.server.stock = true })
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-ctx.Done()
 		return executor.Exit{}
 	})
-	w.executor.OnRun(sealing(fake.UntilInterrupt(executor.Exit{Result: &executor.Result{Status: workflow.StatusFailed, Reported: true}})))
+	w.executor.OnRun(sealing(fakes.UntilInterrupt(executor.Exit{Result: &executor.Result{Status: workflow.StatusFailed, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
 	w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })

@@ -11,8 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

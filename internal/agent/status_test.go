@@ -14,10 +14,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
-	"workflowagent/internal/pooltoken"
-	"workflowagent/internal/status"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
 )
 
@@ -59,7 +59,7 @@ func TestStatusOfAJobsLife(t *testing.T) {
 		}
 		return false
 	})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-release[1]
 		return w.runner(workflow.StatusFailed)(ctx, j)
 	})
@@ -141,7 +141,7 @@ func TestStatusOfAnEngineThatIsDown(t *testing.T) {
 func TestStatusWhileDraining(t *testing.T) {
 	w := newWorld(t)
 	release := make(chan struct{})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-release
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
@@ -160,7 +160,7 @@ func TestStatusWhileDraining(t *testing.T) {
 func TestStatusOfAJobFoundAgain(t *testing.T) {
 	w := newWorld(t)
 	release := make(chan struct{})
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-release
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/executor/fake"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -75,7 +75,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 		return false
 	})
 	finish := w.runner(workflow.StatusSucceeded)
-	w.executor.OnRun(func(ctx context.Context, j *fake.Job) executor.Exit {
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		mu.Lock()
 		valid = "token-after-the-revocation"
 		mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
 )
 

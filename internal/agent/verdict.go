@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
 )
 

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
-	"workflowagent/internal/status"
 	"workflowagent/internal/workflow"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"workflowagent/internal/lab"
+	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/workflow"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"workflowagent/internal/lab"
+	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/workflow"
 )
 

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/durable"
-	"workflowagent/internal/executor"
-	"workflowagent/internal/logspool"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -28,7 +28,7 @@ const maxConflicts = 8
 // the server. It tries for as long as the server takes evidence, or for half a
 // minute once the place where the runner lives is about to go. shipper is nil if
 // there is no log.
-func (j *job) deliver(ctx context.Context, shipper *logspool.Shipper, v verdict) executor.Result {
+func (j *job) deliver(ctx context.Context, shipper *delivery.Shipper, v verdict) executor.Result {
 	if v.finished.IsZero() {
 		v.finished = time.Now()
 	}
@@ -92,7 +92,7 @@ func (j *job) awaitStatuses(ctx context.Context) {
 
 // result posts the verdict until the server has taken it. Until logCtx ends it sends the log
 // that the server asks for; after that it says that the log is gone.
-func (j *job) result(ctx, logCtx context.Context, shipper *logspool.Shipper, v verdict) error {
+func (j *job) result(ctx, logCtx context.Context, shipper *delivery.Shipper, v verdict) error {
 	request := protocol.ResultRequest{
 		Status:     v.status,
 		Reason:     v.reason,

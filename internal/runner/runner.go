@@ -23,8 +23,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/executor"
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/workflow"
@@ -99,7 +99,7 @@ type job struct {
 	log        *logrus.Entry
 
 	masks    *redact.Set
-	spool    *logspool.Spool
+	spool    *delivery.Spool
 	stop     *stopper
 	reporter *reporter
 	env      *environment
@@ -137,7 +137,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 
 // run does everything but leaving the result file.
 func (j *job) run(ctx context.Context) (executor.Result, error) {
-	spool, err := logspool.Open(filepath.Join(j.opts.JobDir, executor.DirSpool), logspool.Options{Log: j.log})
+	spool, err := delivery.Open(filepath.Join(j.opts.JobDir, executor.DirSpool), delivery.Options{Log: j.log})
 	if err != nil {
 		verdict := verdict{status: workflow.StatusFailed, reason: workflow.ReasonInternalError, message: "the runner could not keep the log: " + err.Error()}
 		return j.deliver(ctx, nil, verdict), err
@@ -157,7 +157,7 @@ func (j *job) run(ctx context.Context) (executor.Result, error) {
 
 	j.reporter = newReporter(j.server, j.opts.Timing.Retry, j.log)
 	pulse := newPulse(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
-	shipper := logspool.NewShipper(spool, j.sender(), logspool.ShipperOptions{
+	shipper := delivery.NewShipper(spool, j.sender(), delivery.ShipperOptions{
 		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // there is no network to spare
 		Log:      j.log,
 	})

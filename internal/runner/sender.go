@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 )
 
 // sender returns the way of the log that the server speaks. A launch without an
 // epoch comes from a server with only the stock calls.
-func (j *job) sender() logspool.Sender {
+func (j *job) sender() delivery.Sender {
 	if j.launch.Epoch == 0 {
-		return logspool.NewLineSender(j.spool, j.server.PostLogLines)
+		return delivery.NewLineSender(j.spool, j.server.PostLogLines)
 	}
 	return rawSender{j.server}
 }
@@ -21,10 +21,10 @@ func (j *job) sender() logspool.Sender {
 type rawSender struct{ server Server }
 
 // PutLog sends bytes of a step's log.
-func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (logspool.Ack, error) {
+func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (delivery.Ack, error) {
 	ack, err := s.server.PutLog(ctx, step, offset, framed, compress)
 	if gap := (*protocol.LogGapError)(nil); errors.As(err, &gap) {
-		return logspool.Ack(gap.Ack), &logspool.GapError{Want: gap.Ack.Received}
+		return delivery.Ack(gap.Ack), &delivery.GapError{Want: gap.Ack.Received}
 	}
-	return logspool.Ack(ack), err
+	return delivery.Ack(ack), err
 }

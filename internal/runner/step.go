@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/executor"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/logspool"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/redact"
 )
 
@@ -20,7 +20,7 @@ type stepLog struct {
 	sink   *logSink
 }
 
-func newStepLog(masks *redact.Set, stream *logspool.Stream, echo io.Writer, log *logrus.Entry) *stepLog {
+func newStepLog(masks *redact.Set, stream *delivery.Stream, echo io.Writer, log *logrus.Entry) *stepLog {
 	sink := &logSink{stream: stream, echo: echo, log: log}
 	return &stepLog{masked: masks.Writer(sink), sink: sink}
 }
@@ -60,7 +60,7 @@ const maxLastLine = 4 << 10
 
 // logSink takes the masked output.
 type logSink struct {
-	stream *logspool.Stream
+	stream *delivery.Stream
 	echo   io.Writer
 	log    *logrus.Entry
 

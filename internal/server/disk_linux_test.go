@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/dev/storetest"
 )
 
 // TestNotReadyOnAFullDisk fills the disk of the database before anything was asked.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/dev/storetest"
 )
 
 // serveEnv makes the test binary a server, which is configured as one is.

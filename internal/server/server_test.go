@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"workflowagent/internal/server/store/storetest"
+	"workflowagent/internal/dev/storetest"
 )
 
 func testConfig(t *testing.T, dir string) Config {

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"workflowagent/internal/lab"
+	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
 )

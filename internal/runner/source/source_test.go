@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/lab"
+	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"workflowagent/internal/lab"
+	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
 )

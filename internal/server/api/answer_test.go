@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestEveryAnswerIsSigned asks in every way that ends in a handler of its own, and in those that

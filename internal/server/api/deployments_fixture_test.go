@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
@@ -16,7 +17,6 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 	"workflowagent/internal/workflow"
 )
 

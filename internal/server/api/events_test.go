@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // manyEvents is a batch with events from one sequence number on.

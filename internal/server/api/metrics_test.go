@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestWhoReadsMetrics: a proxy on the machine makes everybody a caller from it.

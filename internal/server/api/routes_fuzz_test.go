@@ -19,11 +19,11 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // fuzzTimeEnv makes TestOddRequests go on for a duration, with a new seed each time.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // secretSig marks secrets in states, as pulumi writes them.

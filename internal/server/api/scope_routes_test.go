@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 	"workflowagent/internal/workflow"
 )
 

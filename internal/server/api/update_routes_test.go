@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 func TestUpdateLife(t *testing.T) {

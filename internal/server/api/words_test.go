@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // What clients look for in errors. The CLI prints a response as

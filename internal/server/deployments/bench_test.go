@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // benchPollers is how many agents claim at once.

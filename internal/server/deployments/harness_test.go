@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 	"workflowagent/internal/workflow"
 )
 

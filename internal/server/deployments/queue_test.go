@@ -10,10 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 	"workflowagent/internal/workflow"
 )
 

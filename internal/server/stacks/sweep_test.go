@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestStatesThatNothingNames leaves what a server leaves that ends between the

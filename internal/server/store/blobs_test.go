@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 func TestBlobsPutReplaces(t *testing.T) {

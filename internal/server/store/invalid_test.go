@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestValuesThatCannotBeKept: what PostgreSQL refuses is the client's mistake.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestNewerSchemaIsRefused: a program must not write to a database whose rows may

@@ -8,8 +8,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 // TestTokensOfRunningJobsGetTheirScope opens a database of the version before

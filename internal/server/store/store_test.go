@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/storetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }

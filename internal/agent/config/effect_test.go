@@ -1,0 +1,126 @@
+package config
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The places of tests, seen from the root of the repository.
+const (
+	agentProgram = "cmd/customer-managed-workflow-agent"
+	agentLoop    = "internal/agent"
+	dockerPlace  = "internal/agent/executor/docker"
+	wire         = "internal/protocol"
+	healthPort   = "internal/agent/health"
+	exchange     = "internal/agent/pooltoken"
+	endToEnd     = "internal/dev/e2e"
+	thisPackage  = "internal/agent/config"
+)
+
+// effect is a test that shows what a key does.
+type effect struct{ dir, test string }
+
+// effects says for every key which tests show its effect, not only that it is read. For settings
+// of what is not in this build that is what the agent says about them.
+var effects = map[string][]effect{
+	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureWithFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
+	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
+	"working_directory":         {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestRunnerForAnotherArchitecture"}},
+	"shared_volume_directory":   {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestSharedDirectoryIsMounted"}, {dockerPlace, "TestConformanceOnSharedDirectory"}},
+	"deploy_target":             {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestEngineRunsDeployments"}, {agentProgram, "TestMistakesHaveTheirExitCode"}},
+	"single_run":                {{agentProgram, "TestKeysOfAJob"}, {agentLoop, "TestSingleRun"}},
+	"pull_image":                {{dockerPlace, "TestPullPolicy"}, {dockerPlace, "TestImageErrors"}},
+	"enabled_workflow_types":    {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestKeysThatRefuseJobs"}},
+	"env_forward_allowlist":     {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestFaultSecretsStayHidden"}},
+	"oidc_token_file":           {{endToEnd, "TestClientsOfAnIssuer"}, {exchange, "TestRenewalReadsTheFileAgain"}},
+	"organization_name":         {{exchange, "TestExchange"}, {endToEnd, "TestClientsOfAnIssuer"}},
+	"runner_pool_id":            {{exchange, "TestExchange"}, {endToEnd, "TestClientsOfAnIssuer"}},
+	"token_expiration":          {{exchange, "TestExchange"}},
+	"polling_interval":          {{agentProgram, "TestKeysOfPolls"}, {agentLoop, "TestPollingInterval"}, {agentLoop, "TestRetryAfterSupersedesTheInterval"}},
+	"polling_interval_override": {{agentProgram, "TestKeyPollingIntervalOverride"}, {agentLoop, "TestIntervalOverrideIgnoresRetryAfterAndLongPolls"}},
+	"job_status_loop_interval":  {{agentProgram, "TestKeyJobStatusLoopInterval"}},
+	"request_timeout":           {{agentProgram, "TestKeysOfPolls"}, {wire, "TestRequestTimeout"}},
+	"request_retry_count":       {{agentProgram, "TestKeysOfRetries"}, {wire, "TestStatusIsRepeated"}},
+	"request_retry_wait":        {{agentProgram, "TestKeysOfRetries"}, {wire, "TestBackoffGrowsAndStaysBelowTheLimit"}},
+	"request_retry_max_wait":    {{agentProgram, "TestKeysOfRetries"}, {wire, "TestBackoffGrowsAndStaysBelowTheLimit"}},
+	"circuit_breaker_failures":  {{agentProgram, "TestKeysOfTheCircuitBreaker"}, {wire, "TestBreakerProbesAndRecovers"}},
+	"circuit_breaker_timeout":   {{agentProgram, "TestKeysOfTheCircuitBreaker"}, {wire, "TestBreakerTimeoutLetsAFullPollThrough"}},
+	"http_server_port":          {{agentProgram, "TestKeysOfPolls"}, {healthPort, "TestTakenPortIsAWarning"}, {healthPort, "TestServeIsOff"}},
+	"http_server_address":       {{agentProgram, "TestKeysOfPolls"}},
+	"health_threshold":          {{agentProgram, "TestKeyHealthThreshold"}, {healthPort, "TestHealthz"}},
+	"syslog":                    {{agentProgram, "TestSyslogGetsEveryLine"}, {agentProgram, "TestSyslogThatIsNotThere"}},
+	"log_format":                {{agentProgram, "TestKeysOfPolls"}},
+	"log_job_output":            {{agentProgram, "TestKeysOfAJob"}, {agentProgram, "TestKeyLogJobOutput"}},
+	"max_concurrent_jobs":       {{agentProgram, "TestKeyMaxConcurrentJobs"}, {agentLoop, "TestSlotsAndPresence"}},
+	"state_directory":           {{agentProgram, "TestKeysOfPolls"}, {agentLoop, "TestIdentityIsStableAndExclusive"}},
+	"allowed_images":            {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsImage"}},
+	"allowed_repositories":      {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsRepository"}},
+	"ca_certificate_file":       {{agentProgram, "TestKeysOfAJob"}, {wire, "TestPrivateCertificateAuthority"}},
+	"docker_network":            {{endToEnd, "TestEngineDoctor"}, {dockerPlace, "TestLoopback"}},
+	"docker_memory":             {{endToEnd, "TestEngineKeys"}, {endToEnd, "TestEngineSaysWhyAJobEnded"}},
+	"docker_cpus":               {{endToEnd, "TestEngineKeys"}},
+	"docker_pids_limit":         {{endToEnd, "TestEngineKeys"}, {dockerPlace, "TestHardening"}},
+	"auto_update":               {{agentProgram, "TestUpdateModes"}, {endToEnd, "TestInitUpdateOfAService"}},
+	"update_channel":            {{agentProgram, "TestKeysOfUpdates"}},
+	"update_url":                {{agentProgram, "TestKeysOfUpdates"}, {endToEnd, "TestInitUpdateOfAService"}},
+	"image":                     {{thisPackage, "TestWarnings"}},
+	"image_pull_policy":         {{thisPackage, "TestWarnings"}},
+	"service_account_name":      {{thisPackage, "TestWarnings"}},
+	"num_cpus":                  {{thisPackage, "TestWarnings"}},
+	"mem_quantity":              {{thisPackage, "TestWarnings"}},
+	"debug_pod":                 {{agentProgram, "TestKeysOfMissingParts"}, {thisPackage, "TestWarnings"}},
+	"override_image_reference":  {{agentProgram, "TestKeysThatRefuseJobs"}, {agentLoop, "TestImageOverride"}},
+	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
+}
+
+// TestEveryKeyHasAnEffect holds the map against the field table and the tests that there are.
+func TestEveryKeyHasAnEffect(t *testing.T) {
+	tests := map[string]map[string]bool{}
+	missing := map[string]bool{}
+	for key := range effects {
+		missing[key] = true
+	}
+	for _, f := range fields() {
+		if len(effects[f.name]) == 0 {
+			t.Errorf("%s: no test shows its effect", f.name)
+		}
+		delete(missing, f.name)
+		for _, e := range effects[f.name] {
+			if tests[e.dir] == nil {
+				tests[e.dir] = testsIn(t, filepath.Join("../../..", e.dir))
+			}
+			if !tests[e.dir][e.test] {
+				t.Errorf("%s: there is no test %s in %s", f.name, e.test, e.dir)
+			}
+		}
+	}
+	for key := range missing {
+		t.Errorf("%s is no key any more", key)
+	}
+}
+
+// testsIn returns the names of the tests of a package, on whatever system.
+func testsIn(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no tests: %v", dir, err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, isFunc := d.(*ast.FuncDecl); isFunc && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+				names[f.Name.Name] = true
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,120 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/agent/status"
+)
+
+const (
+	// answerTime bounds a question to an agent. It answers from memory.
+	answerTime = 10 * time.Second
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = 16 << 20
+)
+
+// ErrNotRunning says that no agent has the instance.
+var ErrNotRunning = errors.New("no agent runs there")
+
+// Instance is the directory of an agent that runs, or has run, on this host.
+type Instance struct {
+	Name string // the directory's: a number
+	dir  string
+}
+
+// Find returns the instances below a state directory, running or not, in the order of their
+// numbers. A state directory that nobody has used has none.
+func Find(stateDir string) ([]Instance, error) {
+	base := filepath.Join(stateDir, "instances")
+	entries, err := os.ReadDir(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%s is not yours to look into: run this command as the agent's user, or as root", base)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for agents: %w", err)
+	}
+	var found []Instance
+	for _, entry := range entries {
+		if _, err := strconv.Atoi(entry.Name()); err == nil && entry.IsDir() {
+			found = append(found, Instance{Name: entry.Name(), dir: filepath.Join(base, entry.Name())})
+		}
+	}
+	slices.SortFunc(found, func(a, b Instance) int {
+		x, _ := strconv.Atoi(a.Name)
+		y, _ := strconv.Atoi(b.Name)
+		return x - y
+	})
+	return found, nil
+}
+
+// Status asks the agent how it is. It returns [ErrNotRunning] if there is none.
+func (i Instance) Status(ctx context.Context) (status.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return i.call(ctx, http.MethodGet, "/status")
+}
+
+// Drain tells the agent to take no more work and to end after its jobs, and returns its report.
+func (i Instance) Drain(ctx context.Context) (status.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return i.call(ctx, http.MethodPost, "/drain")
+}
+
+// DrainAndWait is [Instance.Drain] that returns when the agent has ended, with its last report, or
+// when ctx ends; the agent drains on then.
+func (i Instance) DrainAndWait(ctx context.Context) (status.Report, error) {
+	return i.call(ctx, http.MethodPost, "/drain?wait=true")
+}
+
+func (i Instance) call(ctx context.Context, method, path string) (status.Report, error) {
+	var report status.Report
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
+	if err != nil {
+		return report, fmt.Errorf("asking the agent: %w", err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: i.dial}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return report, ErrNotRunning
+	case errors.Is(err, fs.ErrPermission):
+		return report, fmt.Errorf("agent %s may only be spoken to by its own user and by root", i.Name)
+	case err != nil:
+		return report, fmt.Errorf("agent %s does not answer: %w", i.Name, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return report, fmt.Errorf("agent %s answers %s: is it of another version?", i.Name, resp.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&report); err != nil {
+		return report, fmt.Errorf("agent %s has ended, or gives no answer that can be read: %w", i.Name, err)
+	}
+	return report, nil
+}
+
+func (i Instance) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	path, done, err := reach(i.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+}

@@ -1,0 +1,65 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/serve"
+	"workflowagent/internal/agent/status"
+)
+
+// Agent is what can be asked and told.
+type Agent struct {
+	Report func() status.Report
+	Drain  func()          // returns at once
+	Over   <-chan struct{} // closed when the agent has done its last work
+}
+
+// Serve answers on listener until ctx ends, lets open requests finish for a few seconds, closes
+// the listener and returns.
+func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.Entry) {
+	server := &http.Server{
+		Handler:           handler(agent),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		// No WriteTimeout: whoever waits for a drain waits as long as the jobs take.
+	}
+	serve.Until(ctx, server, listener, func(err error) {
+		log.WithError(err).Warn("The control socket has stopped: the commands status and drain do not reach this agent until it is started again")
+	})
+}
+
+// handler serves GET /status and POST /drain. A drain with wait=true is answered when the agent
+// has ended, with its last report.
+func handler(agent Agent) http.Handler {
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, r status.Report) {
+		w.Header().Set("Content-Type", "application/json")
+		//nolint:errcheck,errchkjson // A client that went away gets nothing; there is nobody to tell.
+		json.NewEncoder(w).Encode(r)
+	}
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, agent.Report()) })
+	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
+		agent.Drain()
+		report := agent.Report()
+		if r.URL.Query().Get("wait") == "true" {
+			select {
+			case <-agent.Over:
+			case <-r.Context().Done():
+				return
+			}
+			report = agent.Report()
+			report.Over = true
+			report.Judge()
+		}
+		answer(w, report)
+	})
+	return mux
+}

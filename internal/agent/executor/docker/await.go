@@ -1,0 +1,83 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/agent/executor"
+)
+
+const (
+	// enginePatience is how long a job that did not start waits for its engine.
+	enginePatience = 10 * time.Minute
+	// maxLosses is how often an engine may go away while it prepares one job.
+	maxLosses = 5
+	// awaitPause is the mean pause between two looks for an engine.
+	awaitPause = time.Second
+)
+
+// lost reports whether err means that the engine itself has gone, and not only
+// that it has other troubles.
+func (e *Executor) lost(ctx context.Context, engine *client.Client, err error) bool {
+	if answered(err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	if _, pingErr := engine.Ping(ctx, client.PingOptions{}); pingErr == nil && !broken(err) {
+		return false
+	}
+	e.forget(engine)
+	return true
+}
+
+// broken reports whether err is that of a connection which ended in the middle of
+// a call: the engine may be back already.
+func broken(err error) bool {
+	var network *net.OpError
+	return client.IsErrConnectionFailed(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+}
+
+// await waits until an engine answers, or ctx ends.
+func (e *Executor) await(ctx context.Context) error {
+	for {
+		select {
+		case <-time.After(awaitPause/2 + rand.N(awaitPause)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if e.Check(ctx) == nil {
+			return nil
+		}
+	}
+}
+
+// discardUnstarted removes what an engine made for a job before it went away, and
+// could not be told to remove any more. What was started is left alone.
+func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) error {
+	engine, err := e.engine()
+	if err != nil {
+		return err
+	}
+	j := job{Name: executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)}
+	if e.opts.SharedVolumeDirectory != "" {
+		j.Shared = filepath.Join(e.opts.SharedVolumeDirectory, j.Name)
+	}
+	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+	switch {
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case err == nil && found.Container.State.Status != container.StateCreated:
+		return nil // the next try says that there is one
+	}
+	return e.discard(ctx, engine, j)
+}

@@ -1,0 +1,200 @@
+// Package docker runs jobs in containers of a Docker Engine, local or remote. It
+// speaks the engine's API only, never the docker command.
+//
+// A job is a container and a volume of the same name. The runner gets into the
+// container by a read-only volume that all jobs with the same runner share, and
+// what it leaves is read back by the engine's archive API, so that the engine may
+// be on another host and the agent in a container itself. With a shared volume
+// directory both are bind mounts below it instead.
+//
+// What the job must not leak (its token, its definition) enters by the
+// container's standard input and is in no part of its description.
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/workflow"
+)
+
+// Name is the deploy_target value of this executor.
+const Name = "docker"
+
+// Where things are in the container.
+const (
+	runnerDir     = "/mnt/pulumi/workflow" // read-only
+	runnerPath    = runnerDir + "/" + executor.RunnerName
+	defaultJobDir = "/mnt/pulumi/job"
+)
+
+// Bounds of calls and objects.
+const (
+	pingPatience    = 5 * time.Second
+	cleanupPatience = 30 * time.Second
+	defaultStop     = 16 * time.Minute // the longest patience of a cancellation, and a reserve for log and result
+	defaultPids     = 4096
+)
+
+// Options configure an [Executor].
+type Options struct {
+	// Host is the engine's address, as in DOCKER_HOST. Empty means to look for
+	// one: DOCKER_HOST, the docker context, the usual sockets.
+	Host string
+	// PullImage pulls the image for each job and fails if that is not possible;
+	// otherwise the image has to be there.
+	PullImage bool
+	// RunnerDir is where the embeddable runners are.
+	RunnerDir string
+	// SharedVolumeDirectory, if not empty, is a directory that has the same path
+	// for the agent and for the engine's host; jobs get bind mounts below it.
+	SharedVolumeDirectory string
+	Network               string        // network mode of jobs; "" = the engine's default
+	Memory                int64         // bytes a job may use; 0 = no limit
+	CPUs                  float64       // processors a job may use; 0 = no limit
+	PidsLimit             int64         // processes and threads of a job; 0 = 4096, negative = no limit
+	PatienceStop          time.Duration // how long the engine waits for a job when it shuts down; 0 = 16 minutes
+	PullStall             time.Duration // how long a pull may make no progress; 0 = 5 minutes
+	Log                   *logrus.Entry
+
+	// Getenv and Home are where the engine is looked for; nil and "" mean the
+	// agent's own environment and home directory.
+	Getenv func(name string) string
+	Home   string
+}
+
+// Executor runs jobs in containers.
+type Executor struct {
+	opts Options
+
+	mu       sync.Mutex
+	conn     *client.Client      // nil until an engine was found
+	known    known               // of the engine of conn
+	starting map[string]struct{} // names of containers a Start is working on
+	digests  map[string]digest   // of runner files, by path
+	filling  sync.Mutex          // held while a runner volume is being filled
+}
+
+// New returns an executor. It does not look for the engine: that it is down is
+// the business of [Executor.Check].
+func New(o Options) (*Executor, error) {
+	if o.SharedVolumeDirectory != "" && !filepath.IsAbs(o.SharedVolumeDirectory) {
+		return nil, fmt.Errorf("shared_volume_directory %q is not an absolute path", o.SharedVolumeDirectory)
+	}
+	if strings.HasPrefix(o.Network, "container:") {
+		return nil, fmt.Errorf("docker_network %q: jobs cannot join the network of another container", o.Network)
+	}
+	if o.PatienceStop == 0 {
+		o.PatienceStop = defaultStop
+	}
+	if o.PullStall == 0 {
+		o.PullStall = defaultPullStall
+	}
+	if o.PidsLimit == 0 {
+		o.PidsLimit = defaultPids
+	}
+	return &Executor{opts: o, starting: map[string]struct{}{}, digests: map[string]digest{}}, nil
+}
+
+// Name returns [Name].
+func (e *Executor) Name() string { return Name }
+
+// Close drops the connections to the engine.
+func (e *Executor) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conn == nil {
+		return nil
+	}
+	err := e.conn.Close()
+	e.conn = nil
+	return err
+}
+
+// Check pings the engine, and looks whether there is a runner for its containers.
+func (e *Executor) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	engine, err := e.engine()
+	if err != nil {
+		return err
+	}
+	ping, err := engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+	if err != nil {
+		e.forget(engine)
+		return explain(engine.DaemonHost(), err)
+	}
+	if ping.OSType != "" && ping.OSType != "linux" {
+		return fmt.Errorf("the Docker Engine at %s runs %s containers: switch it to Linux containers", engine.DaemonHost(), ping.OSType)
+	}
+	return executor.FindAnyEmbeddable(e.opts.RunnerDir)
+}
+
+// engine returns the connection to the engine, looking for one if there is none yet.
+func (e *Executor) engine() (*client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conn != nil {
+		return e.conn, nil
+	}
+	at, err := discover(e.opts)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := client.New(at.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the Docker Engine at %s (from %s): %w", at.host, at.origin, err)
+	}
+	e.conn = conn
+	return conn, nil
+}
+
+// forget drops a connection that does not work, so that the next call looks for
+// the engine again: Docker Desktop and its like change their sockets.
+func (e *Executor) forget(engine *client.Client) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conn == engine {
+		_ = engine.Close() // only idle connections
+		e.conn = nil
+	}
+}
+
+// failure makes an error for the deployment's log of what the engine answered.
+func failure(reason workflow.Reason, what string, err error) error {
+	message := what
+	if err != nil {
+		message = what + ": " + oneLine(err.Error())
+	}
+	return &executor.Error{Reason: reason, Message: message, Err: err}
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.TrimPrefix(s, "Error response from daemon: ")), " ")
+}
+
+// answered reports whether err is what an engine said, rather than the absence
+// of one.
+func answered(err error) bool {
+	return err != nil && !client.IsErrConnectionFailed(err) &&
+		(errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) || errdefs.IsConflict(err) ||
+			errdefs.IsInternal(err) || errdefs.IsPermissionDenied(err) || errdefs.IsNotImplemented(err))
+}
+
+// local reports whether the engine is reached by a socket of this host.
+func local(engine *client.Client) bool {
+	u, err := url.Parse(engine.DaemonHost())
+	return err == nil && u.Scheme == "unix"
+}
+
+var _ executor.Executor = (*Executor)(nil)

@@ -1,0 +1,141 @@
+package docker
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/workflow"
+)
+
+// sent is what the engine is told of a container.
+type sent struct {
+	Config     *container.Config
+	HostConfig *container.HostConfig
+}
+
+// TestContainersAsSent compares all that the engine is told of each kind of container with
+// testdata/containers.json. Whoever changes that file changes what a job can reach.
+func TestContainersAsSent(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	job := executor.Spec{
+		JobID: "job-1", Epoch: 3, Owner: "agent-1", Labels: map[string]string{"stack": "org/project/stack", "owner": "forged"},
+		Image: &workflow.Image{Reference: "pulumi/pulumi:latest"}, OS: "linux",
+	}
+	img, runner := image{id: "sha256:1", ref: "pulumi/pulumi:latest"}, runnerFile{arch: "amd64", volume: "workflow-runner-1"}
+	all := map[string]sent{}
+	for name, o := range map[string]Options{
+		"job with the defaults": {},
+		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100, PatienceStop: time.Minute},
+	} {
+		e := newExecutor(t, o)
+		at := newJobOf(job, o)
+		config, host := e.container(job, at, img, runner, o.Network, now)
+		all[name] = sent{config, host}
+	}
+	at := newJobOf(job, Options{})
+	config, host := fillContainer(job, at, img, runner, now)
+	all["copy of the runner, never started"] = sent{config, host}
+	config, host = tryContainer(job, at, img, runner, now)
+	all["try of the runner"] = sent{config, host}
+	for name, s := range all {
+		// Otherwise the image chooses, which is how CVE-2024-21626 begins.
+		if s.Config.WorkingDir != "/" {
+			t.Errorf("%s: the image chooses the working directory", name)
+		}
+	}
+	got, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	path := filepath.Join("testdata", "containers.json")
+	want, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("what the engine is told is not what %s has (%v):\n%s", path, err, got)
+	}
+}
+
+func newJobOf(spec executor.Spec, o Options) job {
+	j := job{Name: executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch), JobDir: defaultJobDir, Engine: "unix:///run/docker.sock"}
+	if o.SharedVolumeDirectory != "" {
+		j.Shared = filepath.Join(o.SharedVolumeDirectory, j.Name)
+	}
+	return j
+}
+
+// TestContainerAsRun has the engine say what it made of a job's container, whose image
+// asks for a working directory outside of it (CVE-2024-21626) and other things.
+func TestContainerAsRun(t *testing.T) {
+	host, runnerDir := needEngine(t)
+	const hostile = "workflowagent/executortest:hostile"
+	err := importImage(engine.lab, hostile, "WORKDIR /proc/self/fd/8", "VOLUME /var/run", "EXPOSE 2375", `ENTRYPOINT ["/bin/evil"]`, `CMD ["evil"]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	defer e.Close()
+	h, err := prepare(t, e, spec(hostile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := labClient(t).ContainerInspect(t.Context(), jobOf(t, h).Name, client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, hc := found.Container.Config, found.Container.HostConfig
+	type part struct {
+		WorkingDir, StopSignal                                      string
+		Entrypoint, Cmd, CapAdd, CapDrop, SecurityOpt, Binds, Links []string
+		Privileged, Init, PublishAllPorts, AutoRemove               bool
+		NetworkMode, PidMode, IpcMode, UTSMode, UsernsMode, Cgroup  string
+		Devices, Ports, VolumesFrom                                 int
+		LogType, Restart                                            string
+	}
+	got := part{
+		c.WorkingDir, c.StopSignal, c.Entrypoint, c.Cmd, hc.CapAdd, hc.CapDrop, hc.SecurityOpt, hc.Binds, hc.Links,
+		hc.Privileged, hc.Init != nil && *hc.Init, hc.PublishAllPorts, hc.AutoRemove,
+		string(hc.NetworkMode), string(hc.PidMode), string(hc.IpcMode), string(hc.UTSMode), string(hc.UsernsMode), string(hc.Cgroup),
+		len(hc.Devices) + len(hc.DeviceRequests) + len(hc.DeviceCgroupRules), len(hc.PortBindings), len(hc.VolumesFrom),
+		hc.LogConfig.Type, string(hc.RestartPolicy.Name),
+	}
+	want := part{
+		WorkingDir: "/", StopSignal: "SIGINT", Entrypoint: []string{runnerPath, "run", "--job-dir", defaultJobDir},
+		CapDrop: []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"}, SecurityOpt: []string{"no-new-privileges"}, Init: true,
+		NetworkMode: got.NetworkMode, IpcMode: "private", LogType: "local", Restart: "no",
+	}
+	for i, caps := range got.CapDrop { // newer engines say CAP_MKNOD
+		got.CapDrop[i] = strings.TrimPrefix(caps, "CAP_")
+	}
+	a, errA := json.Marshal(got)
+	b, errB := json.Marshal(want)
+	if errA != nil || errB != nil || string(a) != string(b) {
+		t.Errorf("the container is\n%s, want\n%s", a, b)
+	}
+	if mode := got.NetworkMode; mode != "default" && mode != "bridge" {
+		t.Errorf("network mode %q", mode)
+	}
+	if err := e.Start(t.Context(), h, []byte(`{"actions":[{"workingDir":true}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := e.Wait(t.Context(), h); err != nil || exit.Code != 0 {
+		t.Fatalf("Wait: %+v, %v", exit, err)
+	}
+	output, err := e.Output(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	var said bytes.Buffer
+	if _, err := said.ReadFrom(output); err != nil || said.String() != "/\n" {
+		t.Errorf("the job runs in %q, %v", said.String(), err)
+	}
+}

@@ -1,0 +1,32 @@
+package docker
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"workflowagent/internal/agent/executor"
+)
+
+// An image can bring labels of every name. What the janitor reads of a container
+// must be the executor's word all the same.
+func TestLabelsLeaveNothingToTheImage(t *testing.T) {
+	spec := executor.Spec{JobID: "j", Epoch: 1, Owner: "o", Labels: map[string]string{"owner": "other", "shared-directory": "/home"}}
+	container := map[string]string{}
+	for _, name := range []string{labelOwner, labelKind, labelName, labelJob, labelEpoch, labelJobDir, labelShared, labelCreated} {
+		container[name] = "/of the image"
+	}
+	maps.Copy(container, labels(spec, job{Name: "workflow-j-1-x", JobDir: defaultJobDir}, kindJob, time.Now()))
+	if slices.Contains(slices.Collect(maps.Values(container)), "/of the image") {
+		t.Errorf("the image's labels show through: %v", container)
+	}
+	found := &found{seen: map[string]bool{}}
+	found.add(container)
+	if len(found.handles) != 1 || found.err != nil {
+		t.Fatalf("found %+v", found)
+	}
+	if j, err := (&Executor{}).open(found.handles[0]); err != nil || j.Shared != "" || j.Name != "workflow-j-1-x" {
+		t.Errorf("the janitor reads %+v, %v", j, err)
+	}
+}

@@ -1,0 +1,238 @@
+package docker
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/lab"
+)
+
+// cycle takes a job through its whole life and looks at how its directory gets
+// into the container.
+func cycle(t *testing.T, e *Executor, docker *client.Client) {
+	t.Helper()
+	if err := e.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h, err := prepare(t, e, spec(testImage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := jobOf(t, h)
+	found, err := docker.ContainerInspect(t.Context(), j.Name, client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found.Container.Mounts {
+		want := mount.TypeVolume
+		if e.opts.SharedVolumeDirectory != "" && m.Destination == defaultJobDir {
+			want = mount.TypeBind
+		}
+		if m.Type != want {
+			t.Errorf("%s is a %s, want a %s", m.Destination, m.Type, want)
+		}
+	}
+	if len(found.Container.HostConfig.Binds) > 0 || len(found.Container.Mounts) != 2 {
+		t.Errorf("binds %q, mounts %+v", found.Container.HostConfig.Binds, found.Container.Mounts)
+	}
+	document := `{"secret":"s","actions":[{"print":"hello\n"},{"writeFile":"spool/step-0001.state"},{"exit":7}]}`
+	if err := e.Start(t.Context(), h, []byte(document)); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := e.Wait(t.Context(), h); err != nil || exit.Code != 7 {
+		t.Fatalf("Wait: %+v, %v", exit, err)
+	}
+	dst := filepath.Join(t.TempDir(), "spool")
+	if err := e.CopySpool(t.Context(), h, dst); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dst, "step-0001.state")); err != nil {
+		t.Error("the spool was not copied:", err)
+	}
+	if j.Shared != "" {
+		if _, err := os.Stat(filepath.Join(j.Shared, sharedJob, executor.DirSpool, "step-0001.state")); err != nil {
+			t.Error("the job's directory is not the one on the host:", err)
+		}
+	}
+}
+
+func TestSharedDirectoryIsMounted(t *testing.T) {
+	host, runnerDir := needEngine(t)
+	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, SharedVolumeDirectory: t.TempDir()})
+	defer e.Close()
+	cycle(t, e, labClient(t))
+}
+
+func TestEngineOverTCP(t *testing.T) {
+	host, runnerDir := needEngine(t)
+	if !strings.HasPrefix(host, "unix://") {
+		t.Skip("the engine has no socket on this host")
+	}
+	r := &relay{engine: strings.TrimPrefix(host, "unix://"), conns: map[net.Conn]struct{}{}, accepted: make(chan struct{}, 1000)}
+	r.up(t)
+	t.Cleanup(func() {
+		r.down()
+		r.running.Wait()
+	})
+	env := map[string]string{"DOCKER_HOST": "tcp://" + r.listener.Addr().String()}
+	e := newExecutor(t, Options{RunnerDir: runnerDir, Getenv: func(name string) string { return env[name] }})
+	defer e.Close()
+	cycle(t, e, labClient(t))
+	// A server on loopback is not that of an engine on another host.
+	s := spec(testImage)
+	s.Loopback, s.LoopbackOK = true, true
+	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "another host") {
+		t.Errorf("Prepare for a server on loopback: %v", err)
+	}
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	a.key, a.cert = a.make(&x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func (a *authority) make(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key, cert
+}
+
+// issue writes ca.pem, cert.pem and key.pem for one side of a connection.
+func (a *authority) issue(name string, use x509.ExtKeyUsage) (dir string) {
+	a.t.Helper()
+	dir = a.t.TempDir()
+	key, cert := a.make(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{use},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+	})
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		"ca.pem":   {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+		"cert.pem": {Type: "CERTIFICATE", Bytes: cert.Raw},
+		"key.pem":  {Type: "PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestEngineOverTLS(t *testing.T) {
+	if reason, ok := lab.PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	_, runnerDir := needEngine(t)
+	ours, theirs := newAuthority(t), newAuthority(t)
+	server, user, stranger := ours.issue("engine", x509.ExtKeyUsageServerAuth), ours.issue("agent", x509.ExtKeyUsageClientAuth), theirs.issue("stranger", x509.ExtKeyUsageClientAuth)
+	port, err := lab.FreePort("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := "tcp://127.0.0.1:" + strconv.Itoa(port)
+	dir, err := os.MkdirTemp("", "wft") // short enough for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := lab.StartEngine(t.Context(), dir, "--host="+host, "--tlsverify",
+		"--tlscacert="+server+"/ca.pem", "--tlscert="+server+"/cert.pem", "--tlskey="+server+"/key.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := private.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := importImage(private, testImage); err != nil {
+		t.Fatal(err)
+	}
+	docker, err := private.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	at := func(env map[string]string) *Executor {
+		env["DOCKER_HOST"] = host
+		return newExecutor(t, Options{RunnerDir: runnerDir, Home: t.TempDir(), Getenv: func(name string) string { return env[name] }})
+	}
+	e := at(map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
+	t.Cleanup(func() { _ = e.Close() }) // after the job was removed
+	cycle(t, e, docker)
+
+	mixed := t.TempDir() // trusts the engine, and is a stranger to it
+	for _, file := range []string{"ca.pem", "cert.pem", "key.pem"} {
+		from := map[bool]string{true: user, false: stranger}[file == "ca.pem"]
+		data, err := os.ReadFile(filepath.Join(from, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(mixed, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"no TLS":                      {map[string]string{}, "wants TLS"},
+		"an engine of somebody else":  {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": stranger}, "cannot be verified"},
+		"a certificate nobody trusts": {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": mixed}, "does not accept the agent's certificate"},
+		"no certificates":             {map[string]string{"DOCKER_TLS_VERIFY": "1"}, "ca.pem"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := at(tc.env)
+			defer e.Close()
+			err := e.Check(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("Check: %v, want one line with %q", err, tc.want)
+			}
+			t.Log(err)
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/agent/executor"
+)
+
+// Output follows what the engine keeps of the runner's output. It is an echo: the
+// engine keeps half a gigabyte of it, an older engine's stream ends there without
+// an error, and an engine that restarts ends it with one.
+// The log of the job is in its spool.
+func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
+	j, err := e.open(h)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := e.engine()
+	if err != nil {
+		return nil, err
+	}
+	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, err)
+	}
+	if found.Container.State.Status == container.StateCreated {
+		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, executor.ErrNotStarted)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	logs, err := engine.ContainerLogs(ctx, j.Name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, err)
+	}
+	reader, writer := io.Pipe()
+	f := &follower{PipeReader: reader, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		defer logs.Close()
+		followed, err := stdcopy.StdCopy(writer, writer, logs)
+		if err == nil {
+			err = rest(ctx, engine, j, followed, writer)
+		}
+		writer.CloseWithError(err) // nil is io.EOF
+	}()
+	return f, nil
+}
+
+// rest writes what the engine kept beyond the first followed bytes. An engine ends
+// a followed stream when the container does, which under load is before it has
+// sent all that it keeps.
+func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
+	if err := waitStopped(ctx, engine, j.Name); err != nil {
+		return ignoreGone(err)
+	}
+	logs, err := engine.ContainerLogs(ctx, j.Name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return ignoreGone(err)
+	}
+	defer logs.Close()
+	after := &skipper{dst: dst, skip: followed}
+	_, err = stdcopy.StdCopy(after, after, logs)
+	return err
+}
+
+// ignoreGone drops the error of a container that was removed meanwhile.
+func ignoreGone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// skipper drops the first bytes that are written to it.
+type skipper struct {
+	dst  io.Writer
+	skip int64
+}
+
+// Write passes on what is beyond the bytes to skip.
+func (s *skipper) Write(p []byte) (int, error) {
+	dropped := min(s.skip, int64(len(p)))
+	s.skip -= dropped
+	if dropped == int64(len(p)) {
+		return len(p), nil
+	}
+	n, err := s.dst.Write(p[dropped:])
+	return n + int(dropped), err
+}
+
+// follower takes the two streams of a container apart and reads them as one.
+type follower struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Close ends the stream and waits for the goroutine that reads it.
+func (f *follower) Close() error {
+	f.cancel()
+	err := f.PipeReader.Close()
+	<-f.done
+	return err
+}
+
+// Stop sends a signal to the container's init, which passes an interrupt to the
+// runner alone and takes everything with it when it is killed.
+func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
+	j, err := e.open(h)
+	if err != nil {
+		return err
+	}
+	engine, err := e.engine()
+	if err != nil {
+		return err
+	}
+	signal := "SIGINT"
+	if how == executor.StopKill {
+		signal = "SIGKILL"
+	}
+	_, err = engine.ContainerKill(ctx, j.Name, client.ContainerKillOptions{Signal: signal})
+	switch {
+	case err == nil || errdefs.IsNotFound(err):
+		return nil
+	case !errdefs.IsConflict(err):
+		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
+	}
+	// It does not run: not yet, or not any more.
+	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
+	case found.Container.State.Status == container.StateCreated:
+		return fmt.Errorf("stopping job %s: %w", h.JobID, executor.ErrNotStarted)
+	}
+	return nil
+}

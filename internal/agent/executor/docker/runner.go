@@ -1,0 +1,215 @@
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/workflow"
+)
+
+// digest is the SHA-256 of a runner file that had this size and time.
+type digest struct {
+	sum     string
+	size    int64
+	modTime time.Time
+}
+
+// runnerFile is the runner for a job's image.
+type runnerFile struct {
+	path   string
+	size   int64
+	arch   string
+	volume string // that holds it
+}
+
+// findRunner returns the runner for images of arch and the name of its volume. The
+// volume belongs to the agent alone: nobody else fills it, and no job can write to it.
+func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
+	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
+	if err != nil {
+		return runnerFile{}, failure(workflow.ReasonLaunch, "The job cannot run here: "+err.Error(), nil)
+	}
+	d, err := e.digest(path)
+	if err != nil {
+		return runnerFile{}, failure(workflow.ReasonLaunch, "The runner cannot be read on the agent's host", err)
+	}
+	return runnerFile{path: path, size: d.size, arch: arch, volume: "workflow-runner-" + executor.Digest(owner)[:8] + "-" + d.sum[:16]}, nil
+}
+
+func (e *Executor) digest(path string) (digest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return digest{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return digest{}, err
+	}
+	e.mu.Lock()
+	known, ok := e.digests[path]
+	e.mu.Unlock()
+	if ok && known.size == info.Size() && known.modTime.Equal(info.ModTime()) {
+		return known, nil
+	}
+	hash := sha256.New()
+	size, err := io.Copy(hash, f)
+	if err != nil {
+		return digest{}, err
+	}
+	d := digest{sum: hex.EncodeToString(hash.Sum(nil)), size: size, modTime: info.ModTime()}
+	e.mu.Lock()
+	e.digests[path] = d
+	e.mu.Unlock()
+	return d, nil
+}
+
+// runnerMount mounts the runner's volume, which the engine makes if it is missing.
+func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeVolume, Source: r.volume, Target: runnerDir, ReadOnly: readOnly,
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelOwner: owner, labelKind: kindRunner, labelArch: r.arch}},
+	}
+}
+
+// ensureRunner makes sure that the runner is in its volume. The job's container,
+// which mounts it, tells, and finds a volume that is only half filled too. A volume
+// that held the runner before and is still the same one is not looked into again:
+// for that the engine has to mount everything.
+func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
+	if e.stillThere(ctx, engine, r) {
+		return nil
+	}
+	e.filling.Lock()
+	defer e.filling.Unlock()
+	asked := time.Now()
+	ok, err := runnerThere(ctx, engine, j.Name, r)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if err := e.fill(ctx, engine, spec, j, img, r); err != nil {
+			return fmt.Errorf("copying the runner to the engine: %w", err)
+		}
+		if ok, err = runnerThere(ctx, engine, j.Name, r); err != nil {
+			return err
+		}
+		if !ok {
+			return errors.New("copying the runner to the engine: it is not there afterwards")
+		}
+	}
+	e.dropOldRunners(ctx, engine, spec.Owner, r)
+	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
+	if err == nil {
+		e.facts(engine, func(k *known) { k.saw(r.volume, volume.Volume.CreatedAt, asked) })
+	}
+	return nil // not to know it only means to look into it again
+}
+
+// stillThere reports whether the runner's volume is the one that was found to
+// hold the runner before. The engine does not prune it any more at this point,
+// because the job's container uses it.
+func (e *Executor) stillThere(ctx context.Context, engine *client.Client, r runnerFile) bool {
+	var seen seenVolume
+	e.facts(engine, func(k *known) { seen = k.runners[r.volume] })
+	if !seen.sure {
+		return false
+	}
+	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
+	return err == nil && volume.Volume.CreatedAt == seen.made
+}
+
+func runnerThere(ctx context.Context, engine *client.Client, containerName string, r runnerFile) (bool, error) {
+	stat, err := engine.ContainerStatPath(ctx, containerName, client.ContainerStatPathOptions{Path: runnerPath})
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for the runner on the engine: %w", err)
+	}
+	return stat.Stat.Size == r.size && stat.Stat.Mode.IsRegular(), nil
+}
+
+// fill copies the runner through a container that mounts the volume writable and
+// is never started. It is made of the job's image, which is sure to be there.
+func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
+	config, host := fillContainer(spec, j, img, r, time.Now())
+	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+		defer cancel()
+		err = errors.Join(err, removeContainer(ctx, engine, created.ID))
+	}()
+	file, err := os.Open(r.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	reader, writer := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		writer.CloseWithError(pack(writer, file, r.size))
+	}()
+	_, err = engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{DestinationPath: runnerDir, Content: reader})
+	_ = reader.CloseWithError(io.ErrClosedPipe) // ends the packing if the engine did not read it all
+	<-packed
+	return err
+}
+
+// fillContainer returns what the engine is told of the container that fill uses.
+func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+	config := &container.Config{
+		Image: img.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(spec, j, kindCopy, now),
+	}
+	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}}
+}
+
+// pack writes a tar archive that holds the runner.
+func pack(w io.Writer, file io.Reader, size int64) error {
+	archive := tar.NewWriter(w)
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: executor.RunnerName, Mode: 0o555, Size: size, ModTime: time.Unix(0, 0)}
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(archive, file, size); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// dropOldRunners removes the volumes of runners that this agent had before an
+// update. Those that jobs still use stay: the engine refuses.
+func (e *Executor) dropOldRunners(ctx context.Context, engine *client.Client, owner string, current runnerFile) {
+	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner).Add("label", labelArch+"="+current.arch)
+	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
+	if err != nil {
+		e.opts.Log.WithError(err).Debug("Old runner volumes could not be listed")
+		return
+	}
+	for _, v := range volumes.Items {
+		if v.Name == current.volume {
+			continue
+		}
+		_, err := engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{})
+		if err == nil {
+			e.opts.Log.WithField("volume", v.Name).Debug("The volume of an older runner was removed")
+		}
+	}
+}

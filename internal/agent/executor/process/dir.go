@@ -1,0 +1,244 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/delivery"
+	"workflowagent/internal/durable"
+)
+
+// The files in a job's directory; the package comment says what they are for.
+const (
+	// removedPrefix is before the name of a directory that is being removed.
+	removedPrefix = ".removed-"
+	fileMeta      = "meta.json"
+	fileStarted   = "started"
+	fileProcess   = "process.json"
+	fileOutput    = "output.log"
+	fileExit      = "exit.json"
+	fileLock      = "lock"
+	dirJob        = "job"
+	dirHome       = "home"
+	dirTemp       = "tmp"
+)
+
+// maxResult is how large a result.json may be, in bytes; it is written by the job.
+const maxResult = 64 << 10
+
+// dir is the absolute path of a job's directory.
+type dir string
+
+func (d dir) path(elem ...string) string {
+	return filepath.Join(append([]string{string(d)}, elem...)...)
+}
+
+// marker is the environment entry that every process of the job inherits, by
+// which those are found that left the runner's session.
+func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
+
+// create makes the directory, or nothing.
+func (d dir) create(m meta) (err error) {
+	if err := os.Mkdir(string(d), 0o700); err != nil {
+		return fmt.Errorf("making the job's directory: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(string(d)))
+		}
+	}()
+	if err := writeJSON(d.path(fileMeta), m); err != nil {
+		return err
+	}
+	for _, sub := range []string{dirJob, dirHome, dirTemp} {
+		if err := os.Mkdir(d.path(sub), 0o700); err != nil {
+			return fmt.Errorf("making the job's directory: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d dir) meta() (meta, error) {
+	var m meta
+	err := readJSON(d.path(fileMeta), &m)
+	return m, err
+}
+
+// process returns what process.json says, or fs.ErrNotExist.
+func (d dir) process() (identity, error) {
+	var id identity
+	err := readJSON(d.path(fileProcess), &id)
+	return id, err
+}
+
+// lock takes the directory's lock, which orders Start and the taking of the exit
+// status between everything that may do it at once, in any process. Holders are
+// quick. The caller releases it by calling the returned function.
+func (d dir) lock(ctx context.Context) (func(), error) {
+	f, err := os.OpenFile(d.path(fileLock), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the job's directory: %w", err)
+	}
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("locking the job's directory: %w", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// result returns what the runner left in its result file, nil if nothing.
+func (d dir) result() *executor.Result {
+	root, err := os.OpenRoot(d.path(dirJob))
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	f, err := root.OpenFile(executor.FileResult, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxResult))
+	if err != nil {
+		return nil
+	}
+	var r executor.Result
+	if json.Unmarshal(data, &r) != nil {
+		return nil
+	}
+	return &r
+}
+
+// copySpool copies the files of the spool to dst. The job wrote them: nothing in the
+// directory leads outside of it.
+func (d dir) copySpool(ctx context.Context, dst string) (err error) {
+	to, err := executor.NewSpoolCopy(dst)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	job, err := os.OpenRoot(d.path(dirJob))
+	if err != nil {
+		return err
+	}
+	defer job.Close()
+	src, err := job.OpenRoot(executor.DirSpool)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	entries, err := fs.ReadDir(src.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !entry.Type().IsRegular() || !delivery.IsFileName(entry.Name()) {
+			continue
+		}
+		if err := copyFile(src, to, entry.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
+	in, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return nil // since the directory was read
+	}
+	return to.Add(name, info.Size(), in)
+}
+
+// remove deletes the directory. It gets another name first, so that nobody who
+// watches the job makes a file in it meanwhile. Jobs leave directories without
+// write permission behind (Go's module cache does), which are given it.
+func (d dir) remove() error {
+	root, err := os.OpenRoot(filepath.Dir(string(d)))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(string(d))
+	doomed := removedPrefix + name
+	if err := root.Rename(name, doomed); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = root.RemoveAll(doomed)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	walkErr := fs.WalkDir(root.FS(), doomed, func(path string, entry fs.DirEntry, err error) error {
+		if entry != nil && entry.IsDir() && err == nil {
+			return root.Chmod(path, 0o700) // before its entries are read
+		}
+		return err
+	})
+	return errors.Join(root.RemoveAll(doomed), walkErr)
+}
+
+// writeJSON writes a file of the executor's own, whole or not at all. It is on disk
+// with its name, because what it tells of must be known after a loss of power, too.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = durable.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// readJSON reads a file of the executor's own. A missing one is fs.ErrNotExist,
+// and so is a damaged one, which a crash of the host can leave.
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("reading %s: %w (%w)", path, fs.ErrNotExist, err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor"
+)
+
+// TestCopySpoolOfAHostileJob has a job leave in its spool what must not be copied:
+// a file of 300 MiB that takes no space, ways out of the spool, and what never ends.
+func TestCopySpoolOfAHostileJob(t *testing.T) {
+	base := t.TempDir()
+	d := dir(filepath.Join(base, "workflow-job"))
+	spool := d.path(dirJob, executor.DirSpool)
+	if err := os.MkdirAll(filepath.Join(spool, "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(base, "secret")
+	for _, err := range []error{
+		os.WriteFile(secret, []byte("of the host"), 0o600),
+		os.WriteFile(filepath.Join(spool, "step-0001.state"), []byte("log"), 0o600),
+		os.Symlink(secret, filepath.Join(spool, "step-0002.state")),
+		os.Symlink(base, filepath.Join(spool, "1", "up")),
+		unix.Mkfifo(filepath.Join(spool, "step-0003.state"), 0o600),
+		os.WriteFile(filepath.Join(spool, "other"), []byte("anything"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dst := filepath.Join(t.TempDir(), "copy")
+	if err := d.copySpool(t.Context(), dst); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	err := filepath.WalkDir(dst, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found = append(found, filepath.Base(path))
+		}
+		return err
+	})
+	if err != nil || strings.Join(found, " ") != "step-0001.state" {
+		t.Errorf("copied %q, %v", found, err)
+	}
+	f, err := os.Create(filepath.Join(spool, "step-0001-0000000000000000.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(300 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.copySpool(t.Context(), filepath.Join(t.TempDir(), "copy")); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("the copy of 300 MiB: %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/sleep"
+)
+
+// The bounds of how often a file that does not grow is looked at.
+const (
+	followFast = 10 * time.Millisecond
+	followSlow = 250 * time.Millisecond
+)
+
+// Output follows the runner's output file.
+func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
+	d, err := e.open(h)
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.started(ctx)
+	if err != nil && !errors.Is(err, errEnded) {
+		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, err)
+	}
+	file, err := os.Open(d.path(fileOutput))
+	if err != nil {
+		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &follower{ctx: ctx, cancel: cancel, file: file, id: id}, nil
+}
+
+// follower reads a file to its end and beyond, until its writer is gone.
+type follower struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	file   *os.File
+	id     identity // of the writer
+}
+
+// Read returns io.EOF when everything was read that was there after the runner
+// had gone. What processes write that outlive it is not the runner's output.
+func (f *follower) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for delay := followFast; ; delay = min(2*delay, followSlow) {
+		p, alive := f.id.find()
+		alive = alive && !p.zombie
+		n, err := f.file.Read(b)
+		if n > 0 || !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		if !alive {
+			return 0, io.EOF
+		}
+		if err := sleep.For(f.ctx, delay); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Close ends a Read that waits.
+func (f *follower) Close() error {
+	f.cancel()
+	return f.file.Close()
+}

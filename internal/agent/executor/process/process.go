@@ -1,0 +1,248 @@
+// Package process runs jobs as plain processes of the agent's own user. There is
+// no isolation whatsoever: it is for hosts that are themselves disposable and for
+// trying the product without a container engine, and has to be asked for.
+//
+// A job is a directory, and everything that has to be known about it is a file
+// in that directory, so that an agent that was started again goes on with it:
+//
+//	meta.json     whose job it is
+//	started       made by the first Start; its presence refuses any other
+//	process.json  the runner's pid, start time and boot id
+//	output.log    what the runner printed
+//	exit.json     how it ended, written by whichever agent learned it
+//	job/          the runner's own directory (--job-dir)
+//	home/ tmp/    HOME and TMPDIR of the job
+//
+// The runner's program is started with the directory already, because that takes
+// longest. It waits for Start to tell it what to do, and does nothing otherwise.
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/workflow"
+)
+
+// Name is the deploy_target value of this executor.
+const Name = "process"
+
+// Options configure an [Executor].
+type Options struct {
+	RunnerPath string // absolute path of the workflow-runner for this host
+	BaseDir    string // where the jobs' directories are; created if missing, 0700
+	Log        *logrus.Entry
+}
+
+// Executor runs jobs as processes below one base directory.
+type Executor struct {
+	runner string
+	base   string
+	log    *logrus.Entry
+
+	ctx     context.Context // ends with Close; reapers watch it
+	cancel  context.CancelFunc
+	reapers sync.WaitGroup
+
+	mu     sync.Mutex
+	spares map[dir]*spare // runners of prepared jobs; they wait to be told what to do
+}
+
+// New returns an executor. It makes the base directory; that the runner is there
+// is the business of [Executor.Check].
+func New(o Options) (*Executor, error) {
+	if !filepath.IsAbs(o.RunnerPath) || !filepath.IsAbs(o.BaseDir) {
+		return nil, fmt.Errorf("the process executor needs absolute paths, got runner %q and base directory %q", o.RunnerPath, o.BaseDir)
+	}
+	if err := os.MkdirAll(o.BaseDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory for jobs: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel, spares: map[dir]*spare{}}, nil
+}
+
+// Name returns [Name].
+func (e *Executor) Name() string { return Name }
+
+// Check reports a missing runner or base directory.
+func (e *Executor) Check(context.Context) error {
+	if _, err := executor.FindRunner(filepath.Dir(e.runner)); err != nil && filepath.Base(e.runner) == executor.RunnerName {
+		return err
+	}
+	if info, err := os.Stat(e.runner); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("no job can run: %s is not an executable file", e.runner)
+	}
+	if info, err := os.Stat(e.base); err != nil || !info.IsDir() {
+		return fmt.Errorf("no job can run: the directory for jobs, %s, is missing", e.base)
+	}
+	return nil
+}
+
+// Close ends the watching of jobs, not the jobs.
+func (e *Executor) Close() error {
+	e.cancel()
+	e.coolAll()
+	e.reapers.Wait()
+	return nil
+}
+
+// meta is what meta.json holds.
+type meta struct {
+	JobID     string            `json:"jobID"`
+	Epoch     int64             `json:"epoch"`
+	Owner     string            `json:"owner"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	CreatedAt time.Time         `json:"createdAt"`
+}
+
+// handleData is the executor's part of a handle.
+type handleData struct {
+	Dir string `json:"dir"` // absolute, a direct child of the base directory
+}
+
+// Prepare makes the job's directory.
+func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
+	if err := ctx.Err(); err != nil {
+		return executor.Handle{}, err
+	}
+	// A job that says linux, which all jobs do that were not told otherwise, may
+	// well run on macOS: it is the pulumi program that knows. The reverse is a
+	// request for a Mac.
+	if spec.OS != "" && spec.OS != "linux" && spec.OS != runtime.GOOS {
+		return executor.Handle{}, launchError(fmt.Sprintf("This job asks for %s, and the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
+	}
+	if err := e.Check(ctx); err != nil {
+		return executor.Handle{}, launchError(err.Error(), err)
+	}
+	m := meta{JobID: spec.JobID, Epoch: spec.Epoch, Owner: spec.Owner, Labels: spec.Labels, CreatedAt: time.Now()}
+	d := dir(filepath.Join(e.base, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)))
+	if err := d.create(m); err != nil {
+		return executor.Handle{}, launchError("The job's directory could not be made on the agent's host.", err)
+	}
+	e.warm(d)
+	progress("Running as a process of the agent's host, without a container")
+	return e.handle(d, m)
+}
+
+// launchError is a failure that the deployment shows as one of launching.
+func launchError(message string, err error) error {
+	return &executor.Error{Reason: workflow.ReasonLaunch, Message: message, Err: err}
+}
+
+func (e *Executor) handle(d dir, m meta) (executor.Handle, error) {
+	data, err := json.Marshal(handleData{Dir: string(d)})
+	if err != nil {
+		return executor.Handle{}, fmt.Errorf("writing the handle of job %s: %w", m.JobID, err)
+	}
+	return executor.Handle{Executor: Name, JobID: m.JobID, Epoch: m.Epoch, CreatedAt: m.CreatedAt, Data: data}, nil
+}
+
+// open returns the directory of h. One that is not ours to touch is an error:
+// handles come from files, and Remove deletes what they name.
+func (e *Executor) open(h executor.Handle) (dir, error) {
+	if h.Executor != Name {
+		return "", fmt.Errorf("the handle of job %s belongs to executor %q, not to %q", h.JobID, h.Executor, Name)
+	}
+	var data handleData
+	if err := json.Unmarshal(h.Data, &data); err != nil {
+		return "", fmt.Errorf("reading the handle of job %s: %w", h.JobID, err)
+	}
+	parent, name := filepath.Split(data.Dir)
+	if filepath.Clean(parent) != e.base || !executor.IsObjectName(name) {
+		return "", fmt.Errorf("the handle of job %s names the directory %q, which is not a job's directory in %s", h.JobID, data.Dir, e.base)
+	}
+	return dir(data.Dir), nil
+}
+
+// CopySpool copies the regular files of the job's log spool.
+func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
+	d, err := e.open(h)
+	if err != nil {
+		return err
+	}
+	if err := d.copySpool(ctx, dst); err != nil {
+		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
+	}
+	return nil
+}
+
+// Remove kills what is left of the job and deletes its directory.
+func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
+	d, err := e.open(h)
+	if err != nil {
+		return err
+	}
+	e.cool(d)
+	p, err := d.process()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	}
+	if err := killTree(ctx, p, d.marker()); err != nil {
+		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	}
+	// The runner may be a child of this process: take its status, or it stays a zombie.
+	if _, err := d.settle(ctx); err != nil && !errors.Is(err, executor.ErrNotStarted) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	}
+	if err := d.remove(); err != nil {
+		return fmt.Errorf("removing the directory of job %s: %w", h.JobID, err)
+	}
+	return nil
+}
+
+// List returns the jobs of owner that have a directory here.
+func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, error) {
+	entries, err := os.ReadDir(e.base)
+	if err != nil {
+		return nil, fmt.Errorf("listing jobs: %w", err)
+	}
+	var out []executor.Handle
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m, ok := e.identify(entry, owner)
+		if !ok {
+			continue
+		}
+		name := strings.TrimPrefix(entry.Name(), removedPrefix)
+		h, err := e.handle(dir(filepath.Join(e.base, name)), m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// identify says whose job a directory is. The name tells it too, for one whose
+// meta.json was never written because the agent died.
+func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
+	name := strings.TrimPrefix(entry.Name(), removedPrefix)
+	if !entry.IsDir() || !executor.IsObjectName(name) {
+		return meta{}, false
+	}
+	if m, err := dir(filepath.Join(e.base, entry.Name())).meta(); err == nil {
+		return m, m.Owner == owner
+	}
+	jobID, epoch, ours := executor.ParseObjectName(owner, name)
+	info, err := entry.Info()
+	if !ours || err != nil {
+		return meta{}, false
+	}
+	return meta{JobID: jobID, Epoch: epoch, Owner: owner, CreatedAt: info.ModTime()}, true
+}
+
+var _ executor.Executor = (*Executor)(nil)

@@ -1,0 +1,125 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/durable"
+)
+
+// launchPatience is how long the runner may take to read the launch document.
+// The runner waits as long for it.
+const launchPatience = 30 * time.Second
+
+// Start starts the runner in a session of its own.
+//
+// Its identity is on disk before it gets its launch document, and a runner that
+// gets none, or half of one, starts nothing. So an agent that dies anywhere in
+// here leaves either a job that never ran or one that the next agent finds.
+func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
+	d, err := e.open(h)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	id, stdin, err := e.spawn(ctx, d)
+	switch {
+	case errors.Is(err, executor.ErrStarted):
+		return err
+	case err != nil:
+		return launchError("The runner could not be started on the agent's host.", err)
+	}
+	e.reapers.Go(func() {
+		if _, err := d.await(e.ctx, id); err != nil && e.ctx.Err() == nil {
+			e.log.WithError(err).WithField("job_id", h.JobID).Warn("The end of a job's runner could not be observed")
+		}
+	})
+	if err := deliver(ctx, stdin, launch); err != nil {
+		if killErr := killTree(context.WithoutCancel(ctx), id, d.marker()); killErr != nil {
+			return fmt.Errorf("starting job %s: %w", h.JobID, errors.Join(err, killErr))
+		}
+		return launchError("The runner ended or hung before it had read what to do.", err)
+	}
+	return nil
+}
+
+// spawn starts the runner and records who it is. It returns the writing end of
+// the runner's standard input.
+func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error) {
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	defer unlock()
+	started, err := os.OpenFile(d.path(fileStarted), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return identity{}, nil, executor.ErrStarted
+	}
+	if err != nil {
+		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
+	}
+	// With its name, before the runner gets its launch document: a job that ran must not
+	// look as if it never had when the host has lost its power.
+	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
+		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
+	}
+	id, stdin, err := e.claim(d)
+	if err != nil {
+		never := exitRecord{Code: -1, Detail: "the runner could not be started", FinishedAt: time.Now()}
+		return identity{}, nil, errors.Join(err, writeJSON(d.path(fileExit), never))
+	}
+	return id, stdin, nil
+}
+
+// environment is the environment of a job's runner: what a program needs to find
+// other programs, its language and certificate authorities, and directories of
+// its own. Nothing else of the agent's, whose environment may hold its token.
+func environment(agent []string, d dir) []string {
+	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
+}
+
+// PassedOn returns what jobs get of the agent's environment.
+func PassedOn(agent []string) []string {
+	var env []string
+	path := false
+	for _, entry := range agent {
+		name, _, _ := strings.Cut(entry, "=")
+		switch name {
+		case "PATH":
+			path = true
+		case "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR":
+		default:
+			continue
+		}
+		env = append(env, entry)
+	}
+	if !path {
+		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	return env
+}
+
+// deliver writes the launch document and closes the runner's standard input.
+func deliver(ctx context.Context, stdin *os.File, launch []byte) error {
+	if err := stdin.SetWriteDeadline(time.Now().Add(launchPatience)); err != nil {
+		return errors.Join(err, stdin.Close())
+	}
+	stop := context.AfterFunc(ctx, func() { _ = stdin.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_, err := stdin.Write(launch)
+	if ctx.Err() != nil && err != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		err = fmt.Errorf("writing the launch document: %w", err)
+	}
+	return errors.Join(err, stdin.Close())
+}

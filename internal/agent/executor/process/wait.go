@@ -1,0 +1,168 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/bootid"
+)
+
+// exitRecord is what exit.json holds.
+type exitRecord struct {
+	Code       int       `json:"code"` // -1 if there is none
+	Signal     string    `json:"signal,omitempty"`
+	Detail     string    `json:"detail,omitempty"`
+	FinishedAt time.Time `json:"finishedAt"`
+}
+
+// Wait returns how the runner ended. The operating system tells that to the agent
+// process that started the runner, and on newer Linux to every other that watched it
+// end. Otherwise it is unknown, which is what Exit.Lost says; a sealed result that the
+// runner left still counts.
+func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
+	d, err := e.open(h)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	id, err := d.started(ctx)
+	switch {
+	case err == nil:
+		return d.await(ctx, id)
+	case errors.Is(err, errEnded):
+		return d.settle(ctx)
+	case errors.Is(err, fs.ErrNotExist):
+		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+	}
+	return executor.Exit{}, err
+}
+
+// errEnded is returned by [dir.started] for a job with no process to look at.
+var errEnded = errors.New("the job has ended")
+
+// started returns who the runner is. It waits for a Start that is going on.
+func (d dir) started(ctx context.Context) (identity, error) {
+	if id, err := d.process(); err == nil {
+		return id, nil
+	}
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return identity{}, err
+	}
+	defer unlock()
+	if id, err := d.process(); err == nil {
+		return id, nil
+	}
+	if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
+		return identity{}, executor.ErrNotStarted
+	}
+	return identity{}, errEnded
+}
+
+// await waits until the process id is gone and settles how it ended.
+func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
+	status, err := waitGone(ctx, id)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	return d.settleWith(ctx, status)
+}
+
+// settle returns how a runner that is not running any more has ended.
+func (d dir) settle(ctx context.Context) (executor.Exit, error) { return d.settleWith(ctx, nil) }
+
+// settleWith is settle with the status that the kernel told of a process that is
+// no child of this one, if it did. A child's status is taken here, and whatever
+// was learned is kept for later calls.
+func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Exit, error) {
+	unlock, err := d.lock(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+	}
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	defer unlock()
+
+	var record exitRecord
+	if err := readJSON(d.path(fileExit), &record); err == nil {
+		return record.exit(d.result()), nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return executor.Exit{}, err
+	}
+	id, err := d.process()
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(string(d)); errors.Is(err, fs.ErrNotExist) {
+			return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+		}
+		if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
+			return executor.Exit{}, executor.ErrNotStarted
+		}
+		return executor.Exit{Code: -1, Lost: true, Detail: "the agent ended while it was starting the runner, which therefore did nothing"}, nil
+	}
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	status, ok, err := reap(ctx, id)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	if !ok && told != nil {
+		status, ok = *told, true
+	}
+	if ok {
+		record = fromStatus(status)
+		if err := writeJSON(d.path(fileExit), record); err != nil {
+			return executor.Exit{}, err
+		}
+		return record.exit(d.result()), nil
+	}
+	exit := executor.Exit{Code: -1, Lost: true, Result: d.result(), Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
+	if boot, err := bootid.Get(); err == nil && boot != id.BootID {
+		exit.Detail = "the agent's host was restarted while the job ran"
+	}
+	return exit, nil
+}
+
+// reap takes the exit status of a child that has ended. Asking for anything else
+// is harmless: the process is checked to be the one that was started. A process
+// of several threads looks dead a moment before its status can be taken.
+func reap(ctx context.Context, id identity) (unix.WaitStatus, bool, error) {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if p, ok := id.find(); !ok || !p.zombie {
+			return 0, false, nil
+		}
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(id.PID, &status, unix.WNOHANG, nil)
+		switch {
+		case err == nil && pid == id.PID:
+			return status, true, nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return 0, false, nil // not a child of ours
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
+		}
+	}
+}
+
+func fromStatus(status unix.WaitStatus) exitRecord {
+	r := exitRecord{Code: status.ExitStatus(), FinishedAt: time.Now()}
+	if status.Signaled() {
+		r.Code, r.Signal = -1, unix.SignalName(status.Signal())
+	}
+	return r
+}
+
+func (r exitRecord) exit(result *executor.Result) executor.Exit {
+	return executor.Exit{Code: r.Code, Signal: r.Signal, Detail: r.Detail, FinishedAt: r.FinishedAt, Result: result}
+}

@@ -1,0 +1,156 @@
+package health
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"workflowagent/internal/agent/status"
+)
+
+// report is the body of /healthz. Clients of other agents know the first three fields.
+type report struct {
+	Status       string    `json:"status"`
+	CurrentTime  time.Time `json:"currentTime"`
+	LastActivity time.Time `json:"lastActivity"`
+	Problems     []string  `json:"problems,omitempty"`
+}
+
+// Handler serves GET and HEAD of these paths:
+//
+//   - /healthz answers 200 and "healthy", or 503 and "unhealthy", in JSON; a client that asks for
+//     Prometheus text with its Accept header gets the metrics instead, because scrape
+//     configurations written for other agents name this path.
+//   - /readyz answers 200 if the agent could take work now, else 503 with the reasons.
+//   - /metrics always answers with the metrics.
+//   - /status answers with a page for people, or with JSON if that is asked for;
+//     /status.json always answers with JSON.
+//
+// There is nothing here that changes anything: the port may be open to others.
+func Handler(t *Tracker, m *Metrics, report func() status.Report) http.Handler {
+	metrics := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		EnableOpenMetrics:   true,
+		MaxRequestsInFlight: 10,
+		Timeout:             10 * time.Second,
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Accept")
+		if wantsMetrics(r.Header.Values("Accept")) {
+			metrics.ServeHTTP(w, r)
+			return
+		}
+		writeReport(w, t)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeReadiness(w, report()) })
+	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, report()) })
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Accept")
+		if wantsJSON(r.Header.Values("Accept")) {
+			writeJSON(w, http.StatusOK, report())
+			return
+		}
+		writePage(w, report())
+	})
+	return mux
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	Status  status.State `json:"status"`
+	Reasons []string     `json:"reasons"`
+}
+
+func writeReadiness(w http.ResponseWriter, r status.Report) {
+	code := http.StatusOK
+	if r.State != status.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	writeJSON(w, code, readiness{r.State, r.Reasons})
+}
+
+func writePage(w http.ResponseWriter, r status.Report) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", status.PagePolicy())
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	//nolint:errcheck // A client that went away gets nothing; there is nobody to tell.
+	status.WritePage(w, r)
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	//nolint:errcheck,errchkjson // A client that went away gets nothing; there is nobody to tell.
+	json.NewEncoder(w).Encode(body)
+}
+
+func writeReport(w http.ResponseWriter, t *Tracker) {
+	body := report{
+		Status: "healthy", CurrentTime: time.Now().UTC(), LastActivity: t.LastActivity().UTC(),
+		Problems: t.Problems(),
+	}
+	code := http.StatusOK
+	if !t.Healthy() {
+		body.Status, code = "unhealthy", http.StatusServiceUnavailable
+	}
+	writeJSON(w, code, body)
+}
+
+// wantsMetrics reports whether an Accept header prefers one of the formats that only Prometheus
+// and its kind ask for to JSON. A plain */* or text/plain is a person or a probe.
+func wantsMetrics(accept []string) bool {
+	var metrics, other float64
+	eachAccepted(accept, func(mediaType string, params map[string]string, q float64) {
+		switch {
+		case mediaType == "application/openmetrics-text",
+			mediaType == "application/vnd.google.protobuf" && params["proto"] == "io.prometheus.client.MetricFamily",
+			mediaType == "text/plain" && params["version"] != "":
+			metrics = max(metrics, q)
+		case mediaType == "application/json":
+			other = max(other, q)
+		}
+	})
+	return metrics > other
+}
+
+// wantsJSON reports whether an Accept header prefers JSON to a page.
+func wantsJSON(accept []string) bool {
+	var asJSON, page float64
+	eachAccepted(accept, func(mediaType string, _ map[string]string, q float64) {
+		switch mediaType {
+		case "application/json":
+			asJSON = max(asJSON, q)
+		case "text/html":
+			page = max(page, q)
+		}
+	})
+	return asJSON > page
+}
+
+// eachAccepted calls f for every media type of an Accept header that can be read.
+func eachAccepted(accept []string, f func(mediaType string, params map[string]string, q float64)) {
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		mediaType, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			if q, err = strconv.ParseFloat(text, 64); err != nil {
+				continue
+			}
+		}
+		f(mediaType, params, q)
+	}
+}

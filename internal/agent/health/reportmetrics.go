@@ -1,0 +1,84 @@
+package health
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"workflowagent/internal/agent/status"
+)
+
+// reportMetrics are the numbers that are read from a report whenever somebody scrapes.
+type reportMetrics struct {
+	report func() status.Report
+	gauges []reportGauge
+}
+
+// reportGauge is one number of a report; ok is false if there is none at the moment.
+type reportGauge struct {
+	desc  *prometheus.Desc
+	value func(r status.Report) (value float64, ok bool)
+}
+
+// Watch adds the numbers that are read from reports. It is called once.
+func (m *Metrics) Watch(report func() status.Report) {
+	gauge := func(name, help string, value func(status.Report) (float64, bool)) reportGauge {
+		return reportGauge{prometheus.NewDesc("workflow_agent_"+name, help, nil, nil), value}
+	}
+	flag := func(name, help string, value func(status.Report) bool) reportGauge {
+		return gauge(name, help, func(r status.Report) (float64, bool) {
+			if value(r) {
+				return 1, true
+			}
+			return 0, true
+		})
+	}
+	m.registry.MustRegister(&reportMetrics{report, []reportGauge{
+		flag("ready", "1 if the agent could take work now, as /readyz says.", func(r status.Report) bool { return r.State == status.Ready }),
+		flag("draining", "1 if the agent takes no more work because it was told to drain or to stop.", func(r status.Report) bool { return r.Draining || r.Stopping }),
+		flag("server_connected", "1 if the server answered the last poll and took the token.", func(r status.Report) bool { return r.Server.Connected }),
+		flag("circuit_breaker_open", "1 while the server is only probed because it could not be reached.", func(r status.Report) bool { return r.Server.BreakerOpen }),
+		flag("engine_up", "1 if jobs can run in the deploy_target.", func(r status.Report) bool { return r.Engine.Up }),
+		gauge("slots", "How many jobs the agent runs at a time.", func(r status.Report) (float64, bool) { return float64(r.Slots.Total), true }),
+		gauge("slots_free", "How many more jobs there is room for.", func(r status.Report) (float64, bool) { return float64(r.Slots.Free), true }),
+		gauge("last_poll_timestamp_seconds", "When the server answered a poll last, in seconds since 1970; absent before the first time.", func(r status.Report) (float64, bool) {
+			if r.Server.LastPoll == nil {
+				return 0, false
+			}
+			return float64(r.Server.LastPoll.UnixNano()) / 1e9, true
+		}),
+		gauge("token_expiry_timestamp_seconds", "When the token that was exchanged expires, in seconds since 1970; absent for a static one.", func(r status.Report) (float64, bool) {
+			if r.Token.ExpiresAt == nil {
+				return 0, false
+			}
+			return float64(r.Token.ExpiresAt.Unix()), true
+		}),
+		gauge("log_pending_bytes", "Bytes of log that the agent itself has yet to deliver.", func(r status.Report) (float64, bool) { return float64(r.Storage.PendingLogBytes), true }),
+		gauge("state_directory_free_bytes", "Free bytes on the disk of state_directory.", func(r status.Report) (float64, bool) {
+			return float64(r.Storage.FreeBytes), r.Storage.FreeBytes >= 0
+		}),
+		flag("update_available", "1 if a release is known that is newer than the agent.", func(r status.Report) bool { return r.Update.Available != "" }),
+		flag("update_failing", "1 if the last look for a release failed, or the update that it led to.", func(r status.Report) bool { return r.Update.Error != "" }),
+		gauge("update_last_check_timestamp_seconds", "When the agent last looked for a release, in seconds since 1970; absent before the first time.", func(r status.Report) (float64, bool) {
+			if r.Update.CheckedAt == nil {
+				return 0, false
+			}
+			return float64(r.Update.CheckedAt.Unix()), true
+		}),
+	}})
+}
+
+// Describe names the metrics.
+func (m *reportMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, g := range m.gauges {
+		out <- g.desc
+	}
+}
+
+// Collect reads all of them from one report, so that they fit together.
+func (m *reportMetrics) Collect(out chan<- prometheus.Metric) {
+	r := m.report()
+	for _, g := range m.gauges {
+		if value, ok := g.value(r); ok {
+			out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value)
+		}
+	}
+}

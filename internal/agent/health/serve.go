@@ -1,0 +1,71 @@
+package health
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/serve"
+	"workflowagent/internal/sleep"
+)
+
+// The first and the longest pause between two attempts to get a port that is taken.
+const (
+	firstListenPause   = 5 * time.Second
+	longestListenPause = time.Minute
+)
+
+// Serve serves handler on addr, host:port, until ctx ends, lets open requests finish for a few
+// seconds and returns. An addr without a host is all addresses, as for [net.Listen]; an empty addr
+// or port 0 turns the server off. An addr that cannot be listened on is a warning
+// and tried again now and then, because another process may only be on its way out.
+func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.Entry) {
+	if _, port, err := net.SplitHostPort(addr); addr == "" || (err == nil && port == "0") {
+		log.Debug("The health server is turned off.")
+		return
+	}
+	listener := listen(ctx, addr, log)
+	if listener == nil {
+		return
+	}
+	serveOn(ctx, listener, addr, handler, log)
+}
+
+// listen tries until it has a listener; it returns nil if ctx ends first.
+func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
+	var config net.ListenConfig
+	for pause := firstListenPause; ; pause = min(2*pause, longestListenPause) {
+		listener, err := config.Listen(ctx, "tcp", addr)
+		if err == nil {
+			return listener
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and tries again; "+
+			"end the process that has the port, or set http_server_port to another one, or to 0 for no server.", addr)
+		if sleep.For(ctx, pause/2+rand.N(pause/2)) != nil {
+			return nil
+		}
+	}
+}
+
+// serveOn serves handler on the listener for addr until ctx ends.
+func serveOn(ctx context.Context, listener net.Listener, addr string, handler http.Handler, log *logrus.Entry) {
+	server := &http.Server{
+		Handler:           onlyKnownHosts(listener.Addr(), addr, handler),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+	log.Infof("The health server listens on http://%s/healthz.", listener.Addr())
+	serve.Until(ctx, server, listener, func(err error) {
+		log.WithError(err).Warn("THE HEALTH SERVER HAS STOPPED. The agent works without it until it is started again.")
+	})
+}

@@ -1,0 +1,164 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/protocol"
+)
+
+// This file is the shipper's side of a stream: what is to be sent, and what the
+// answers mean.
+
+// due returns how long the shipper may wait before it sends something of the
+// stream, and a negative duration if there is nothing to send.
+func (s *Stream) due(flushing bool, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := s.size - s.received
+	switch {
+	case pending <= 0 || s.cut >= 0 || s.abandoned != "":
+		return -1
+	case flushing || s.ended || pending >= shipBytes || s.unsentSince.IsZero():
+		return 0
+	}
+	return max(0, shipDelay-now.Sub(s.unsentSince))
+}
+
+// sent is where the shipper goes on.
+func (s *Stream) sent() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received
+}
+
+// missing is how many of the bytes below target the server can still lose, without
+// those that it will never take.
+func (s *Stream) missing(target int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.abandoned != "" {
+		return 0
+	}
+	if s.cut >= 0 {
+		target = min(target, s.cut)
+	}
+	return max(0, target-s.durable)
+}
+
+// take returns what the next request shall carry.
+func (s *Stream) take() (offset int64, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut >= 0 || s.openSize >= 0 {
+		// Where a stream of another process goes on is for the server to say.
+		return s.received, 0
+	}
+	n = int(min(s.size-s.received, maxRequest))
+	if s.received+int64(n) == s.size {
+		s.unsentSince = time.Time{}
+	}
+	return s.received, n
+}
+
+// fit shortens a chunk to whole frames and to what the server takes. It reports cut
+// if that leaves nothing: then the stream ends here for the server.
+func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
+	if len(chunk) == 0 {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.limit > 0 {
+		chunk = chunk[:max(0, min(int64(len(chunk)), s.limit-offset))]
+	}
+	if chunk = chunk[:wholeFrames(chunk)]; len(chunk) > 0 {
+		return chunk, false
+	}
+	s.cut = offset
+	s.truncated = true
+	s.reclaim(true)
+	s.save()
+	return nil, true
+}
+
+// acknowledge applies the answer to a request for n bytes from offset on, where gap
+// says that it was a [GapError]. It says whether the server took what it was offered.
+// The error says that spool and server do not hold the same log any more.
+func (s *Stream) acknowledge(ack Ack, gap bool, offset int64, n int) (taken bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.save()
+	if ack.Limit > 0 {
+		s.limit = ack.Limit
+	}
+	received := max(0, ack.Received)
+	if received > s.size {
+		s.truncated = true
+		received, err = s.serverIsAhead(received)
+	}
+	s.openSize = -1
+	if received < s.base() {
+		// The server lost what it had promised to keep, and the spool relied on that.
+		err = fmt.Errorf("the server wants bytes from %d on, but the spool has them from %d on only", received, s.base())
+		s.abandon(err.Error())
+		return true, err
+	}
+	s.received = received
+	s.durable = min(max(s.durable, ack.Durable), received)
+	s.reclaim(false)
+	return !gap && (received > offset || n == 0 && received == offset), err
+}
+
+// abandon gives the stream up: nothing more of it is shipped or kept. The lock is held.
+func (s *Stream) abandon(why string) {
+	s.abandoned = why
+	s.truncated = true
+	s.reclaim(true)
+}
+
+// serverIsAhead handles a server that has more than the spool. After a crash of the
+// machine that is possible: the end of the spool was not on disk yet. Then what this
+// process has written since is moved behind what the server has. It returns the
+// offset to go on with. The lock is held.
+func (s *Stream) serverIsAhead(received int64) (int64, error) {
+	mine := s.size - s.openSize
+	if s.openSize < 0 || mine > maxRequest || received-s.size > s.sp.opts.Limit {
+		return s.size, errors.New("the server has more of the log than was ever written")
+	}
+	tail := make([]byte, mine)
+	if n := len(s.segments); n > 0 && mine > 0 {
+		last := s.segments[n-1]
+		if last.start > s.openSize {
+			return s.size, errors.New("the server has more of the log than the spool")
+		}
+		if _, err := last.file.ReadAt(tail, segmentHeader+s.openSize-last.start); err != nil {
+			return s.size, fmt.Errorf("moving the end of the log behind what the server has: %w", err)
+		}
+	}
+	if _, err := s.roll(received); err != nil {
+		return s.size, fmt.Errorf("moving the end of the log behind what the server has: %w", err)
+	}
+	s.size = received
+	s.remove(func(*segment) bool { return false })
+	if len(tail) > 0 {
+		// The server's last frame may be a fragment, which the tail does not continue.
+		tail = append(protocol.AppendFrame(nil, time.Now(), false, nil), tail...)
+		if err := s.appendLocked(tail, true); err != nil {
+			return received, err
+		}
+	}
+	return received, errors.New("the end of the log in the spool was lost in a crash; the server has more of it")
+}
+
+// Progress returns how many bytes of framed log the spool was given, and how many of them the
+// server can still lose. It may be called after Close.
+func (sp *Spool) Progress() (written, pending int64) {
+	for _, s := range sp.list() {
+		size := s.Size()
+		written += size
+		pending += s.missing(size)
+	}
+	return written, pending
+}

@@ -1,0 +1,140 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"workflowagent/internal/protocol"
+)
+
+const (
+	// maxJoined is how long a line becomes that was written in fragments, in bytes;
+	// what goes on after that is the next line. It depends on the log alone and not on
+	// how it is cut into requests, so that sending again sends the same lines.
+	maxJoined = 64 << 10
+
+	marksFormat = "lines sent 1 bytes=%d lines=%d"
+	marksSize   = 128
+)
+
+// LineSender sends a spool's streams to a server that takes only lines of JSON,
+// whose offsets count lines. How far it came is a file beside each stream, so that
+// another process goes on with the same numbers. It is used by one [Shipper].
+type LineSender struct {
+	sp   *Spool
+	post func(ctx context.Context, step int, lines protocol.LogLines) error
+	sent map[int]lineMark
+}
+
+// lineMark is how far a stream was sent.
+type lineMark struct {
+	bytes, lines int64 // what the server has: whole lines
+	// ahead bytes follow that are fragments of the next line, which is open so far.
+	ahead int64
+	open  protocol.LogLine
+}
+
+// NewLineSender returns a sender of the streams of sp. post sends lines of one step;
+// a server that has some of them already must ignore those.
+func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines protocol.LogLines) error) *LineSender {
+	return &LineSender{sp: sp, post: post, sent: map[int]lineMark{}}
+}
+
+// PutLog sends the whole lines in the frames of a step. What was accepted counts
+// as durable, because there is no way to ask; the fragments of a line that has not
+// ended yet count as received only, and stay in the spool.
+func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (Ack, error) {
+	m, known := s.sent[step]
+	if !known {
+		m = s.load(step)
+	}
+	if len(framed) > 0 && offset != m.bytes+m.ahead {
+		m.ahead, m.open = 0, protocol.LogLine{}
+		s.sent[step] = m
+		if offset != m.bytes {
+			return Ack{}, &GapError{Want: m.bytes}
+		}
+	}
+	batch := protocol.LogLines{Offset: m.lines}
+	next, err := m.take(framed, &batch)
+	if err != nil {
+		return Ack{}, err
+	}
+	if len(batch.Lines) > 0 {
+		if err := s.post(ctx, step, batch); err != nil {
+			return Ack{}, err
+		}
+		s.save(step, next)
+	}
+	s.sent[step] = next
+	return Ack{Received: next.bytes + next.ahead, Durable: next.bytes}, nil
+}
+
+// take adds the lines that end in the frames to batch.
+func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error) {
+	emit := func() {
+		batch.Lines = append(batch.Lines, m.open)
+		m.lines++
+		m.bytes += m.ahead
+		m.ahead, m.open = 0, protocol.LogLine{}
+	}
+	for len(framed) > 0 {
+		frame, n, err := protocol.ParseFrame(framed)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			break // the rest comes again with the next bytes
+		}
+		if err != nil {
+			return m, fmt.Errorf("reading the log in the spool: %w", err)
+		}
+		framed = framed[n:]
+		if m.ahead > 0 && len(m.open.Line)+len(frame.Text) > maxJoined {
+			emit()
+		}
+		if m.ahead == 0 {
+			m.open.Time = frame.Time
+		}
+		m.open.Line += string(frame.Text)
+		m.ahead += int64(n)
+		if !frame.Fragment {
+			emit()
+		}
+	}
+	return m, nil
+}
+
+func marksName(step int) string { return fmt.Sprintf("step-%04d.lines", step) }
+
+// load returns how far another process came, as far as it could note that.
+func (s *LineSender) load(step int) lineMark {
+	data, err := s.sp.root.ReadFile(marksName(step))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.sp.opts.Log.WithError(err).WithField("step", step).Warn("how much of the log was sent cannot be read; it is sent again")
+		}
+		return lineMark{}
+	}
+	var m lineMark
+	if _, err := fmt.Sscanf(string(data), marksFormat, &m.bytes, &m.lines); err != nil || m.bytes < 0 || m.lines < 0 || m.bytes > maxOffset || m.lines > m.bytes {
+		return lineMark{}
+	}
+	return m
+}
+
+// save notes how far the stream was sent, in place and in one system call, which a
+// crash of the process cannot tear. Without the note the next process sends again
+// what is still there.
+func (s *LineSender) save(step int, m lineMark) {
+	f, err := s.sp.root.OpenFile(marksName(step), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		text := fmt.Sprintf(marksFormat, m.bytes, m.lines)
+		_, err = f.WriteAt(fmt.Appendf(nil, "%-*s\n", marksSize-1, text), 0)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		s.sp.opts.Log.WithError(err).WithField("step", step).Debug("how much of the log was sent cannot be noted")
+	}
+}

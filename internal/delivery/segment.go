@@ -1,0 +1,199 @@
+package delivery
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/protocol"
+)
+
+// A segment file begins with one line of text, padded to this size, that holds the
+// state of the stream's SHA-256 at its start. So the hash of a whole stream can be
+// computed from its last segment, when the earlier ones are long gone.
+const segmentHeader = 512
+
+const segmentMagic = "workflow log spool, segment 1"
+
+// maxOffset is far above any log and keeps sums of offsets from overflowing.
+const maxOffset = 1 << 50
+
+// segment is a file with a part of a stream.
+type segment struct {
+	name  string
+	start int64    // offset of its first byte in the stream
+	size  int64    // bytes of frames in it
+	file  *os.File // nil until needed
+}
+
+func (seg *segment) end() int64 { return seg.start + seg.size }
+
+func segmentName(step int, start int64) string {
+	return fmt.Sprintf("step-%04d-%016d.log", step, start)
+}
+
+func parseSegmentName(name string) (step int, start int64, ok bool) {
+	if _, err := fmt.Sscanf(name, "step-%d-%d.log", &step, &start); err != nil {
+		return 0, 0, false
+	}
+	return step, start, step >= 0 && step <= maxStep && start >= 0 && start <= maxOffset && name == segmentName(step, start)
+}
+
+// unfinished is the end of the name of a segment whose header is not written yet.
+const unfinished = ".new"
+
+// createSegment makes the file of a segment that begins at start with the given hash.
+// The file gets its name when its header is complete, so a process that dies in
+// between leaves nothing that looks as if frames were lost.
+func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segment, err error) {
+	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("saving the state of the hash: %w", err)
+	}
+	seg := &segment{name: segmentName(step, start), start: start}
+	header := fmt.Sprintf("%s start=%d sha256=%x", segmentMagic, start, state)
+	seg.file, err = headerFile(root, seg.name+unfinished, fmt.Appendf(nil, "%-*s\n", segmentHeader-1, header))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = seg.file.Close()
+			_ = root.Remove(seg.name + unfinished)
+		}
+	}()
+	if err := root.Rename(seg.name+unfinished, seg.name); err != nil {
+		return nil, err
+	}
+	return seg, nil
+}
+
+// spareName is a file as large as a header. On a full disk it becomes the segment
+// that stands in for one whose frames the server has: without it there would be no
+// space to begin with, and none could be made.
+const spareName = "spare"
+
+// keepSpare makes the spare file if it is missing and the disk has space for it.
+func keepSpare(root *os.Root) {
+	f, err := openRegular(root, spareName, os.O_WRONLY|os.O_CREATE)
+	if err != nil {
+		return // a spool on a disk that is full already has to wait for others to make room
+	}
+	if info, err := f.Stat(); err == nil && info.Size() < segmentHeader {
+		_, err = f.WriteAt(make([]byte, segmentHeader), 0)
+		if err != nil {
+			_ = root.Remove(spareName)
+		}
+	}
+	_ = f.Close()
+}
+
+// headerFile makes a file with a header, out of the spare file if there is no space.
+func headerFile(root *os.Root, name string, header []byte) (*os.File, error) {
+	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err == nil {
+		if _, err = f.WriteAt(header, 0); err == nil {
+			return f, nil
+		}
+		_ = f.Close()
+		_ = root.Remove(name)
+	}
+	if root.Rename(spareName, name) != nil {
+		return nil, err
+	}
+	f, serr := openRegular(root, name, os.O_RDWR)
+	if serr != nil {
+		_ = root.Remove(name)
+		return nil, err
+	}
+	if _, serr = f.WriteAt(header, 0); serr == nil {
+		serr = f.Truncate(segmentHeader)
+	}
+	if serr != nil {
+		_ = f.Close()
+		_ = root.Remove(name)
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens the file of a segment that another process has written.
+func (seg *segment) open(root *os.Root) (err error) {
+	if seg.file == nil {
+		seg.file, err = openRegular(root, seg.name, os.O_RDWR)
+	}
+	return err
+}
+
+// readHeader returns the hash of all that comes before the segment.
+func (seg *segment) readHeader() (hash.Hash, error) {
+	var line [segmentHeader]byte
+	if _, err := seg.file.ReadAt(line[:], 0); err != nil {
+		return nil, fmt.Errorf("reading the header of %s: %w", seg.name, err)
+	}
+	rest, ok := strings.CutPrefix(string(line[:]), segmentMagic+" start="+strconv.FormatInt(seg.start, 10)+" sha256=")
+	if !ok {
+		return nil, fmt.Errorf("%s does not begin with the header of a segment", seg.name)
+	}
+	state, err := hex.DecodeString(strings.TrimSpace(rest))
+	if err != nil {
+		return nil, fmt.Errorf("reading the header of %s: %w", seg.name, err)
+	}
+	sum := sha256.New()
+	if err := sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil {
+		return nil, fmt.Errorf("reading the header of %s: %w", seg.name, err)
+	}
+	return sum, nil
+}
+
+// recover finds the end of the last whole frame, cuts off what a crash left behind
+// it, and adds the frames to sum. It says whether the last frame is a fragment.
+func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
+	var (
+		frames = io.NewSectionReader(seg.file, segmentHeader, maxOffset)
+		buf    = make([]byte, 1<<20)
+		held   = 0
+	)
+	seg.size = 0
+	for {
+		n, rerr := frames.Read(buf[held:])
+		if rerr != nil && !errors.Is(rerr, io.EOF) {
+			return false, fmt.Errorf("reading %s: %w", seg.name, rerr)
+		}
+		held += n
+		whole := 0
+		var perr error
+		for {
+			frame, n, err := protocol.ParseFrame(buf[whole:held])
+			if err != nil {
+				perr = err
+				break
+			}
+			whole += n
+			midLine = frame.Fragment
+		}
+		sum.Write(buf[:whole])
+		seg.size += int64(whole)
+		held = copy(buf, buf[whole:held])
+		// A whole frame always fits the buffer, so an incomplete one at the end of
+		// the file, or what is no frame at all, was torn.
+		if rerr != nil || errors.Is(perr, protocol.ErrBadFrame) {
+			break
+		}
+	}
+	if err := seg.file.Truncate(segmentHeader + seg.size); err != nil {
+		return false, fmt.Errorf("removing a torn frame from %s: %w", seg.name, err)
+	}
+	return midLine, nil
+}
+
+// wholeFrames returns the length of the longest beginning of b that ends with a frame.
+func wholeFrames(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }

@@ -1,0 +1,302 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// A request leaves this long after the first byte that it carries was written,
+	// or at once when there is this much to carry, or the stream has ended.
+	shipDelay = 50 * time.Millisecond
+	shipBytes = 256 << 10
+	// maxRequest is the most that one request carries, in bytes.
+	maxRequest = 1 << 20
+	// compressFrom is the size from which on compression is worth its while, in bytes.
+	compressFrom = 2 << 10
+	// requestTimeout ends a request that a sender does not end by itself.
+	requestTimeout = 2 * time.Minute
+
+	firstBackoff = 250 * time.Millisecond
+	maxBackoff   = 15 * time.Second
+	// flushBackoff bounds the time between attempts while somebody waits in Flush:
+	// the job is over, and its end is reported when its log has arrived.
+	flushBackoff  = 1500 * time.Millisecond
+	maxRetryAfter = 2 * time.Minute
+
+	// Between questions whether bytes have become durable.
+	firstAsk = 20 * time.Millisecond
+	maxAsk   = time.Second
+)
+
+// Ack is the server's answer about one stream.
+type Ack struct {
+	Received int64 // the server has all bytes below
+	Durable  int64 // the server can no longer lose the bytes below
+	Limit    int64 // the server takes no bytes from here on; 0 stands for no limit
+}
+
+// GapError says that the server did not take a request, because bytes before it are
+// missing: it wants those from Want on.
+type GapError struct{ Want int64 }
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("the server wants the log from byte %d on", e.Want)
+}
+
+// Sender carries bytes of a log to the server.
+//
+// An error may have more to say: [*GapError] names the offset to go on with, a method
+// RetryAfter() time.Duration how long to wait, and a method Permanent() bool that no
+// attempt can succeed any more. After any other error the request is repeated.
+type Sender interface {
+	// PutLog sends the bytes of a step from offset on. None at all is a question for
+	// the present state, which should make the server store what it has. The bytes
+	// are valid until PutLog returns.
+	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (Ack, error)
+}
+
+// ShipperOptions are the settings of a [Shipper].
+type ShipperOptions struct {
+	// Compress allows the sender to compress what is large enough.
+	Compress bool
+	// Log receives what an operator may want to know. Nil discards it.
+	Log *logrus.Entry
+}
+
+// Shipper brings the streams of a spool to the server. A spool has at most one.
+type Shipper struct {
+	sp     *Spool
+	sender Sender
+	opts   ShipperOptions
+
+	flushing atomic.Int32 // callers that wait in Flush
+	buf      []byte
+	rounds   map[*Stream]*round
+
+	stopOnce sync.Once
+	stopped  chan struct{} // closed when err is set
+	err      error
+}
+
+// round is what the shipper remembers about a stream between requests.
+type round struct {
+	best  int64 // the most bytes that the server ever had
+	gaps  int   // answers that moved the stream instead of accepting it, since then
+	ask   time.Duration
+	askAt time.Time
+}
+
+// NewShipper returns a shipper of the streams of sp, those that it has and those to come.
+func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
+	opts.Log = orDiscard(opts.Log)
+	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{})}
+}
+
+// Run ships until ctx ends, then it returns nil, or until the sender reports a
+// permanent error, which it returns. Writing to the spool remains possible.
+func (sh *Shipper) Run(ctx context.Context) error {
+	failures := 0
+	for ctx.Err() == nil {
+		s, wait := sh.next(time.Now())
+		if s == nil {
+			sleep(ctx, wait, sh.sp.wake)
+			continue
+		}
+		err := sh.ship(ctx, s)
+		switch {
+		case err == nil:
+			if failures > 0 {
+				sh.opts.Log.WithField("attempts", failures+1).Info("the server takes the job's log again")
+			}
+			failures = 0
+			continue
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the end of ctx is how Run is told to end
+		case isPermanent(err):
+			err = fmt.Errorf("shipping the log of step %d: %w", s.step, err)
+			sh.stop(err)
+			return err
+		}
+		if failures == 0 {
+			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not take the job's log; it stays in the spool and is sent again")
+		}
+		sh.backoff(ctx, failures, retryAfter(err))
+		failures++
+	}
+	return nil
+}
+
+// Flush waits until the server can no longer lose anything that was written before
+// the call, as far as it takes it at all. [Shipper.Run] must be running.
+func (sh *Shipper) Flush(ctx context.Context) error {
+	targets := make(map[*Stream]int64)
+	for _, s := range sh.sp.list() {
+		targets[s] = s.Size()
+	}
+	sh.flushing.Add(1)
+	defer sh.flushing.Add(-1)
+	sh.sp.signal()
+	for {
+		advance := sh.sp.advance()
+		missing := int64(0)
+		for s, target := range targets {
+			missing += s.missing(target)
+		}
+		if missing == 0 {
+			return nil
+		}
+		select {
+		case <-advance:
+		case <-sh.stopped:
+			return fmt.Errorf("%d bytes of the log cannot be brought to the server any more: %w", missing, sh.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%d bytes of the log have not arrived safely at the server: %w", missing, context.Cause(ctx))
+		}
+	}
+}
+
+func (sh *Shipper) stop(err error) {
+	sh.stopOnce.Do(func() {
+		sh.err = err
+		close(sh.stopped)
+	})
+}
+
+// next returns the stream to ship now, the first that is due, so that steps arrive
+// in order; or how long to wait for one.
+func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
+	flushing := sh.flushing.Load() > 0
+	asking := flushing || sh.sp.anyBlocked()
+	wait := time.Hour
+	for _, s := range sh.sp.list() {
+		due := s.due(flushing, now)
+		if due < 0 && asking && s.missing(s.sent()) > 0 {
+			due = max(0, sh.round(s).askAt.Sub(now))
+		}
+		if due == 0 {
+			return s, 0
+		}
+		if due > 0 {
+			wait = min(wait, due)
+		}
+	}
+	return nil, wait
+}
+
+func (sh *Shipper) round(s *Stream) *round {
+	if sh.rounds[s] == nil {
+		sh.rounds[s] = &round{}
+	}
+	return sh.rounds[s]
+}
+
+// ship makes one request for a stream. An error means that it is worth waiting
+// before the next.
+func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
+	r := sh.round(s)
+	offset, n := s.take()
+	if cap(sh.buf) < n {
+		sh.buf = make([]byte, min(maxRequest, max(64<<10, 2*n)))
+	}
+	chunk := sh.buf[:n]
+	if err := s.readAt(chunk, offset); err != nil {
+		return err
+	}
+	chunk, cut := s.fit(chunk, offset)
+	if cut {
+		sh.opts.Log.WithField("step", s.step).WithField("bytes", offset).Warn("the log has reached the server's limit; the rest of it is not kept")
+		sh.sp.advanced()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ack, err := sh.sender.PutLog(ctx, s.step, offset, chunk, sh.opts.Compress && len(chunk) >= compressFrom)
+	var gap *GapError
+	switch {
+	case errors.As(err, &gap):
+		ack = Ack{Received: gap.Want}
+	case err != nil:
+		return err
+	}
+	_, before := s.Acked()
+	taken, aerr := s.acknowledge(ack, gap != nil, offset, len(chunk))
+	if aerr != nil {
+		sh.opts.Log.WithError(aerr).WithField("step", s.step).Error("the server's copy of the log does not match the spool; it will be shown as incomplete")
+	}
+	if _, durable := s.Acked(); durable > before || len(chunk) > 0 {
+		r.ask = 0
+		r.askAt = time.Time{}
+	} else {
+		r.ask = min(max(2*r.ask, firstAsk), maxAsk)
+		r.askAt = time.Now().Add(jitter(r.ask))
+	}
+	sh.sp.advanced()
+	received, _ := s.Acked()
+	if received > r.best {
+		r.best, r.gaps = received, 0
+	}
+	if taken {
+		return nil
+	}
+	// Being moved once is normal after a crash on either side. A server that does it
+	// again and again must not be hammered.
+	if r.gaps++; r.gaps > 1 {
+		return fmt.Errorf("the server took nothing from byte %d on and wants byte %d", offset, ack.Received)
+	}
+	return nil
+}
+
+// backoff waits after the given number of failures in a row.
+func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duration) {
+	delay := jitter(min(maxBackoff, firstBackoff<<min(failures, 10)))
+	if asked > 0 {
+		// Not all at the same moment, and not before it.
+		asked = min(asked, maxRetryAfter)
+		delay = asked + rand.N(asked/10+1)
+	}
+	for start := time.Now(); ctx.Err() == nil; {
+		left := delay
+		if asked <= 0 && sh.flushing.Load() > 0 {
+			left = min(left, flushBackoff)
+		}
+		if left -= time.Since(start); left <= 0 {
+			return
+		}
+		sleep(ctx, left, sh.sp.wake)
+	}
+}
+
+// jitter returns a duration between half of d and d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// sleep waits for d, or until ctx ends or wake is signalled.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+func isPermanent(err error) bool {
+	var p interface{ Permanent() bool }
+	return errors.As(err, &p) && p.Permanent()
+}
+
+func retryAfter(err error) time.Duration {
+	var r interface{ RetryAfter() time.Duration }
+	if errors.As(err, &r) {
+		return r.RetryAfter()
+	}
+	return 0
+}

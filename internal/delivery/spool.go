@@ -1,0 +1,336 @@
+// Package delivery keeps the log of one job on disk until the server has it.
+//
+// A [Spool] is a directory with one [Stream] for each step of the job. A stream is
+// a sequence of frames (see package protocol) that is addressed by byte offset; it
+// is written by the job's runner, shipped by a [Shipper], and both can be continued
+// by another process if the runner dies. Nothing is kept in memory: what the server
+// has not taken yet lies in segment files, and when those reach their limit, or the
+// disk is full, writing blocks, so that in the end the job waits for its log.
+package delivery
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	defaultLimit        = 256 << 20
+	minLimit            = 1 << 20
+	defaultSegmentBytes = 16 << 20
+	defaultDropAfter    = 15 * time.Minute
+
+	// maxStep bounds the number of streams, and so of files, that a spool may hold.
+	maxStep = 9999
+
+	lockName = "lock"
+)
+
+// Errors of a spool.
+var (
+	// ErrInUse says that another process, or another [Spool] of this one, has the directory open.
+	ErrInUse = errors.New("the log spool is in use by another process")
+	// ErrClosed says that the stream or its spool was closed.
+	ErrClosed = errors.New("the log stream is closed")
+)
+
+// Options are the settings of a [Spool]. The zero value stands for the defaults.
+type Options struct {
+	// Limit is how many bytes the spool may take on disk, 256 MiB by default and at
+	// least 1 MiB. Writers block when it is reached.
+	Limit int64
+	// SegmentBytes is the size of the files in which a stream is kept, 16 MiB by
+	// default and at most a quarter of Limit. Disk space is given back in these units.
+	SegmentBytes int64
+	// DropAfter is how long a write may block without interruption before output is
+	// dropped, 15 minutes by default.
+	DropAfter time.Duration
+	// Has says of which steps streams are found again; nil stands for all. A job may have
+	// put streams of others into its spool.
+	Has func(step int) bool
+	// Log receives what an operator may want to know. Nil discards it.
+	Log *logrus.Entry
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	if o.Limit <= 0 {
+		o.Limit = defaultLimit
+	}
+	o.Limit = max(o.Limit, minLimit)
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = defaultSegmentBytes
+	}
+	o.SegmentBytes = min(o.SegmentBytes, o.Limit/4)
+	if o.DropAfter <= 0 {
+		o.DropAfter = defaultDropAfter
+	}
+	o.Log = orDiscard(o.Log)
+	return o
+}
+
+func orDiscard(log *logrus.Entry) *logrus.Entry {
+	if log != nil {
+		return log
+	}
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	return logrus.NewEntry(quiet)
+}
+
+// Spool is the log of one job on disk. It is safe for concurrent use.
+type Spool struct {
+	opts Options
+	// root keeps the spool within its directory: a job may be able to write there,
+	// and must not make us read or write other files through links.
+	root *os.Root
+	lock *os.File
+
+	closing chan struct{} // closed by Close
+	wake    chan struct{} // tells the shipper to look; never blocks
+
+	mu       sync.Mutex // taken after the mu of a stream, never before
+	closed   bool
+	streams  []*Stream     // ordered by step
+	used     int64         // bytes of frames on disk
+	blocked  int           // writers that wait for space, or drop because there is none
+	freed    chan struct{} // closed and replaced when space was given back
+	progress chan struct{} // closed and replaced when the server has taken something
+}
+
+// Open opens the spool in dir, which is created if need be, or continues the one that
+// another process left there: its streams are found again, a frame that was torn by
+// a crash is removed. It returns [ErrInUse] if that process is still alive.
+func Open(dir string, opts Options) (_ *Spool, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the log spool: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log spool: %w", err)
+	}
+	sp := &Spool{
+		opts: opts.withDefaults(), root: root,
+		closing: make(chan struct{}), wake: make(chan struct{}, 1),
+		freed: make(chan struct{}), progress: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, sp.closeFiles())
+		}
+	}()
+	if err := root.Chmod(".", 0o700); err != nil {
+		return nil, fmt.Errorf("making the log spool private: %w", err)
+	}
+	if sp.lock, err = lockFile(root, lockName); err != nil {
+		return nil, fmt.Errorf("opening the log spool in %s: %w", filepath.Clean(dir), err)
+	}
+	if err := sp.load(); err != nil {
+		return nil, fmt.Errorf("reading the log spool in %s: %w", filepath.Clean(dir), err)
+	}
+	return sp, nil
+}
+
+// load finds the streams that are in the directory.
+func (sp *Spool) load() error {
+	entries, err := fs.ReadDir(sp.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	has := sp.opts.Has
+	if has == nil {
+		has = func(int) bool { return true }
+	}
+	found := make(map[int]*Stream)
+	stream := func(step int) *Stream {
+		if found[step] == nil {
+			found[step] = newStream(sp, step)
+		}
+		return found[step]
+	}
+	for _, e := range entries { // in the order of names, so of offsets
+		if !e.Type().IsRegular() {
+			continue
+		}
+		if step, start, ok := parseSegmentName(e.Name()); ok && has(step) {
+			s := stream(step)
+			s.segments = append(s.segments, &segment{name: e.Name(), start: start})
+		} else if step, ok := parseStateName(e.Name()); ok && has(step) {
+			stream(step)
+		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
+			if _, _, ok := parseSegmentName(name); ok {
+				_ = sp.root.Remove(e.Name()) // it will be written anew
+			}
+		}
+	}
+	for _, s := range found {
+		if err := s.load(); err != nil {
+			return fmt.Errorf("step %d: %w", s.step, err)
+		}
+		sp.streams = append(sp.streams, s)
+		for _, seg := range s.segments {
+			sp.used += seg.size
+		}
+	}
+	slices.SortFunc(sp.streams, func(a, b *Stream) int { return cmp.Compare(a.step, b.step) })
+	return nil
+}
+
+// Step returns the stream of a step of the job, numbered from 0. Asking twice
+// returns the same stream.
+func (sp *Spool) Step(i int) (*Stream, error) {
+	if i < 0 || i > maxStep {
+		return nil, fmt.Errorf("there is no log for step %d: steps are numbered from 0 to %d", i, maxStep)
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.closed {
+		return nil, ErrClosed
+	}
+	at, found := slices.BinarySearchFunc(sp.streams, i, func(s *Stream, i int) int { return cmp.Compare(s.step, i) })
+	if !found {
+		// A new slice, because the shipper walks the old one without the lock.
+		sp.streams = slices.Insert(slices.Clone(sp.streams), at, newStream(sp, i))
+	}
+	return sp.streams[at], nil
+}
+
+// StepSummary is what the spool knows about the log of one step.
+type StepSummary struct {
+	Step   int
+	Bytes  int64  // size of the framed log
+	SHA256 string // of these bytes, in hex
+	// Truncated says that lines are missing from the log: output was dropped, or the
+	// server refused to take all of it.
+	Truncated bool
+}
+
+// Summaries describes all streams, ordered by step. It may be called after Close.
+func (sp *Spool) Summaries() []StepSummary {
+	var all []StepSummary
+	for _, s := range sp.list() {
+		all = append(all, s.summary())
+	}
+	return all
+}
+
+// Close releases the directory, so that another process may continue, and makes
+// writes that block return [ErrClosed]. Files stay where they are. The shipper
+// must have been stopped before.
+func (sp *Spool) Close() error {
+	sp.mu.Lock()
+	if sp.closed {
+		sp.mu.Unlock()
+		return nil
+	}
+	sp.closed = true
+	close(sp.closing)
+	streams := sp.streams
+	sp.mu.Unlock()
+	for _, s := range streams {
+		s.writing.Lock() // after the last writer has returned
+		s.closed = true
+		s.writing.Unlock()
+	}
+	return sp.closeFiles()
+}
+
+func (sp *Spool) closeFiles() error {
+	var errs []error
+	for _, s := range sp.list() {
+		errs = append(errs, s.closeFiles())
+	}
+	if sp.lock != nil {
+		errs = append(errs, sp.lock.Close())
+	}
+	if err := errors.Join(append(errs, sp.root.Close())...); err != nil {
+		return fmt.Errorf("closing the log spool: %w", err)
+	}
+	return nil
+}
+
+func (sp *Spool) list() []*Stream {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.streams
+}
+
+// signal makes the shipper look for work.
+func (sp *Spool) signal() {
+	select {
+	case sp.wake <- struct{}{}:
+	default:
+	}
+}
+
+// reserve takes n bytes out of the limit, if they are there or force is set.
+func (sp *Spool) reserve(n int64, force bool) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.used+n > sp.opts.Limit && !force {
+		return false
+	}
+	sp.used += n
+	return true
+}
+
+// unreserve undoes a reservation of which nothing was used.
+func (sp *Spool) unreserve(n int64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.used -= n
+}
+
+// release gives n bytes back and wakes the writers that wait for them.
+func (sp *Spool) release(n int64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.used -= n
+	close(sp.freed)
+	sp.freed = make(chan struct{})
+}
+
+// space returns a channel that is closed when space was given back.
+func (sp *Spool) space() <-chan struct{} {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.freed
+}
+
+// addBlocked counts the writers that wait for space.
+func (sp *Spool) addBlocked(n int) {
+	sp.mu.Lock()
+	sp.blocked += n
+	sp.mu.Unlock()
+	sp.signal()
+}
+
+func (sp *Spool) anyBlocked() bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.blocked > 0
+}
+
+// advanced tells those who wait in Flush that the server has taken something.
+func (sp *Spool) advanced() {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	close(sp.progress)
+	sp.progress = make(chan struct{})
+}
+
+func (sp *Spool) advance() <-chan struct{} {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.progress
+}

@@ -1,0 +1,55 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// stateSize is the fixed size of a state file. It is overwritten in place: saving
+// costs one system call, and a crash of the process cannot tear it.
+const stateSize = 256
+
+const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
+
+// state is what a stream remembers beside its frames. It is a hint: if it is lost,
+// everything that is still there is shipped again, and the server corrects that.
+type state struct {
+	received  int64 // what the server has
+	durable   int64 // what it can no longer lose
+	cut       int64 // where the server's limit ends the stream, -1 if it does not
+	ended     bool
+	truncated bool
+}
+
+func stateName(step int) string { return fmt.Sprintf("step-%04d.state", step) }
+
+func parseStateName(name string) (step int, ok bool) {
+	if _, err := fmt.Sscanf(name, "step-%d.state", &step); err != nil {
+		return 0, false
+	}
+	return step, step >= 0 && step <= maxStep && name == stateName(step)
+}
+
+func (st state) encode() []byte {
+	text := fmt.Sprintf(stateFormat, st.received, st.durable, st.cut, st.ended, st.truncated)
+	return []byte(fmt.Sprintf("%-*s\n", stateSize-1, text))
+}
+
+// readState returns the saved state of a step, or none if there is none to be read.
+func readState(f *os.File) (st state, ok bool, err error) {
+	b := make([]byte, stateSize)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			return state{}, false, nil
+		}
+		return state{}, false, fmt.Errorf("reading the state of the log: %w", err)
+	}
+	_, err = fmt.Sscanf(strings.TrimSpace(string(b)), stateFormat, &st.received, &st.durable, &st.cut, &st.ended, &st.truncated)
+	if err != nil || st.durable < 0 || st.received < st.durable || st.received > maxOffset || st.cut < -1 {
+		return state{}, false, nil //nolint:nilerr // a torn state file is no state; the server's answer replaces it
+	}
+	return st, true, nil
+}

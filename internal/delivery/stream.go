@@ -1,0 +1,356 @@
+package delivery
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// Stream is the log of one step. It is safe for concurrent use.
+//
+// Bytes are numbered from 0 over the whole life of the stream. Of them, those below
+// durable are safe with the server, those below received are with the server, and
+// those below size are in the spool.
+type Stream struct {
+	sp   *Spool
+	step int
+
+	// writing is held by a writer from its first byte to its last, also while it
+	// waits for space. It protects the fields of the writer in write.go.
+	writing sync.Mutex
+	writer
+	closeOnce sync.Once
+	closing   chan struct{}
+
+	mu       sync.Mutex // held shortly, and never while waiting
+	segments []*segment // without gaps; the last one is written to
+	sum      hash.Hash  // of all frames
+	size     int64
+	state
+	savedState state
+	limit      int64 // the server takes no bytes from here on; 0 while it named no limit
+	stateFile  *os.File
+	abandoned  string // why the shipper gave the stream up; empty if it did not
+
+	// What the shipper needs to know to be in time.
+	// unsentSince is when the first byte came that no request has carried. If it is
+	// zero, there is none, or it was carried by one that failed and is long due.
+	unsentSince time.Time
+	openSize    int64 // size when the stream was reopened, -1 if it was not or the server agreed
+}
+
+func newStream(sp *Spool, step int) *Stream {
+	return &Stream{sp: sp, step: step, closing: make(chan struct{}), sum: sha256.New(), state: state{cut: -1}, openSize: -1}
+}
+
+// load reads back what another process has written.
+func (s *Stream) load() error {
+	if err := s.openState(); err != nil {
+		return err
+	}
+	if st, ok, err := readState(s.stateFile); err != nil {
+		return err
+	} else if ok {
+		s.state, s.savedState = st, st
+	}
+	for i, seg := range s.segments {
+		if err := seg.open(s.sp.root); err != nil {
+			return err
+		}
+		sum, err := seg.readHeader()
+		if err == nil && i > 0 && s.segments[i-1].end() != seg.start {
+			err = errors.New("bytes before it are missing")
+		}
+		if err != nil {
+			// Only a crash of the machine does this: what was written last is lost.
+			s.sp.opts.Log.WithError(err).WithField("step", s.step).Warn("part of the log in the spool is lost")
+			s.truncated = true
+			if i > 0 {
+				return s.dropFrom(i)
+			}
+			sum = sha256.New()
+		}
+		if i < len(s.segments)-1 {
+			info, err := seg.file.Stat()
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", seg.name, err)
+			}
+			seg.size = max(0, info.Size()-segmentHeader)
+			continue
+		}
+		if s.breakLine, err = seg.recover(sum); err != nil {
+			return err
+		}
+		s.sum = sum
+	}
+	s.loaded()
+	return nil
+}
+
+// dropFrom removes the segments from i on, which cannot be used, and recovers the one before.
+func (s *Stream) dropFrom(i int) error {
+	for _, seg := range s.segments[i:] {
+		if seg.file != nil {
+			_ = seg.file.Close()
+		}
+		if err := s.sp.root.Remove(seg.name); err != nil {
+			return fmt.Errorf("removing %s: %w", seg.name, err)
+		}
+	}
+	s.segments = s.segments[:i]
+	last := s.segments[i-1]
+	sum, err := last.readHeader()
+	if err != nil {
+		return err
+	}
+	if s.breakLine, err = last.recover(sum); err != nil {
+		return err
+	}
+	s.sum = sum
+	s.loaded()
+	return nil
+}
+
+// loaded derives the rest of the fields once the segments are known.
+func (s *Stream) loaded() {
+	base := int64(0)
+	if n := len(s.segments); n > 0 {
+		base, s.size = s.segments[0].start, s.segments[n-1].end()
+	}
+	s.openSize = s.size
+	s.durable = min(max(s.durable, base), s.size)
+	s.received = min(max(s.received, s.durable), s.size)
+}
+
+func (s *Stream) openState() (err error) {
+	if s.stateFile == nil {
+		s.stateFile, err = openRegular(s.sp.root, stateName(s.step), os.O_RDWR|os.O_CREATE)
+	}
+	return err
+}
+
+// save writes the state if it has changed. The lock is held. Failing is no error: the
+// state is a hint, and a full disk is found out by whoever writes frames.
+func (s *Stream) save() {
+	if s.state == s.savedState || s.openState() != nil {
+		return
+	}
+	if _, err := s.stateFile.WriteAt(s.encode(), 0); err == nil {
+		s.savedState = s.state
+	}
+}
+
+// Size is the number of bytes of framed log that the stream has, on disk or at the server.
+func (s *Stream) Size() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size
+}
+
+// Acked returns how far the server has the stream, and how far it can no longer lose it.
+func (s *Stream) Acked() (received, durable int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received, s.durable
+}
+
+// SHA256 is the hash of the framed bytes below [Stream.Size], in hex.
+func (s *Stream) SHA256() string { return s.summary().SHA256 }
+
+// Truncated says that lines are missing from the stream: output was dropped after
+// blocking for too long, or the server refused to take all of it.
+func (s *Stream) Truncated() bool { return s.summary().Truncated }
+
+// Ended says that the stream was closed, by this process or the one before.
+func (s *Stream) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+func (s *Stream) summary() StepSummary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return StepSummary{Step: s.step, Bytes: s.size, SHA256: hex.EncodeToString(s.sum.Sum(nil)), Truncated: s.truncated}
+}
+
+// append stores whole frames. It returns errNoSpace if the limit of the spool does
+// not allow that and force is not set, and the error of the disk if that fails. Then
+// nothing was stored, and the caller may try again.
+func (s *Stream) append(frames []byte, force bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.appendLocked(frames, force)
+}
+
+func (s *Stream) appendLocked(frames []byte, force bool) error {
+	if s.cut >= 0 || s.abandoned != "" {
+		// Nobody will ever ask for these bytes.
+		s.truncated = true
+		s.save()
+		return nil
+	}
+	n := int64(len(frames))
+	if !s.sp.reserve(n, force) {
+		return errNoSpace
+	}
+	seg, err := s.segment()
+	if err == nil {
+		_, err = seg.file.WriteAt(frames, segmentHeader+seg.size)
+	}
+	if err != nil {
+		if seg != nil {
+			// Should this fail too, recover finds the end by itself.
+			_ = seg.file.Truncate(segmentHeader + seg.size)
+		}
+		s.sp.unreserve(n)
+		return err
+	}
+	s.sum.Write(frames)
+	seg.size += n
+	s.size += n
+	if s.ended {
+		s.ended = false
+		s.save()
+	}
+	pending := s.size - s.received
+	if s.unsentSince.IsZero() {
+		s.unsentSince = time.Now()
+		s.sp.signal()
+	} else if pending >= shipBytes && pending-n < shipBytes {
+		s.sp.signal()
+	}
+	return nil
+}
+
+// zeros take space for a moment.
+var zeros [batchBytes]byte
+
+// tryRoom says whether n more bytes could be stored, at most batchBytes.
+func (s *Stream) tryRoom(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut >= 0 || s.abandoned != "" {
+		return true // nothing is stored any more
+	}
+	if !s.sp.reserve(n, false) {
+		return false
+	}
+	defer s.sp.unreserve(n)
+	seg, err := s.segment()
+	if err != nil {
+		return false
+	}
+	_, err = seg.file.WriteAt(zeros[:n], segmentHeader+seg.size)
+	// Should this fail, recover finds that zeros are no frames.
+	return errors.Join(err, seg.file.Truncate(segmentHeader+seg.size)) == nil
+}
+
+// segment returns the segment to write to. The lock is held.
+func (s *Stream) segment() (*segment, error) {
+	if n := len(s.segments); n > 0 && s.segments[n-1].size < s.sp.opts.SegmentBytes {
+		return s.segments[n-1], nil
+	}
+	return s.roll(s.size)
+}
+
+// roll begins a new segment at start. The lock is held.
+func (s *Stream) roll(start int64) (*segment, error) {
+	seg, err := createSegment(s.sp.root, s.step, start, s.sum)
+	if err != nil {
+		return nil, err
+	}
+	s.segments = append(s.segments, seg)
+	keepSpare(s.sp.root)
+	return seg, nil
+}
+
+// reclaim gives back the segments that the server can no longer lose, or will never
+// take. With all set, also the one that is written to. The lock is held.
+func (s *Stream) reclaim(all bool) {
+	if n := len(s.segments); all && n > 0 && s.segments[n-1].size > 0 && !s.needed(s.segments[n-1]) {
+		if _, err := s.roll(s.size); err != nil {
+			return
+		}
+	}
+	s.remove(s.needed)
+}
+
+// remove deletes all segments but the last one and those to be kept. The lock is held.
+func (s *Stream) remove(keep func(*segment) bool) {
+	kept := s.segments[:0]
+	for i, seg := range s.segments {
+		if i == len(s.segments)-1 || keep(seg) {
+			kept = append(kept, seg)
+			continue
+		}
+		if seg.file != nil {
+			_ = seg.file.Close()
+		}
+		if err := s.sp.root.Remove(seg.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.sp.opts.Log.WithError(err).WithField("step", s.step).Warn("cannot remove a part of the log that is no longer needed")
+		}
+		s.sp.release(seg.size)
+	}
+	clear(s.segments[len(kept):])
+	s.segments = kept
+}
+
+// needed says whether bytes of seg may have to be shipped yet. The lock is held.
+func (s *Stream) needed(seg *segment) bool {
+	return seg.end() > s.durable && (s.cut < 0 || seg.start < s.cut) && s.abandoned == ""
+}
+
+// base is the first byte that is still on disk. The lock is held.
+func (s *Stream) base() int64 {
+	if len(s.segments) == 0 {
+		return s.size
+	}
+	return s.segments[0].start
+}
+
+// readAt fills p with the bytes from offset on, which must be on disk.
+func (s *Stream) readAt(p []byte, offset int64) error {
+	s.mu.Lock()
+	segments := make([]segment, len(s.segments))
+	for i, seg := range s.segments {
+		segments[i] = *seg
+	}
+	s.mu.Unlock()
+	for _, seg := range segments {
+		in := offset - seg.start
+		n := min(int64(len(p)), seg.size-in)
+		if in < 0 || n <= 0 {
+			continue
+		}
+		if _, err := seg.file.ReadAt(p[:n], segmentHeader+in); err != nil {
+			return fmt.Errorf("reading %s: %w", seg.name, err)
+		}
+		p, offset = p[n:], offset+n
+	}
+	if len(p) > 0 {
+		return fmt.Errorf("reading the log of step %d: bytes from %d on are not in the spool", s.step, offset)
+	}
+	return nil
+}
+
+func (s *Stream) closeFiles() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, seg := range s.segments {
+		if seg.file != nil {
+			errs = append(errs, seg.file.Close())
+		}
+	}
+	if s.stateFile != nil {
+		errs = append(errs, s.stateFile.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// stopPatience is how long a program has to end at clean-up.
+const stopPatience = 15 * time.Second
+
+// bench is one run: what was built, where it works, and what it has found.
+type bench struct {
+	rounds  int
+	quick   bool
+	dir     string // for everything that is not a program
+	bin     string // the product's programs
+	min     string // the yardsticks
+	stubs   string // holds pulumi, which is stamp
+	current string // measurement
+	report  report
+}
+
+// newBench builds everything.
+func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("CPU time and memory are read from /proc, which %s does not have; run this on Linux", runtime.GOOS)
+	}
+	// Sockets of an engine will be under it, so the path must be short.
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for the run: %w", err)
+	}
+	b := &bench{
+		rounds: rounds, quick: quick, dir: dir,
+		bin: filepath.Join(dir, "bin"), min: filepath.Join(dir, "min"), stubs: filepath.Join(dir, "stubs"),
+		report: report{rounds: rounds, quick: quick, started: time.Now(), machine: machine()},
+	}
+	b.say("%s", b.report.machine)
+	if err := b.build(ctx); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) build(ctx context.Context) error {
+	b.say("building the product and the yardsticks")
+	if err := lab.BuildProduct(ctx, b.bin, io.Discard); err != nil {
+		return err
+	}
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.stubs, 0o755); err != nil {
+		return fmt.Errorf("building the yardsticks: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.min+string(filepath.Separator), "./internal/dev/bench/...")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the yardsticks: %w\n%s", err, out)
+	}
+	if err := os.Symlink(b.stamp(), filepath.Join(b.stubs, "pulumi")); err != nil {
+		return fmt.Errorf("building the yardsticks: %w", err)
+	}
+	return nil
+}
+
+func (b *bench) close() { _ = os.RemoveAll(b.dir) }
+
+// stamp is the path of the program that jobs run.
+func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
+
+// world makes a new directory.
+func (b *bench) world() (string, error) {
+	dir, err := os.MkdirTemp(b.dir, "w")
+	if err != nil {
+		return "", fmt.Errorf("making a directory for a measurement: %w", err)
+	}
+	return dir, nil
+}
+
+// pick returns the load of a full or of a quick run.
+func pick[T any](b *bench, full, quick T) T {
+	if b.quick {
+		return quick
+	}
+	return full
+}
+
+// say prints progress.
+func (b *bench) say(format string, args ...any) {
+	fmt.Printf("%7.1fs  %s\n", time.Since(b.report.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// add puts a figure into the report.
+func (b *bench) add(figure, unit string, product, yardstick []float64, g goal) {
+	b.report.rows = append(b.report.rows, row{b.current, figure, unit, product, yardstick, g})
+}
+
+// skip notes why something was not measured.
+func (b *bench) skip(why string) {
+	b.report.skipped = append(b.report.skipped, b.current+": "+why)
+	b.say("  skipped: %s", why)
+}
+
+// machine describes where the run happens.
+func machine() string {
+	model, kernel := "", ""
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, ok := strings.CutPrefix(line, "model name"); ok {
+				model = strings.Trim(name, "\t :\n")
+				break
+			}
+		}
+	}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		kernel = strings.TrimSpace(string(release))
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	return fmt.Sprintf("%d x %s, Linux %s, %s %s/%s, load %s", runtime.NumCPU(), model, kernel,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
+}
+
+// until asks every interval until the answer is yes, an error, or patience ends.
+func until(ctx context.Context, interval, patience time.Duration, what string, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not happen within %s", what, patience))
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		ok, err := ask()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// alone waits until a process has no descendants any more.
+func alone(ctx context.Context, pid int) error {
+	return until(ctx, 5*time.Millisecond, time.Minute, "the end of the last job", func() (bool, error) {
+		return len(tree(pid)) == 1, nil
+	})
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func megabytes(n int64) float64            { return float64(n) / 1e6 }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/sleep"
+)
+
+// sizes are those of the built programs.
+func (b *bench) sizes(context.Context) error {
+	size := func(dir, name string) ([]float64, error) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("looking at a built program: %w", err)
+		}
+		return []float64{megabytes(info.Size())}, nil
+	}
+	for _, program := range []struct {
+		name, yardstick string
+		goal            goal
+	}{
+		{"customer-managed-workflow-agent", "minagent", goal{atMost, 25, true}},
+		{"workflow-runner", "", goal{atMost, 10, true}},
+		{"workflow-server", "minserver", goal{}},
+	} {
+		product, err := size(b.bin, program.name)
+		if err != nil {
+			return err
+		}
+		var yardstick []float64
+		if program.yardstick != "" {
+			if yardstick, err = size(b.min, program.yardstick); err != nil {
+				return err
+			}
+		}
+		b.add(program.name, "MB", product, yardstick, program.goal)
+	}
+	return nil
+}
+
+// starts measures the time from the start of the agent's process to its first poll.
+func (b *bench) starts(ctx context.Context) error {
+	p, err := b.startProduct(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	y, err := b.startYardstick(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer y.close()
+	var product, floor []float64
+	for range pick(b, 5, 3) * b.rounds {
+		took, err := b.startOnce(ctx, p.server.URL, func(url string) (*lab.Process, error) {
+			err := p.launchAgent(ctx, url, "process", nil)
+			if err != nil {
+				return nil, err
+			}
+			return p.agent.Process, nil
+		})
+		p.agent = nil
+		if err != nil {
+			return err
+		}
+		product = append(product, took)
+		took, err = b.startOnce(ctx, y.url, func(url string) (*lab.Process, error) { return b.startMinAgent(ctx, url, y.dir, 1) })
+		if err != nil {
+			return err
+		}
+		floor = append(floor, took)
+	}
+	b.say("  start to first poll %.0f and %.0f ms", median(product), median(floor))
+	b.add("process started to first poll", "ms", product, floor, goal{ratioAtMost, 2.5, false})
+	return nil
+}
+
+func (b *bench) startOnce(ctx context.Context, target string, start func(url string) (*lab.Process, error)) (float64, error) {
+	c, err := newGate(target)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	began := time.Now()
+	process, err := start(c.url)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = process.Stop(syscall.SIGTERM, stopPatience) }()
+	return c.firstPoll(ctx, began)
+}
+
+// restFigures are the samples of one side at rest.
+type restFigures struct{ rss, anon, cpu, requests []float64 }
+
+// idle watches both agents at the same time while they have nothing to do.
+func (b *bench) idle(ctx context.Context) error {
+	g, err := b.startGated(ctx)
+	defer g.close()
+	if err != nil {
+		return err
+	}
+	// Go collects the garbage of the start within two minutes in a program that
+	// makes none; until then the memory is not that of an agent at rest. A held
+	// poll lasts 25 s, so a period must be a few times as long to count polls.
+	settle, period := pick(b, 130*time.Second, 3*time.Second), pick(b, 75*time.Second, 50*time.Second)
+	b.say("  waiting %s", settle+period)
+	if err := sleep.For(ctx, settle); err != nil {
+		return err
+	}
+	product, floor := &restFigures{}, &restFigures{}
+	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{g.product.agentPID(), g.yardstick.agentPID()}, []*gate{g.toProduct, g.toFloor}); err != nil {
+		return err
+	}
+	// A quick run does not wait for rest, so its gate is wider.
+	b.add("RSS", "MB", product.rss, floor.rss, goal{ratioAtMost, pick(b, 3.0, 4), true})
+	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, goal{ratioAtMost, pick(b, 4.0, 8), true})
+	b.add("CPU per minute", "ms", product.cpu, floor.cpu, goal{atMost, 60, true})
+	b.add("requests per minute", "requests", product.requests, floor.requests, goal{atMost, 4, true})
+	return nil
+}
+
+func watchRest(ctx context.Context, period time.Duration, figures []*restFigures, pids []int, gates []*gate) error {
+	cpuBefore, requestsBefore := make([]time.Duration, len(pids)), make([]int64, len(pids))
+	for i, pid := range pids {
+		var err error
+		if cpuBefore[i], err = fineCPU(pid); err != nil {
+			return err
+		}
+		requestsBefore[i] = gates[i].requests.Load()
+	}
+	began := time.Now()
+	if err := sleep.For(ctx, period); err != nil {
+		return err
+	}
+	minutes := time.Since(began).Minutes()
+	for i, pid := range pids {
+		used, err := fineCPU(pid)
+		if err != nil {
+			return err
+		}
+		rss, err := memory(pid, "VmRSS")
+		if err != nil {
+			return err
+		}
+		anon, err := memory(pid, "RssAnon")
+		if err != nil {
+			return err
+		}
+		f := figures[i]
+		f.cpu = append(f.cpu, milliseconds(used-cpuBefore[i])/minutes)
+		f.requests = append(f.requests, float64(gates[i].requests.Load()-requestsBefore[i])/minutes)
+		f.rss = append(f.rss, megabytes(rss))
+		f.anon = append(f.anon, megabytes(anon))
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// product is a workflow-server, and an agent unless it is left out.
+type product struct {
+	b                 *bench
+	dir               string
+	server            *lab.Server
+	agent             *lab.Agent
+	options           lab.AgentOptions // of the agent
+	http              *http.Client
+	poolID, poolToken string
+	stack             string // organization/project/stack
+	variables         map[string]any
+	image             string
+	agents, stacks    int
+}
+
+// newStacks makes n more stacks and returns their names. A stack has one running
+// deployment, so that many jobs can run at a time.
+func (p *product) newStacks(ctx context.Context, n int) ([]string, error) {
+	var stacks []string
+	for range n {
+		p.stacks++
+		stack, err := p.newStack(ctx, fmt.Sprintf("more%d", p.stacks))
+		if err != nil {
+			return nil, err
+		}
+		stacks = append(stacks, stack)
+	}
+	return stacks, nil
+}
+
+// on returns the same product with another stack.
+func (p *product) on(stack string) *product {
+	other := *p
+	other.stack = stack
+	return &other
+}
+
+// startProduct starts a server with a pool and a stack.
+func (b *bench) startProduct(ctx context.Context, serverArgs ...string) (_ *product, err error) {
+	dir, err := b.world()
+	if err != nil {
+		return nil, err
+	}
+	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}}
+	p.server, err = lab.StartServer(ctx, lab.ServerOptions{
+		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Env: os.Environ(), Args: serverArgs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.poolID, p.poolToken, err = p.server.Pool(ctx, "bench"); err != nil {
+		return nil, err
+	}
+	if err = p.server.Call(ctx, http.MethodPatch, "/api/orgs/"+p.server.Organization, map[string]string{"setDefaultAgentPoolID": p.poolID}, nil); err != nil {
+		return nil, err
+	}
+	p.stack, err = p.newStack(ctx, "job")
+	return p, err
+}
+
+// newStack makes a stack and returns its whole name.
+func (p *product) newStack(ctx context.Context, name string) (string, error) {
+	project := "/api/stacks/" + p.server.Organization + "/bench"
+	if err := p.server.Call(ctx, http.MethodPost, project, map[string]string{"stackName": name}, nil); err != nil {
+		return "", err
+	}
+	return p.server.Organization + "/bench/" + name, nil
+}
+
+// startAgent starts an agent that reaches the server by url and waits until it
+// is online.
+func (p *product) startAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
+	if err := p.launchAgent(ctx, url, target, settings, env...); err != nil {
+		return err
+	}
+	return until(ctx, 20*time.Millisecond, 30*time.Second, "the first poll of the agent", func() (bool, error) {
+		var pool struct {
+			Agents []struct {
+				Status string `json:"status"`
+			} `json:"agents"`
+		}
+		err := p.server.Call(ctx, http.MethodGet, "/api/orgs/"+p.server.Organization+"/agent-pools/"+p.poolID, nil, &pool)
+		return len(pool.Agents) > 0 && pool.Agents[0].Status == "online", err
+	})
+}
+
+// launchAgent is startAgent without the wait.
+func (p *product) launchAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
+	p.agents++
+	dir := filepath.Join(p.dir, fmt.Sprintf("agent%d", p.agents))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("making a directory for the agent: %w", err)
+	}
+	// The jobs have no source: pulumi looks for a project from the job's directory
+	// upwards, and finds this one.
+	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
+		return fmt.Errorf("writing a project: %w", err)
+	}
+	p.options = lab.AgentOptions{
+		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
+		ServiceURL: url, Token: p.poolToken, Target: target, Settings: settings,
+		Env: append([]string{
+			"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
+		}, env...),
+	}
+	return p.relaunchAgent(ctx)
+}
+
+// relaunchAgent starts the agent that was launched before once more.
+func (p *product) relaunchAgent(ctx context.Context) error {
+	var err error
+	p.agent, err = lab.StartAgent(ctx, p.options)
+	return err
+}
+
+// enqueue creates a deployment whose pre-run command is the job; pulumi is a stub.
+func (p *product) enqueue(ctx context.Context, command, file string) (string, error) {
+	variables := map[string]any{"BENCH_STAMP": file}
+	maps.Copy(variables, p.variables)
+	request := map[string]any{
+		"operation": "update",
+		"operationContext": map[string]any{
+			"preRunCommands":       []string{command},
+			"environmentVariables": variables,
+			"options":              map[string]any{"skipInstallDependencies": true},
+		},
+	}
+	if p.image != "" {
+		request["executorContext"] = map[string]any{"executorImage": p.image}
+	}
+	var d struct {
+		ID string `json:"id"`
+	}
+	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+p.stack+"/deployments", request, &d)
+	return d.ID, err
+}
+
+func (p *product) finished(ctx context.Context, job string) (bool, error) {
+	switch status, err := p.status(ctx, job); status {
+	case "failed", "skipped":
+		return false, fmt.Errorf("deployment %s has %s; its log:\n%s\nthe agent's:\n%s", job, status, p.log(ctx, job), lab.Tail(p.agent.LogFile, 20))
+	default:
+		return status == "succeeded", err
+	}
+}
+
+// status is what an agent is told about a job.
+func (p *product) status(ctx context.Context, job string) (string, error) {
+	header := http.Header{"Authorization": {"token " + p.poolToken}}
+	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
+	return strings.Trim(strings.TrimSpace(string(body)), `"`), err
+}
+
+// log is the whole log, for an error.
+func (p *product) log(ctx context.Context, job string) string {
+	var out strings.Builder
+	if err := lines(ctx, p, job, func(line string) { out.WriteString(line + "\n") }); err != nil {
+		fmt.Fprintln(&out, err)
+	}
+	return out.String()
+}
+
+// page reads the log as the stock CLI does. A line that was printed in parts may
+// come in parts, of which only the last has a newline.
+func (p *product) page(ctx context.Context, job, token string) (text, next string, err error) {
+	header := http.Header{"Authorization": {"token " + p.server.Token}}
+	url := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
+	if token != "" {
+		url += "?continuationToken=" + token
+	}
+	body, err := call(ctx, p.http, http.MethodGet, url, header, nil)
+	if err != nil {
+		return "", "", err
+	}
+	var answer struct {
+		Lines []struct {
+			Line string `json:"line"`
+		} `json:"lines"`
+		NextToken string `json:"nextToken"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return "", "", fmt.Errorf("reading a log: %w", err)
+	}
+	var all strings.Builder
+	for _, line := range answer.Lines {
+		all.WriteString(line.Line)
+	}
+	return all.String(), answer.NextToken, nil
+}
+
+func (p *product) agentPID() int           { return p.agent.Process.Pid() }
+func (p *product) serverPID() int          { return p.server.Process.Pid() }
+func (p *product) last(file string) string { return file + ".pulumi" }
+
+func (p *product) stopAgent() {
+	if p.agent == nil {
+		return
+	}
+	jobs := tree(p.agentPID())[1:]
+	_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
+	p.agent = nil
+	// A stopped agent leaves its jobs alone, so those of a run that was cut short
+	// would go on for a server that never comes back.
+	for _, pid := range jobs {
+		if program, err := os.Readlink(procFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+func (p *product) close() {
+	p.stopAgent()
+	_ = p.server.Process.Stop(syscall.SIGTERM, stopPatience)
+	p.http.CloseIdleConnections()
+}
+
+var _ site = (*product)(nil)

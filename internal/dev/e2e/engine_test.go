@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// yamlProgram is a program with one resource of our provider.
+const yamlProgram = `name: box
+runtime: yaml
+resources:
+  value:
+    type: lab:Random
+outputs:
+  hex: ${value.hex}
+`
+
+// engineWorld is a world with a Docker Engine and an executor image. listen
+// chooses the server's address from the engine.
+func engineWorld(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *world, engine *lab.Engine, image string) {
+	t.Helper()
+	if reason, ok := lab.EngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	// The engine's sockets must have short paths.
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	engine, err = lab.NeedEngine(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, tools := programs(t)
+	image, err = lab.ExecutorImage(t.Context(), engine.Host, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = testWorld(t, listen(engine), serverArgs...)
+	t.Cleanup(func() { leftovers(context.Background(), t, engine) }) // while the agents still run
+	return w, engine, image
+}
+
+func onLoopback(*lab.Engine) string { return "" }
+func onBridge(e *lab.Engine) string { return e.BridgeIP.String() }
+
+func TestEngineRunsDeployments(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		listen func(*lab.Engine) string
+	}{
+		{"host network", onLoopback},
+		{"bridge", onBridge},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := t.Context()
+			w, engine, image := engineWorld(t, tc.listen)
+			if _, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
+				t.Fatal(err)
+			}
+			repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.newStack(ctx, t, "box", "dev", image, nil)
+			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
+				d := s.finish(ctx, t, s.deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)"))
+				log := s.log(ctx, t, d)
+				if d.Status != "succeeded" {
+					t.Fatalf("%s ended as %+v; its log:\n%s", operation, d, log)
+				}
+				for _, want := range []string{"== Setup", "from a container: ", "== pulumi " + operation} {
+					if !strings.Contains(log, want) {
+						t.Errorf("the log of %s lacks %q:\n%s", operation, want, log)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestEngineSaysWhyAJobEnded(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	settings := map[string]string{"pull_image": "false", "docker_memory": "256m"}
+	if _, err := w.startAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, image, preRun, reason, log string
+	}{
+		{"missing image", "nobody/has-this:ever", "true", "image", "nobody/has-this:ever"},
+		{"exit code", image, "echo working; exit 42", "exit-code", "42"},
+		{"out of memory", image, "x=0123456789abcdef; while :; do x=$x$x; done", "out-of-memory", "memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := w.newStack(ctx, t, "box", strings.ReplaceAll(tc.name, " ", "-"), tc.image, nil)
+			d := s.finish(ctx, t, s.deploy(ctx, t, "update", repo.URL, tc.preRun))
+			// An engine may lose the news of it (https://github.com/containerd/containerd/issues/8893).
+			for tries := 1; tc.reason == "out-of-memory" && d.Reason == "signal" && tries < 3; tries++ {
+				d = s.finish(ctx, t, s.deploy(ctx, t, "update", repo.URL, tc.preRun))
+			}
+			log := s.log(ctx, t, d)
+			if d.Status != "failed" || d.Reason != tc.reason {
+				t.Errorf("got %+v, want it failed with reason %q", d, tc.reason)
+			}
+			if !strings.Contains(log, tc.log) {
+				t.Errorf("the log does not say %q:\n%s", tc.log, log)
+			}
+		})
+	}
+}
+
+func TestEngineDownClaimsNothing(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	socket := strings.TrimPrefix(engine.Host, "unix://")
+	moved := socket + ".away"
+	if err := os.Rename(socket, moved); err != nil {
+		t.Skipf("the engine is not reached by a socket that can be moved: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Rename(moved, socket) })
+	agent, err := w.launchAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": yamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.newStack(ctx, t, "box", "dev", image, nil)
+	d := s.deploy(ctx, t, "update", repo.URL)
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err = until(waiting, func() (bool, error) {
+		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil
+	})
+	if err != nil {
+		t.Fatalf("the agent does not say that the engine is down: %s", lab.Tail(agent.LogFile, 20))
+	}
+	if now, err := s.get(ctx, d); err != nil || now.Status != "not-started" {
+		t.Errorf("with the engine down the deployment is %+v, %v", now, err)
+	}
+	if err := os.Rename(moved, socket); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.wait(ctx, t, d, 2*time.Minute, "succeeded", "failed"); d.Status != "succeeded" {
+		t.Errorf("after the engine came back: %+v\n%s", d, s.log(ctx, t, d))
+	}
+}
+
+// slowProgram takes its time between two resources.
+const slowProgram = `name: box
+runtime: yaml
+resources:
+  before:
+    type: lab:Random
+  slow:
+    type: lab:Sleep
+    properties: {seconds: 5}
+  after:
+    type: lab:Random
+    options: {dependsOn: ["${slow}"]}
+`
+
+// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a
+// container, and starts it again, during the update and after it.
+func TestEngineAgentKilledInAnUpdate(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := engineWorld(t, onLoopback)
+	agent, err := w.startAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": slowProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, back := range []string{"during", "after"} {
+		t.Run(back, func(t *testing.T) {
+			s := w.newStack(ctx, t, "box", back, image, nil)
+			d := s.deploy(ctx, t, "update", repo.URL)
+			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			defer cancel()
+			if err := until(waiting, func() (bool, error) {
+				return strings.Contains(s.log(ctx, t, d), "lab:index:Sleep slow creating"), nil
+			}); err != nil {
+				t.Fatalf("the update did not begin: %v\n%s", err, s.log(ctx, t, d))
+			}
+			if err := agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if back == "after" {
+				d = s.finish(ctx, t, d)
+			}
+			if err := w.restartAgent(ctx); err != nil {
+				t.Fatal(err)
+			}
+			agent = w.agents[len(w.agents)-1]
+			d = s.finish(ctx, t, d)
+			log := s.log(ctx, t, d)
+			if d.Status != "succeeded" {
+				t.Errorf("it ended as %+v", d)
+			}
+			for _, line := range []string{"== Setup", "The job was started.", "== pulumi update", "lab:index:Random before created", "lab:index:Sleep slow created", "lab:index:Random after created", "+ 4 created"} {
+				if n := strings.Count(log, line); n != 1 {
+					t.Errorf("the log has %q %d times", line, n)
+				}
+			}
+			var history struct {
+				Updates []json.RawMessage `json:"updates"`
+			}
+			if err := w.server.Call(ctx, http.MethodGet, "/api/stacks/"+s.name+"/updates", nil, &history); err != nil {
+				t.Fatal(err)
+			}
+			if len(history.Updates) != 1 {
+				t.Errorf("the stack has %d updates, want one", len(history.Updates))
+			}
+			if t.Failed() {
+				t.Log(log)
+			}
+		})
+	}
+}

@@ -1,0 +1,243 @@
+// Package executortest is the suite that every executor passes: the comment of
+// [executor.Executor] as tests.
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/dev/executortest/program"
+)
+
+// patience bounds every wait of the suite; only a failure takes so long.
+const patience = 60 * time.Second
+
+// Place is where the suite's jobs run.
+type Place struct {
+	// Open returns a new executor for the place. The suite closes it.
+	Open func(t *testing.T) executor.Executor
+	// Spec returns a job that the place can run; the suite sets JobID, Epoch and Owner.
+	Spec func(t *testing.T) executor.Spec
+	// BadSpec returns one that Prepare refuses after it has begun to work; nil if
+	// the place has none.
+	BadSpec func(t *testing.T) executor.Spec
+	// Visible returns what others than the job can see of a running one: the
+	// engine's description, command lines, environments.
+	Visible func(t *testing.T, h executor.Handle) string
+	// Leftovers names the objects and processes that a job has in the place.
+	Leftovers func(t *testing.T, h executor.Handle) []string
+	// LeftoversOf does so for a job whose Prepare failed.
+	LeftoversOf func(t *testing.T, spec executor.Spec) []string
+	// Broken returns an executor for the place whose Start loses its connection when the
+	// runner has its launch document; nil if the place has no such connection.
+	Broken func(t *testing.T) executor.Executor
+	// MemoryLimit is what jobs of the place may use, in MiB; 0 if there is no limit.
+	MemoryLimit int
+	// InProcess says that jobs are functions of the test, which have no environment.
+	InProcess bool
+}
+
+// BuildRunner builds the suite's runner as a static binary named name in dir.
+func BuildRunner(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	cmd := exec.Command("go", "build", "-o", path, "workflowagent/internal/dev/executortest/program/testrunner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the test runner: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// Run runs the suite.
+func Run(t *testing.T, place Place) {
+	tests := []struct {
+		name string
+		run  func(t *testing.T, s *suite)
+	}{
+		{"runs", testRuns},
+		{"exit codes", testExitCodes},
+		{"no launch document", testNoLaunch},
+		{"output", testOutput},
+		{"output ends with its reader", testOutputClosed},
+		{"interrupt", testInterrupt},
+		{"kill", testKill},
+		{"reattach", testReattach},
+		{"waits", testWaits},
+		{"context", testContext},
+		{"not started", testNotStarted},
+		{"started once", testStartedOnce},
+		{"start breaks", testStartBreaks},
+		{"prepared once", testPreparedOnce},
+		{"spool", testSpool},
+		{"result", testResult},
+		{"forged result", testForgedResult},
+		{"remove", testRemove},
+		{"list", testList},
+		{"sweep", testSweep},
+		{"prepare fails", testPrepareFails},
+		{"secrets", testSecrets},
+		{"environment", testEnvironment},
+		{"out of memory", testOutOfMemory},
+		{"foreign handles", testForeignHandles},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, newSuite(t, place))
+		})
+	}
+}
+
+// suite is one test's view of the place.
+type suite struct {
+	Place
+	t   *testing.T
+	ctx context.Context
+	ex  executor.Executor
+	own string // the owner of the test's jobs
+}
+
+var jobNumber struct {
+	sync.Mutex
+	n int
+}
+
+// unique returns a job id that no other test of the process has.
+func unique() string {
+	jobNumber.Lock()
+	defer jobNumber.Unlock()
+	jobNumber.n++
+	return fmt.Sprintf("job-%d-%d", os.Getpid(), jobNumber.n)
+}
+
+func newSuite(t *testing.T, place Place) *suite {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	s := &suite{Place: place, t: t, ctx: ctx, own: "owner-" + unique()}
+	s.ex = s.open()
+	return s
+}
+
+// open returns a new executor that is closed at the end of the test.
+func (s *suite) open() executor.Executor {
+	s.t.Helper()
+	ex := s.Place.Open(s.t)
+	s.t.Cleanup(func() {
+		if err := ex.Close(); err != nil {
+			s.t.Errorf("Close: %v", err)
+		}
+	})
+	return ex
+}
+
+func (s *suite) spec() executor.Spec {
+	spec := s.Spec(s.t)
+	spec.JobID, spec.Epoch, spec.Owner = unique(), 3, s.own
+	spec.Labels = map[string]string{"deployment_id": "d-1", "stack": "org/project/stack with spaces & more"}
+	return spec
+}
+
+func (s *suite) prepare(spec executor.Spec) executor.Handle {
+	s.t.Helper()
+	h, err := s.ex.Prepare(s.ctx, spec, func(line string) { s.t.Log("prepare:", line) })
+	if err != nil {
+		s.t.Fatalf("Prepare: %v", err)
+	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.ex.Remove(ctx, h); err != nil {
+			s.t.Errorf("Remove: %v", err)
+		}
+	})
+	if h.Executor != s.ex.Name() || h.JobID != spec.JobID || h.Epoch != spec.Epoch || time.Since(h.CreatedAt).Abs() > time.Hour {
+		s.t.Errorf("Prepare returned the handle %+v", h)
+	}
+	return h
+}
+
+func launch(actions ...program.Action) []byte {
+	data, err := json.Marshal(program.Launch{Secret: secret, Actions: actions})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return data
+}
+
+const secret = "the-launch-document-s-secret-4711"
+
+func (s *suite) start(actions ...program.Action) executor.Handle {
+	s.t.Helper()
+	h := s.prepare(s.spec())
+	if err := s.ex.Start(s.ctx, h, launch(actions...)); err != nil {
+		s.t.Fatalf("Start: %v", err)
+	}
+	return h
+}
+
+func (s *suite) wait(h executor.Handle) executor.Exit {
+	s.t.Helper()
+	exit, err := s.ex.Wait(s.ctx, h)
+	if err != nil {
+		s.t.Fatalf("Wait: %v", err)
+	}
+	return exit
+}
+
+// output returns all of the output of a job.
+func (s *suite) output(h executor.Handle) string {
+	s.t.Helper()
+	r, err := s.ex.Output(s.ctx, h)
+	if err != nil {
+		s.t.Fatalf("Output: %v", err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		s.t.Fatalf("reading the output: %v", err)
+	}
+	return string(b)
+}
+
+// until reads the output of a job until text is in it.
+func (s *suite) until(h executor.Handle, text string) {
+	s.t.Helper()
+	r, err := s.ex.Output(s.ctx, h)
+	if err != nil {
+		s.t.Fatalf("Output: %v", err)
+	}
+	defer r.Close()
+	var seen bytes.Buffer
+	buf := make([]byte, 4096)
+	for !strings.Contains(seen.String(), text) {
+		n, err := r.Read(buf)
+		seen.Write(buf[:n])
+		if err != nil && !strings.Contains(seen.String(), text) {
+			s.t.Fatalf("the output ended with %v before %q: %q", err, text, seen.String())
+		}
+	}
+}
+
+func (s *suite) wantCode(h executor.Handle, code int) {
+	s.t.Helper()
+	exit := s.wait(h)
+	if exit.Code != code || exit.Signal != "" || exit.OOMKilled || exit.Lost || exit.Success() != (code == 0) {
+		s.t.Errorf("the job ended with %+v, want code %d", exit, code)
+	}
+	if exit.FinishedAt.IsZero() || time.Since(exit.FinishedAt).Abs() > time.Hour {
+		s.t.Errorf("the job finished at %v", exit.FinishedAt)
+	}
+}
+
+func code(n int) program.Action { return program.Action{Exit: &n} }

@@ -1,0 +1,303 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// shell is a command line that runs a script.
+type shell []string
+
+// shells are those that people pipe install.sh into; zsh also as it is by itself.
+var shells = map[string]shell{
+	"dash":      {"dash"},
+	"ash":       {"busybox", "ash"},
+	"bash":      {"bash"},
+	"zsh":       {"zsh"},
+	"zsh as sh": {"zsh", "--emulate", "sh"},
+}
+
+// inShells runs a test in every shell that this machine has.
+func inShells(t *testing.T, test func(t *testing.T, sh shell)) {
+	t.Helper()
+	found := 0
+	for name, sh := range shells {
+		path, err := exec.LookPath(sh[0])
+		if err != nil {
+			if os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all" {
+				t.Errorf("%s is not installed", sh[0])
+			}
+			t.Logf("%s is not installed", sh[0])
+			continue
+		}
+		found++
+		sh = append(shell{path}, sh[1:]...)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, sh)
+		})
+	}
+	if found == 0 {
+		t.Skip("no shell")
+	}
+}
+
+// box is one user's view of a machine: what install.sh may see and change.
+type box struct {
+	m      *mirror
+	sh     shell
+	home   string
+	tmp    string   // TMPDIR
+	fake   string   // state of the fake service
+	path   []string // directories that come before the machine's own
+	only   string   // if not "", PATH is this alone
+	env    []string
+	script []byte // "": as a release of the mirror has it
+	piped  bool   // by standard input, as curl does
+	before string // shell code that runs before the script
+}
+
+func newBox(t *testing.T, m *mirror, sh shell) *box {
+	t.Helper()
+	return &box{m: m, sh: sh, home: filepath.Join(t.TempDir(), "home of me"), tmp: t.TempDir(), fake: t.TempDir()}
+}
+
+func (b *box) root() string { return filepath.Join(b.home, ".pulumi", "bin", release.Program) }
+
+// command is the installer with arguments. It is for a user always: tests do not
+// touch the machine, whoever runs them.
+func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	for _, dir := range []string{b.home, b.fake} {
+		if dir != "" {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	script := b.script
+	if script == nil {
+		script = b.m.script(t)
+	}
+	if !slices.Contains(args, "--help") && !slices.Contains(args, "--system") {
+		args = append([]string{"--user"}, args...)
+	}
+	line := slices.Clone(b.sh)
+	var file string
+	if b.piped {
+		line = append(append(line, "-s", "--"), args...)
+	} else {
+		file = filepath.Join(t.TempDir(), "install.sh")
+		writeFile(t, file, script, 0o644)
+		if b.before != "" {
+			line = append(line, "-c", b.before+`. "$INSTALL"`)
+		}
+		line = append(append(line, file), args...)
+	}
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.WaitDelay = 10 * time.Second
+	if b.piped {
+		cmd.Stdin = bytes.NewReader(script)
+	}
+	path := append(slices.Clone(b.path), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+	if b.only != "" {
+		path = append(slices.Clone(b.path), b.only)
+	}
+	cmd.Env = append([]string{
+		"PATH=" + strings.Join(path, ":"), "TMPDIR=" + b.tmp, "FAKE=" + b.fake, "SHELL=/bin/bash", "INSTALL=" + file,
+	}, b.env...)
+	if b.home != "" {
+		cmd.Env = append(cmd.Env, "HOME="+b.home)
+		cmd.Dir = b.home
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
+	return cmd
+}
+
+// run runs the installer and returns what it wrote and its exit code. However it
+// ended, it leaves nothing in TMPDIR.
+func (b *box) run(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	out, code := output(t, b.command(t.Context(), t, args...))
+	if left, err := os.ReadDir(b.tmp); err != nil || len(left) > 0 {
+		t.Errorf("%q left %v in TMPDIR (%v)", args, left, err)
+	}
+	return out, code
+}
+
+func output(t *testing.T, cmd *exec.Cmd) (string, int) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// want runs the installer, which must end with the code and say the words.
+func (b *box) want(t *testing.T, code int, words []string, args ...string) string {
+	t.Helper()
+	out, got := b.run(t, args...)
+	if got != code {
+		t.Fatalf("%q: exit code %d, want %d\n%s", args, got, code, out)
+	}
+	for _, word := range words {
+		if !strings.Contains(out, word) {
+			t.Errorf("%q does not say %q:\n%s", args, word, out)
+		}
+	}
+	return out
+}
+
+// installed runs the installed agent, as its link is called, and returns its version.
+func (b *box) installed(t *testing.T) string {
+	t.Helper()
+	versions := ""
+	for _, name := range append(release.Programs()[:3:3], release.OldName) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(b.root(), name), "version")
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "FAKE=" + b.fake}
+		out, err := cmd.Output()
+		if err != nil {
+			return "none: " + err.Error()
+		}
+		switch got := strings.TrimSpace(string(out)); versions {
+		case "", got:
+			versions = got
+		default:
+			t.Errorf("%s has version %s beside %s", name, got, versions)
+		}
+	}
+	return versions
+}
+
+// whole checks that a version, and nothing but it and the one before, is installed.
+func (b *box) whole(t *testing.T, version, before string) {
+	t.Helper()
+	if got := b.installed(t); got != version {
+		t.Errorf("installed is %s, want %s", got, version)
+	}
+	want := []string{version}
+	if before != "" {
+		want = append(want, before)
+	}
+	slices.Sort(want)
+	if got := names(t, filepath.Join(b.root(), "versions")); !slices.Equal(got, want) {
+		t.Errorf("versions/ has %q, want %q", got, want)
+	}
+	for _, name := range names(t, b.root()) {
+		if strings.HasPrefix(name, ".") && name != ".update.lock" {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(b.root(), "current")); err != nil || target != "versions/"+version {
+		t.Errorf("current leads to %q (%v)", target, err)
+	}
+	err := filepath.Walk(filepath.Join(b.root(), "versions", version), func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if info.Mode()&os.ModeSymlink == 0 && info.Mode().Perm()&0o022 != 0 || !ok || int(stat.Uid) != os.Geteuid() {
+			t.Errorf("%s is %v of %d", path, info.Mode(), stat.Uid)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// nothing checks that the user's home is empty.
+func (b *box) nothing(t *testing.T) {
+	t.Helper()
+	if left := names(t, b.home); len(left) > 0 {
+		t.Errorf("%q were left in the home directory", left)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, entry := range entries {
+		list = append(list, entry.Name())
+	}
+	return list
+}
+
+// calls returns what the agents were called with since the last time.
+func (b *box) calls(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.fake, "calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(b.fake, "calls")); err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// tools makes a directory with links to the named programs of this machine.
+func tools(t *testing.T, programs ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// used are the programs that install.sh is written with.
+var used = []string{
+	"sh", "awk", "cat", "chmod", "cp", "curl", "df", "find", "flock", "grep", "gzip", "id", "ls", "ln", "mkdir", "mktemp", "mv", "openssl", "ps",
+	"readlink", "rm", "rmdir", "sed", "sleep", "sync", "tail", "tar", "timeout", "uname",
+}
+
+func without(list []string, names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(names, name) })
+}
+
+// machine makes a directory with a uname that names another machine.
+func machine(t *testing.T, system, processor string) string {
+	t.Helper()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "uname"), []byte("#!/bin/sh\ncase $1 in -s) echo "+system+" ;; -m) echo "+processor+" ;; esac\n"), 0o755)
+	return dir
+}
+
+// mac makes the shell believe that it runs on one, where a service manager is always.
+// Some shells have a uname of their own, before that of PATH.
+const mac = "uname() { case $1 in -s) echo Darwin ;; -m) echo arm64 ;; esac; }; "
+
+// host is the platform of the archive that this machine gets.
+func host(t *testing.T, version string) string {
+	t.Helper()
+	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		t.Skip(err)
+	}
+	return name
+}

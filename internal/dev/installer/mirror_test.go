@@ -1,0 +1,255 @@
+package installer
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// mirror is a directory with signed releases, and a server for it.
+type mirror struct {
+	dir     string
+	url     string
+	key     *ecdsa.PrivateKey
+	keyFile string // of the public key
+
+	mu    sync.Mutex
+	asked []string // paths
+}
+
+func newMirror(t *testing.T) *mirror {
+	t.Helper()
+	m := &mirror{dir: t.TempDir(), key: newKey(t)}
+	m.keyFile = filepath.Join(t.TempDir(), "key.pem")
+	writeFile(t, m.keyFile, public(t, m.key), 0o644)
+	files := http.FileServer(http.Dir(m.dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		m.asked = append(m.asked, r.URL.Path)
+		m.mu.Unlock()
+		files.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	m.url = server.URL
+	return m
+}
+
+// downloads are the paths that were asked for.
+func (m *mirror) downloads() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(m.asked, " ")
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func public(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
+	t.Helper()
+	var text []byte
+	for _, key := range keys {
+		block, err := release.PublicPEM(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, block...)
+	}
+	return text
+}
+
+func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// program is what stands for the agent: it knows its version, and plays a service
+// whose state is a file, as the exit code of service status has it.
+const program = `#!/bin/sh
+state() { cat "$FAKE/state" 2>/dev/null || echo 4; }
+echo "%[1]s $*" >>"$FAKE/calls"
+case $1 in
+version) if [ -e "$FAKE/mute" ]; then exit 126; fi; echo %[1]s ;;
+status) cat "$FAKE/report" 2>/dev/null; exit 0 ;;
+service)
+  case $2 in
+  status) exit "$(state)" ;;
+  install)
+    if [ -e "$FAKE/noservice" ]; then echo "there is no group docker on this machine" >&2; exit 1; fi
+    if [ "$(state)" = 4 ]; then echo 3 >"$FAKE/state"; fi ;;
+  restart) if [ -e "$FAKE/broken-%[1]s" ]; then echo "it does not start" >&2; exit 1; fi ;;
+  uninstall) echo 4 >"$FAKE/state" ;;
+  esac ;;
+*) echo "%[1]s runs" ;;
+esac
+`
+
+// padding makes the archive larger than a small file system.
+const padding = 256 << 10
+
+// member is a file or a link in an archive.
+type member struct {
+	name, link string
+	data       []byte
+	kind       byte
+}
+
+// members are what the archive of a release has, without the directory.
+func members(t *testing.T, version string) []member {
+	t.Helper()
+	noise := make([]byte, padding)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	list := []member{
+		{name: "LICENSE", data: []byte("Apache\n")},
+		{name: "pulumi-workflow-agent.yaml.sample", data: []byte("token: pul-...\n")},
+		{name: "man/customer-managed-workflow-agent.1", data: []byte(".TH\n")},
+		{name: release.OldName, link: release.Program},
+	}
+	for _, name := range release.Programs() {
+		list = append(list, member{name: name, data: fmt.Appendf(nil, program, version)})
+	}
+	list[len(list)-1].data = append(list[len(list)-1].data, noise...)
+	return list
+}
+
+// archive packs members into one directory.
+func archive(t *testing.T, top string, list []member) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	squeezed := gzip.NewWriter(&packed)
+	out := tar.NewWriter(squeezed)
+	for _, m := range list {
+		header := &tar.Header{
+			Name: top + "/" + m.name, Linkname: m.link, Size: int64(len(m.data)),
+			Mode: 0o755, Typeflag: tar.TypeReg, ModTime: time.Unix(1e9, 0), Uid: 1234, Gid: 1234,
+		}
+		if strings.HasPrefix(m.name, "/") || strings.HasPrefix(m.name, "..") {
+			header.Name = m.name
+		}
+		if m.link != "" {
+			header.Typeflag = tar.TypeSymlink
+		}
+		if m.kind != 0 {
+			header.Typeflag = m.kind
+		}
+		if err := out.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write(m.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := squeezed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
+
+// platforms are in Go's words.
+var platforms = [][2]string{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+
+// release puts a release into the mirror; the extra members are in its archives too.
+func (m *mirror) release(t *testing.T, version string, extra ...member) {
+	t.Helper()
+	sums := release.Checksums{}
+	for _, platform := range platforms {
+		name, err := release.Archive(version, platform[0], platform[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed := archive(t, strings.TrimSuffix(name, ".tar.gz"), append(members(t, version), extra...))
+		sums[name] = sha256.Sum256(packed)
+		writeFile(t, filepath.Join(m.dir, version, name), packed, 0o644)
+	}
+	var text bytes.Buffer
+	if _, err := sums.WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, version+"/"+release.ChecksumsFile, text.Bytes(), m.key)
+}
+
+// channel points a channel to a version.
+func (m *mirror) channel(t *testing.T, name, version string) {
+	t.Helper()
+	text := release.Channel{Version: version, Published: time.Unix(1_800_000_000, 0)}.Text()
+	m.put(t, release.ChannelFile(name), text, m.key)
+}
+
+// newest makes a release that is the newest of the stable channel.
+func (m *mirror) newest(t *testing.T, version string) {
+	t.Helper()
+	m.release(t, version)
+	m.channel(t, release.Stable, version)
+}
+
+// put writes a file with its signature.
+func (m *mirror) put(t *testing.T, name string, data []byte, key *ecdsa.PrivateKey) {
+	t.Helper()
+	signature, err := release.Sign(key, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(m.dir, name), data, 0o644)
+	writeFile(t, filepath.Join(m.dir, name+release.SignatureSuffix), signature, 0o644)
+}
+
+// script returns install.sh as a release with these keys would have it.
+func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
+	t.Helper()
+	if len(keys) == 0 {
+		keys = []*ecdsa.PrivateKey{m.key}
+	}
+	text := string(source(t))
+	for name, value := range map[string]string{
+		"RELEASE_URL": m.url,
+		"RELEASE_KEY": base64.StdEncoding.EncodeToString(public(t, keys...)),
+	} {
+		line := "\n" + name + "=\"\"\n"
+		if strings.Count(text, line) != 1 || strings.Count(text, "\n"+name+"=") != 1 {
+			t.Fatalf("install.sh does not have the line %s once", strings.TrimSpace(line))
+		}
+		text = strings.Replace(text, line, "\n"+name+"=\""+value+"\"\n", 1)
+	}
+	return []byte(text)
+}
+
+// source returns install.sh as the repository has it.
+func source(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../../install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

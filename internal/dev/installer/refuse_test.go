@@ -1,0 +1,224 @@
+package installer
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/host/release"
+)
+
+// What a mirror may have done to a release. Each ends with one clear line, exit code 1
+// and nothing on the disk; and each over an installation leaves that as it was.
+func TestForgery(t *testing.T) {
+	t.Parallel()
+	flip := func(t *testing.T, path string) {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/2] ^= 1
+		writeFile(t, path, data, 0o644)
+	}
+	type forgery struct {
+		forge func(t *testing.T, m *mirror)
+		says  string
+	}
+	forgeries := map[string]forgery{
+		"tampered archive":   {func(t *testing.T, m *mirror) { flip(t, filepath.Join(m.dir, "v1.2.3", host(t, "v1.2.3"))) }, "the checksum of customer-managed-workflow-agent-v1.2.3-"},
+		"tampered checksums": {func(t *testing.T, m *mirror) { flip(t, filepath.Join(m.dir, "v1.2.3/checksums.txt")) }, "the signature of checksums.txt"},
+		"tampered channel":   {func(t *testing.T, m *mirror) { flip(t, filepath.Join(m.dir, "stable.txt")) }, "the signature of stable.txt"},
+		"tampered signature": {func(t *testing.T, m *mirror) { flip(t, filepath.Join(m.dir, "v1.2.3/checksums.txt.sig")) }, "the signature of checksums.txt"},
+		"empty signature":    {func(t *testing.T, m *mirror) { writeFile(t, filepath.Join(m.dir, "stable.txt.sig"), nil, 0o644) }, "the signature of stable.txt"},
+		"missing signature":  {func(t *testing.T, m *mirror) { remove(t, m, "v1.2.3/checksums.txt.sig") }, "has no signature for checksums.txt"},
+		"unsigned channel":   {func(t *testing.T, m *mirror) { remove(t, m, "stable.txt.sig") }, "has no signature for stable.txt"},
+		"another's key":      {func(t *testing.T, m *mirror) { m.key = newKey(t); m.newest(t, "v1.2.3") }, "the signature of stable.txt"},
+		"another's list":     {func(t *testing.T, m *mirror) { m.key = newKey(t); m.release(t, "v1.2.3") }, "the signature of checksums.txt"},
+		"no channel":         {func(t *testing.T, m *mirror) { remove(t, m, "stable.txt") }, "has no channel stable"},
+		"no such release":    {func(t *testing.T, m *mirror) { m.channel(t, "stable", "v9.9.9") }, "has no release v9.9.9"},
+		"no archive":         {func(t *testing.T, m *mirror) { remove(t, m, "v1.2.3/"+host(t, "v1.2.3")) }, "has no customer-managed-workflow-agent-v1.2.3"},
+		"strange version":    {func(t *testing.T, m *mirror) { m.put(t, "stable.txt", []byte("version: v1.2.3/../..\n"), m.key) }, "names no version"},
+		"two versions": {func(t *testing.T, m *mirror) {
+			m.put(t, "stable.txt", []byte("version: v1.2.3\nversion: v1.2.4\n"), m.key)
+		}, "names no version"},
+		"other release's": {func(t *testing.T, m *mirror) { m.release(t, "v1.2.4"); move(t, m, "v1.2.4", "v1.2.3") }, "it is the list of another release"},
+		"signed nonsense": {func(t *testing.T, m *mirror) {
+			m.put(t, "v1.2.3/checksums.txt", []byte("; rm -rf x  "+host(t, "v1.2.3")+"\n"), m.key)
+		}, "it is the list of another release"},
+		"other directory": {func(t *testing.T, m *mirror) { m.sign(t, archive(t, "elsewhere", members(t, "v1.2.3"))) }, "names that a release does not have"},
+		"no programs":     {func(t *testing.T, m *mirror) { m.sign(t, archive(t, top(t), members(t, "v1.2.3")[:3])) }, "has no program"},
+		"other's version": {func(t *testing.T, m *mirror) { m.sign(t, archive(t, top(t), members(t, "v1.2.2"))) }, "says that it is v1.2.2"},
+		"not an archive":  {func(t *testing.T, m *mirror) { m.sign(t, []byte("not an archive")) }, "cannot read customer-managed-workflow-agent-v1.2.3"},
+	}
+	for i, evil := range evils() {
+		forgeries[fmt.Sprintf("evil member %d", i)] = forgery{func(t *testing.T, m *mirror) {
+			t.Helper()
+			m.release(t, "v1.2.3", evil)
+		}, "names that a release does not have"}
+	}
+	for name, c := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMirror(t)
+			m.newest(t, "v1.2.3")
+			b := newBox(t, m, dash(t))
+			b.script = m.script(t)
+			c.forge(t, m)
+			out := b.want(t, 1, []string{"install.sh: ", c.says})
+			if strings.Count(out, "\n") != 1 {
+				t.Errorf("it says more than a line:\n%s", out)
+			}
+			b.nothing(t)
+
+			old := newMirror(t)
+			old.newest(t, "v1.0.0")
+			b.want(t, 0, nil, "--mirror", old.url, "--key", old.keyFile)
+			b.want(t, 1, []string{c.says})
+			b.whole(t, "v1.0.0", "")
+		})
+	}
+}
+
+// evils are members that no archive of a release has.
+func evils() []member {
+	return []member{
+		{name: "../../evil", data: []byte("x")},
+		{name: "/tmp/evil", data: []byte("x")},
+		{name: "man/evil", link: "/etc"},
+		{name: "evil", link: "/etc/passwd", kind: tar.TypeLink},
+		{name: "evil", kind: tar.TypeChar},
+		{name: "evil", kind: tar.TypeFifo},
+	}
+}
+
+func top(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSuffix(host(t, "v1.2.3"), ".tar.gz")
+}
+
+// sign makes a release v1.2.3 of an archive for this machine.
+func (m *mirror) sign(t *testing.T, packed []byte) {
+	t.Helper()
+	var text bytes.Buffer
+	if _, err := (release.Checksums{host(t, "v1.2.3"): sha256.Sum256(packed)}).WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(m.dir, "v1.2.3", host(t, "v1.2.3")), packed, 0o644)
+	m.put(t, "v1.2.3/checksums.txt", text.Bytes(), m.key)
+}
+
+func remove(t *testing.T, m *mirror, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(m.dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// move puts the files of one version in the place of another.
+func move(t *testing.T, m *mirror, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(m.dir, to)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(m.dir, from), filepath.Join(m.dir, to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMachines(t *testing.T) {
+	t.Parallel()
+	intel := machine(t, "Darwin", "x86_64")
+	rosetta := machine(t, "Darwin", "x86_64")
+	writeFile(t, filepath.Join(intel, "sysctl"), []byte("#!/bin/sh\nexit 1\n"), 0o755)
+	writeFile(t, filepath.Join(rosetta, "sysctl"), []byte("#!/bin/sh\necho 1\n"), 0o755)
+	for name, c := range map[string]struct {
+		path, want string // of the archive; "": refused
+	}{
+		"linux amd64": {machine(t, "Linux", "amd64"), "linux-x64"},
+		"linux arm64": {machine(t, "Linux", "aarch64"), "linux-arm64"},
+		"mac":         {machine(t, "Darwin", "arm64"), "darwin-arm64"},
+		"old mac":     {intel, "darwin-x64"},
+		"rosetta":     {rosetta, "darwin-arm64"},
+		"i386":        {machine(t, "Linux", "i686"), ""},
+		"arm 32":      {machine(t, "Linux", "armv7l"), ""},
+		"freebsd":     {machine(t, "FreeBSD", "amd64"), ""},
+		"windows":     {machine(t, "MINGW64_NT-10.0", "x86_64"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMirror(t)
+			m.newest(t, "v1.2.3")
+			b := newBox(t, m, dash(t))
+			b.path = []string{c.path}
+			if c.want == "" {
+				b.want(t, 1, []string{"there is no agent for this machine", "Linux and macOS", "x86-64", "ARM64"})
+				b.nothing(t)
+				return
+			}
+			b.want(t, 0, nil)
+			if asked := m.downloads(); !strings.Contains(asked, c.want+".tar.gz") {
+				t.Errorf("it downloaded %s", asked)
+			}
+		})
+	}
+}
+
+// Each program that is not there is named, with what it is for and how to get it.
+func TestMissingTools(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	for lacking, from := range map[string]string{
+		"awk": "gawk", "find": "findutils", "tar": "tar", "gzip": "gzip", "openssl": "openssl", "mktemp": "mktemp", "curl": "curl",
+	} {
+		t.Run(lacking, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, m, dash(t))
+			b.only = tools(t, without(used, lacking)...)
+			writeFile(t, filepath.Join(b.only, "apk"), nil, 0o755)
+			b.want(t, 1, []string{"this machine lacks " + lacking, "apk add " + from})
+			b.nothing(t)
+		})
+	}
+}
+
+// A package's files belong to its manager.
+func TestPackaged(t *testing.T) {
+	t.Parallel()
+	m := newMirror(t)
+	m.newest(t, "v1.2.3")
+	for name, c := range map[string]struct {
+		manager, upgrade, remove string
+	}{
+		"dpkg": {"dpkg", "apt-get install --only-upgrade", "apt-get remove"},
+		"rpm":  {"rpm", "dnf upgrade", "dnf remove"},
+		"brew": {"", "brew upgrade", "brew uninstall"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, m, dash(t))
+			dir := t.TempDir()
+			agent := filepath.Join(dir, release.Program)
+			if c.manager == "" {
+				cellar := filepath.Join(dir, "Cellar", "agent")
+				writeFile(t, cellar, nil, 0o755)
+				if err := os.Symlink("Cellar/agent", agent); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				writeFile(t, agent, nil, 0o755)
+				writeFile(t, filepath.Join(dir, c.manager), []byte("#!/bin/sh\n[ \"$2\" = "+agent+" ]\n"), 0o755)
+			}
+			b.path = []string{dir}
+			b.want(t, 1, []string{agent, c.upgrade + " " + release.Program})
+			b.want(t, 1, []string{agent, c.remove + " " + release.Program}, "--uninstall")
+			b.nothing(t)
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	issuerBinary = "issuer"
+	// issuerStart bounds the start of an issuer, once it is built.
+	issuerStart = 2 * time.Minute
+	// issuerCall bounds one call to it.
+	issuerCall = time.Minute
+	// issuerCallback is the redirect URI of the clients it knows.
+	issuerCallback = "http://127.0.0.1/callback"
+)
+
+// Issuer is a real OpenID provider on loopback, over TLS with an authority of
+// its own: internal/dev/tools/issuer. Its ID tokens come out of the authorization
+// code flow.
+type Issuer struct {
+	// URL is the issuer, as it stands in its tokens.
+	URL string
+	// CA is the certificate of the authority that vouches for it, as PEM. It is
+	// also the content of CAFile.
+	CA []byte
+	// CAFile is in the issuer's directory; SSL_CERT_FILE makes a Go program
+	// trust it.
+	CAFile string
+
+	client  *http.Client
+	process *Process
+}
+
+// Identity is what an ID token says.
+type Identity struct {
+	// Audience is the first audience; the others follow it.
+	Audience      string
+	MoreAudiences []string
+	// Subject is "somebody" if it is empty.
+	Subject string
+	// Claims are added to those that every ID token has.
+	Claims map[string]any
+	// Lifetime is 5 minutes if it is zero, and has whole seconds. A negative one
+	// makes a token that has expired.
+	Lifetime time.Duration
+}
+
+// StartIssuer starts a provider that keeps its files in dir. The first time it
+// is built, which takes about half a minute and is told on progress. The caller
+// closes the issuer.
+func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, error) {
+	binary, err := buildIssuer(ctx, progress)
+	if err != nil {
+		return nil, err
+	}
+	i := new(Issuer)
+	if err := i.start(ctx, binary, dir); err != nil {
+		i.Close()
+		return nil, fmt.Errorf("starting an OpenID provider: %w", err)
+	}
+	return i, nil
+}
+
+// Close stops the provider. Who asks it then is refused the connection.
+func (i *Issuer) Close() {
+	if i.process != nil {
+		_ = i.process.Stop(syscall.SIGTERM, stopPatience)
+		i.client.CloseIdleConnections()
+	}
+}
+
+// IDToken signs somebody in and returns the ID token.
+func (i *Issuer) IDToken(ctx context.Context, who Identity) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, issuerCall)
+	defer cancel()
+	token, err := i.signIn(ctx, who)
+	if err != nil {
+		return "", fmt.Errorf("getting an ID token: %w", err)
+	}
+	return token, nil
+}
+
+// Rotate replaces the key that signs. Tokens that were signed before are valid
+// only for those who remember the old key.
+func (i *Issuer) Rotate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, issuerCall)
+	defer cancel()
+	if err := i.post(ctx, "/lab/rotate", nil); err != nil {
+		return fmt.Errorf("rotating the issuer's key: %w", err)
+	}
+	return nil
+}
+
+func buildIssuer(ctx context.Context, progress io.Writer) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	version, err := goVersion(ctx, root)
+	if err != nil {
+		return "", err
+	}
+	build := builder{root: root, goVersion: version, progress: progress}
+	dir, err := build.module(ctx, "issuer", []program{{
+		name: issuerBinary, pkg: ".", what: "an OpenID provider", expect: "about 1 min",
+	}})
+	return filepath.Join(dir, issuerBinary), err
+}
+
+func (i *Issuer) start(ctx context.Context, binary, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	announced, logPath := filepath.Join(dir, "issuer.json"), filepath.Join(dir, "issuer.log")
+	if err := os.Remove(announced); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	i.client = &http.Client{}
+	i.process, err = StartProcess(context.WithoutCancel(ctx), binary, []string{"-dir", dir}, os.Environ(), logPath)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, issuerStart)
+	defer cancel()
+	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		select {
+		case <-i.process.Done():
+			return false, fmt.Errorf("it ended at once (%w):\n%s", i.process.Err(), Tail(logPath, tailLines))
+		default:
+		}
+		_, err := os.Stat(announced)
+		return err == nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	return i.read(announced, filepath.Join(dir, "issuer-ca.pem"))
+}
+
+// read takes over what the provider announced about itself.
+func (i *Issuer) read(announced, caFile string) error {
+	data, err := os.ReadFile(announced)
+	if err != nil {
+		return err
+	}
+	var ready struct{ URL, CA string }
+	if err := json.Unmarshal(data, &ready); err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(ready.CA)) {
+		return errors.New("it announced no certificate")
+	}
+	i.URL, i.CA, i.CAFile = ready.URL, []byte(ready.CA), caFile
+	i.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	i.client.CheckRedirect = func(req *http.Request, _ []*http.Request) error {
+		if strings.HasPrefix(req.URL.String(), issuerCallback) {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	return os.WriteFile(caFile, i.CA, 0o644)
+}
+
+// signIn is the authorization code flow, as a public client with PKCE.
+func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
+	if who.Subject == "" {
+		who.Subject = "somebody"
+	}
+	if who.Lifetime == 0 {
+		who.Lifetime = 5 * time.Minute
+	}
+	login, verifier := rand.Text(), rand.Text()+rand.Text()
+	err := i.post(ctx, "/lab/people", map[string]any{
+		"login": login, "subject": who.Subject, "claims": who.Claims, "client": who.Audience,
+		"moreAudiences": who.MoreAudiences, "seconds": who.Lifetime.Seconds(),
+	})
+	if err != nil {
+		return "", err
+	}
+	challenge := sha256.Sum256([]byte(verifier))
+	code, err := i.authorize(ctx, url.Values{
+		"client_id": {who.Audience}, "redirect_uri": {issuerCallback}, "response_type": {"code"}, "scope": {"openid"},
+		"login_hint": {login}, "state": {login},
+		"code_challenge": {base64.RawURLEncoding.EncodeToString(challenge[:])}, "code_challenge_method": {"S256"},
+	})
+	if err != nil {
+		return "", err
+	}
+	body := url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {who.Audience}, "redirect_uri": {issuerCallback},
+		"code": {code}, "code_verifier": {verifier},
+	}.Encode()
+	var answer struct {
+		IDToken string `json:"id_token"`
+	}
+	err = i.call(ctx, http.MethodPost, "/oauth/token", "application/x-www-form-urlencoded", strings.NewReader(body), func(res *http.Response) error {
+		return json.NewDecoder(res.Body).Decode(&answer)
+	})
+	if err == nil && answer.IDToken == "" {
+		err = errors.New("the provider answered without one")
+	}
+	return answer.IDToken, err
+}
+
+// authorize goes through the provider's pages and returns the code at their end.
+func (i *Issuer) authorize(ctx context.Context, query url.Values) (code string, err error) {
+	err = i.call(ctx, http.MethodGet, "/authorize?"+query.Encode(), "", nil, func(res *http.Response) error {
+		back, err := res.Location()
+		if err != nil {
+			return err
+		}
+		if code = back.Query().Get("code"); code == "" {
+			return fmt.Errorf("the provider sent the client back without a code: %s", back.RawQuery)
+		}
+		return nil
+	})
+	return code, err
+}
+
+func (i *Issuer) post(ctx context.Context, path string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return i.call(ctx, http.MethodPost, path, "application/json", bytes.NewReader(data), nil)
+}
+
+// call makes a request and hands an answer below 400 to use, unless that is nil.
+func (i *Issuer) call(ctx context.Context, method, path, contentType string, body io.Reader, use func(*http.Response) error) error {
+	req, err := http.NewRequestWithContext(ctx, method, i.URL+path, body)
+	if err != nil {
+		return err
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	res, err := i.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode >= 400 {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // It only explains.
+		return fmt.Errorf("%s answered %s: %s", path, res.Status, bytes.TrimSpace(text))
+	}
+	if use == nil {
+		return nil
+	}
+	return use(res)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// explain shows an error and what the programs said last.
+func (q *quickstart) explain(err error) {
+	q.ui.fail("The quickstart failed: " + err.Error())
+	if q.server != nil {
+		q.showLog("server", q.server.LogFile)
+	}
+	if q.agent != nil {
+		q.showLog("agent", q.agent.LogFile)
+	}
+}
+
+func (q *quickstart) showLog(who, path string) {
+	const lines = 25
+	q.ui.note("the end of the %s's log:", who)
+	text := strings.TrimRight(lab.Tail(path, lines), "\n")
+	for _, secret := range q.secrets {
+		text = strings.ReplaceAll(text, secret, "[token]")
+	}
+	_, _ = q.ui.lines().Write([]byte(text + "\n"))
+}
+
+// cancelDeployments cancels what has not ended and waits until it has.
+func (q *quickstart) cancelDeployments() error {
+	select {
+	case <-q.server.Process.Done():
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopPatience,
+		fmt.Errorf("a cancelled deployment has not ended within %s and may still run", stopPatience))
+	defer cancel()
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	cancelled := map[string]bool{}
+	for {
+		var list struct {
+			Deployments []struct {
+				ID      string `json:"id"`
+				Status  string `json:"status"`
+				Project string `json:"projectName"`
+				Stack   string `json:"stackName"`
+			} `json:"deployments"`
+		}
+		if err := q.server.Call(ctx, "GET", "/api/orgs/"+q.server.Organization+"/deployments?pageSize=100", nil, &list); err != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+		unfinished := 0
+		for _, d := range list.Deployments {
+			if ended(d.Status) {
+				continue
+			}
+			unfinished++
+			if cancelled[d.ID] {
+				continue
+			}
+			cancelled[d.ID] = true
+			q.ui.say("cancelling the deployment of %s/%s", d.Project, d.Stack)
+			path := strings.Join([]string{"/api/stacks", q.server.Organization, d.Project, d.Stack, "deployments", d.ID, "cancel"}, "/")
+			if err := q.server.Call(ctx, "POST", path, nil, nil); err != nil {
+				return err
+			}
+		}
+		if unfinished == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// ended says whether a deployment with this status is over.
+func ended(status string) bool {
+	return status == "succeeded" || status == "failed" || status == "skipped"
+}
+
+// cleanUp undoes all starts, the last one first.
+func (q *quickstart) cleanUp() {
+	for _, undo := range slices.Backward(q.undo) {
+		if err := undo(); err != nil {
+			q.ui.note("cleaning up: %v", err)
+		}
+	}
+	if q.server != nil {
+		q.ui.say("stopped everything and removed %s", q.dir)
+	}
+}

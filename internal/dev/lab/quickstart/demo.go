@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+const (
+	projectName = "quickstart"
+	stackName   = "dev"
+	// verdictPatience is how long the deployment has to reach its final status
+	// once the CLI has shown its log to the end.
+	verdictPatience = 30 * time.Second
+	// statusInterval is how often a deployment's status is asked for.
+	statusInterval = 100 * time.Millisecond
+)
+
+// demo is the example program in a git repository, with a stack on the server.
+type demo struct {
+	*quickstart
+	repo  *lab.Repo
+	work  string // clone of the repository
+	home  string // PULUMI_HOME of the CLI
+	stack string // with organization and project
+}
+
+// newDemo serves examples/quickstart as a git repository and clones it.
+func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
+	root, err := lab.Root()
+	if err != nil {
+		return nil, err
+	}
+	files, err := lab.ReadFiles(filepath.Join(root, "examples", "quickstart"))
+	if err != nil {
+		return nil, err
+	}
+	git := filepath.Join(q.dir, "git")
+	if err := os.Mkdir(git, 0o755); err != nil {
+		return nil, fmt.Errorf("making a directory for the git server: %w", err)
+	}
+	if q.git, err = lab.StartGitServer(ctx, git, lab.GitOptions{}); err != nil {
+		return nil, err
+	}
+	q.undo = append(q.undo, q.git.Close)
+	d := &demo{
+		quickstart: q,
+		work:       filepath.Join(q.dir, "program"),
+		home:       filepath.Join(q.dir, "cli-home"),
+		stack:      strings.Join([]string{q.server.Organization, projectName, stackName}, "/"),
+	}
+	if d.repo, _, err = q.git.NewRepo(ctx, projectName, files); err != nil {
+		return nil, err
+	}
+	if err := q.tools.Home(d.home); err != nil {
+		return nil, err
+	}
+	q.ui.say("examples/quickstart is in the git repository %s", d.repo.URL)
+	return d, d.quietly(ctx, q.dir, "git", "clone", "--quiet", d.repo.Dir(), d.work)
+}
+
+// deploy makes the stack and its settings and runs a deployment, all but the
+// settings with the stock CLI.
+func (d *demo) deploy(ctx context.Context) error {
+	steps := [][]string{
+		{"pulumi", "login", d.server.URL},
+		{"pulumi", "stack", "init", d.stack},
+		{"pulumi", "config", "set", "name", "quickstart"},
+		{"pulumi", "config", "set", "--secret", "apiKey", "correct-horse-battery-staple"},
+	}
+	if d.place.output != "" {
+		steps = append(steps, []string{"pulumi", "config", "set", "directory", d.place.output})
+	}
+	steps = append(steps,
+		[]string{"git", "config", "user.name", "Quickstart"},
+		[]string{"git", "config", "user.email", "quickstart@example.invalid"},
+		[]string{"git", "add", "--all"},
+		[]string{"git", "commit", "--quiet", "--message", "Configure the stack"},
+		[]string{"git", "push", "--quiet"},
+	)
+	for _, step := range steps {
+		if err := d.quietly(ctx, d.work, step...); err != nil {
+			return err
+		}
+		if step[0] == "pulumi" {
+			d.ui.say("$ %s", strings.Join(step, " "))
+		}
+	}
+	if err := d.putSettings(ctx); err != nil {
+		return err
+	}
+	d.ui.say("saved the deployment settings: repository, branch, pool %s", d.place.what())
+	d.ui.say("$ pulumi deployment run update --suppress-stream-logs=false")
+	if err := d.aloud(ctx, "pulumi", "deployment", "run", "update", "--suppress-stream-logs=false"); err != nil {
+		return err
+	}
+	return d.checkVerdict(ctx)
+}
+
+// putSettings tells the server what to deploy and where.
+func (d *demo) putSettings(ctx context.Context) error {
+	type object = map[string]any
+	settings := object{
+		"sourceContext": object{"git": object{"repoUrl": d.repo.URL, "branch": "refs/heads/" + lab.MainBranch}},
+		"agentPoolID":   d.poolID,
+	}
+	if len(d.place.jobEnv) > 0 {
+		settings["operationContext"] = object{"environmentVariables": d.place.jobEnv}
+	}
+	if d.place.image != "" {
+		settings["executorContext"] = object{"executorImage": object{"reference": d.place.image}}
+	}
+	return d.server.Call(ctx, "PUT", "/api/stacks/"+d.stack+"/deployments/settings", settings, nil)
+}
+
+// checkVerdict waits for the deployment's final status. The CLI follows the log
+// and does not fail with the deployment, so the server is asked.
+func (d *demo) checkVerdict(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, verdictPatience,
+		fmt.Errorf("the deployment had no final status %s after the end of its log", verdictPatience))
+	defer cancel()
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		var list struct {
+			Deployments []struct {
+				Status  string `json:"status"`
+				Version int    `json:"version"`
+			} `json:"deployments"`
+		}
+		if err := d.server.Call(ctx, "GET", "/api/stacks/"+d.stack+"/deployments?pageSize=1", nil, &list); err != nil {
+			return err
+		}
+		if len(list.Deployments) == 0 {
+			return fmt.Errorf("the server lists no deployment of %s", d.stack)
+		}
+		latest := list.Deployments[0]
+		switch {
+		case latest.Status == "succeeded":
+			d.ui.say("deployment #%d succeeded", latest.Version)
+			return nil
+		case ended(latest.Status):
+			return fmt.Errorf("deployment #%d ended as %q; its log is above", latest.Version, latest.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// show prints the stack's outputs and what the deployment left behind.
+func (d *demo) show(ctx context.Context) error {
+	d.ui.say("$ pulumi stack output")
+	if err := d.aloud(ctx, "pulumi", "stack", "output"); err != nil {
+		return err
+	}
+	if d.place.output == "" {
+		return nil
+	}
+	path := filepath.Join(d.place.output, "greeting.txt")
+	greeting, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("looking for the file that the deployment wrote: %w", err)
+	}
+	d.ui.say("the deployment wrote %s", path)
+	_, _ = d.ui.lines().Write(greeting)
+	return nil
+}
+
+// writeEnvironment writes a shell script that puts a user in the place of the
+// demo's CLI, and returns its path. It holds a token, so it is the user's alone.
+func (d *demo) writeEnvironment() (string, error) {
+	var script strings.Builder
+	fmt.Fprintf(&script, "export PATH='%s':\"$PATH\"\n", d.tools.Dir)
+	for _, variable := range d.environment() {
+		if name, value, ok := strings.Cut(variable, "="); ok && strings.HasPrefix(name, "PULUMI_") {
+			fmt.Fprintf(&script, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+		}
+	}
+	path := filepath.Join(d.dir, "env.sh")
+	if err := os.WriteFile(path, []byte(script.String()), 0o600); err != nil {
+		return "", fmt.Errorf("writing the environment for you: %w", err)
+	}
+	return path, nil
+}
+
+func (d *demo) environment() []string {
+	return d.tools.Env(d.home, d.server.URL, d.server.Token)
+}
+
+// quietly runs a program whose output matters only if it fails.
+func (d *demo) quietly(ctx context.Context, dir string, args ...string) error {
+	cmd := d.command(ctx, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// aloud runs a program in the clone and prints its output as it comes.
+func (d *demo) aloud(ctx context.Context, args ...string) error {
+	colour := "never"
+	if d.ui.colour {
+		colour = "always"
+	}
+	cmd := d.command(ctx, append(args, "--color="+colour)...)
+	cmd.Dir = d.work
+	out := d.ui.lines()
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	out.flush()
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// command finds a program beside the CLI or on the PATH.
+func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
+	name := args[0]
+	if name == "pulumi" {
+		name = d.tools.Pulumi()
+	}
+	cmd := exec.CommandContext(ctx, name, args[1:]...)
+	cmd.Env = d.environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = stopPatience
+	return cmd
+}
+
+// what says in words where the job will run.
+func (p place) what() string {
+	if p.image != "" {
+		return "and image"
+	}
+	return "and environment"
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// Values of the -target flag.
+const (
+	targetAuto    = "auto"
+	targetDocker  = "docker"
+	targetProcess = "process"
+)
+
+// runnerVolumes is the label of the volumes in which agents keep their runner.
+const runnerVolumes = "workflowagent.kind=runner"
+
+// place is where the deployment runs.
+type place struct {
+	target   string            // the agent's deploy_target
+	image    string            // the executor image, with docker
+	settings map[string]string // of the agent
+	env      []string          // of the agent
+	jobEnv   map[string]string // of the deployment
+	output   string            // directory for the program's files, "" = its own
+}
+
+// choosePlace takes Docker if an engine answers and an image can be made for it,
+// else a process on this machine, and says why.
+func (q *quickstart) choosePlace(ctx context.Context) (place, error) {
+	switch q.target {
+	case targetAuto, targetDocker:
+		docker, err := q.dockerPlace(ctx)
+		if err == nil {
+			q.ui.say("deployments will run in containers of the image %s", docker.image)
+			return docker, nil
+		}
+		if q.target == targetDocker || ctx.Err() != nil {
+			return place{}, err
+		}
+		q.ui.say("deployments will run as processes on this machine: %v", err)
+		return q.processPlace()
+	case targetProcess:
+		q.ui.say("deployments will run as processes on this machine")
+		return q.processPlace()
+	default:
+		return place{}, fmt.Errorf("unknown target %q: take %s, %s or %s", q.target, targetAuto, targetDocker, targetProcess)
+	}
+}
+
+func (q *quickstart) dockerPlace(ctx context.Context) (place, error) {
+	engine, err := q.engine(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	// The server is on loopback, so jobs need this machine's network.
+	if runtime.GOOS != "linux" {
+		return place{}, errors.New("containers of Docker Desktop cannot reach a server on loopback")
+	}
+	if reason, ok := engine.SharesHostNetwork(ctx); !ok {
+		return place{}, errors.New(reason)
+	}
+	q.ui.say("Docker Engine at %s; making an executor image from this machine's own files", engine.Host)
+	image, err := lab.ExecutorImage(ctx, engine.Host, q.tools)
+	if err != nil {
+		return place{}, err
+	}
+	if err := q.leaveNoVolumes(ctx, engine); err != nil {
+		return place{}, err
+	}
+	return place{
+		target: "docker", image: image,
+		settings: map[string]string{"pull_image": "false"},
+		env:      []string{"DOCKER_HOST=" + engine.Host},
+	}, nil
+}
+
+// leaveNoVolumes has the clean-up remove the volumes that will come to an engine.
+// An agent keeps the volume with its runner for its next job, and ours has none.
+func (q *quickstart) leaveNoVolumes(ctx context.Context, engine *lab.Engine) error {
+	before, err := engine.Volumes(ctx, runnerVolumes)
+	if err != nil {
+		return err
+	}
+	q.undo = append(q.undo, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+		defer cancel()
+		after, err := engine.Volumes(ctx, runnerVolumes)
+		if err != nil {
+			return err
+		}
+		return engine.RemoveVolumes(ctx, slices.DeleteFunc(after, func(name string) bool {
+			return slices.Contains(before, name)
+		}))
+	})
+	return nil
+}
+
+func (q *quickstart) engine(ctx context.Context) (*lab.Engine, error) {
+	if !q.privateEngine {
+		return lab.FindEngine(ctx)
+	}
+	engine, err := lab.StartEngine(ctx, filepath.Join(q.dir, "engine"))
+	if err != nil {
+		return nil, err
+	}
+	q.undo = append(q.undo, engine.Stop)
+	return engine, nil
+}
+
+func (q *quickstart) processPlace() (place, error) {
+	home, output := filepath.Join(q.dir, "job-home"), filepath.Join(q.dir, "output")
+	if err := q.tools.Home(home); err != nil {
+		return place{}, err
+	}
+	if err := os.MkdirAll(output, 0o755); err != nil {
+		return place{}, fmt.Errorf("making a directory for the program's files: %w", err)
+	}
+	jobEnv := map[string]string{"PULUMI_HOME": home}
+	for _, variable := range q.tools.Quiet() {
+		name, value, _ := strings.Cut(variable, "=")
+		jobEnv[name] = value
+	}
+	return place{target: "process", jobEnv: jobEnv, output: output}, nil
+}

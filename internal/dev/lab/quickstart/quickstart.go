@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+const (
+	// stopPatience is how long a program has to end at clean-up.
+	stopPatience = 20 * time.Second
+	// agentPatience is how long the agent has to show up at the server.
+	agentPatience = 30 * time.Second
+)
+
+// quickstart is everything that the command started, and so has to clean up.
+type quickstart struct {
+	ui            *ui
+	target        string
+	keep          bool
+	privateEngine bool
+
+	dir    string // for all that is not a program
+	bin    string
+	tools  lab.Tools
+	place  place
+	server *lab.Server
+	poolID string
+	agent  *lab.Agent
+	git    *lab.GitServer
+
+	deployed bool
+	secrets  []string       // tokens, which no log is shown with
+	undo     []func() error // in the order of the starts
+}
+
+// run goes from the checkout to the outputs of a deployed stack.
+func (q *quickstart) run(ctx context.Context) error {
+	var err error
+	if q.dir, err = os.MkdirTemp("", "workflow-quickstart-"); err != nil {
+		return fmt.Errorf("making a directory for the quickstart: %w", err)
+	}
+	q.undo = append(q.undo, func() error { return os.RemoveAll(q.dir) })
+
+	// Programs are stopped one by one at clean-up, not all at once by ^C; but a
+	// ^C while one starts is heard.
+	programs, stopPrograms := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() { q.undo = append([]func() error{func() error { stopPrograms(); return nil }}, q.undo...) }()
+	starting := func(start func() error) error {
+		unlink := context.AfterFunc(ctx, stopPrograms)
+		defer unlink()
+		return start()
+	}
+
+	q.ui.heading("Build")
+	if err := q.build(ctx); err != nil {
+		return err
+	}
+	q.ui.heading("Start")
+	if err := starting(func() error { return q.startServer(programs) }); err != nil {
+		return err
+	}
+	if q.place, err = q.choosePlace(ctx); err != nil {
+		return err
+	}
+	if err := starting(func() error { return q.startAgent(programs) }); err != nil {
+		return err
+	}
+	if err := q.waitForAgent(ctx); err != nil {
+		return err
+	}
+	demo, err := q.newDemo(ctx)
+	if err != nil {
+		return err
+	}
+	q.ui.heading("Deploy")
+	if err := demo.deploy(ctx); err != nil {
+		return err
+	}
+	q.deployed = true
+	q.ui.heading("Result")
+	if err := demo.show(ctx); err != nil {
+		return err
+	}
+	return q.finish(ctx, demo)
+}
+
+func (q *quickstart) build(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	q.bin = filepath.Join(root, "bin")
+	progress := q.ui.lines()
+	defer progress.flush()
+	if err := lab.BuildProduct(ctx, q.bin, progress); err != nil {
+		return err
+	}
+	q.ui.say("built server, agent and runner into %s", q.bin)
+	if q.tools, err = lab.PulumiTools(ctx, progress); err != nil {
+		return err
+	}
+	q.ui.say("have the stock pulumi CLI %s and the provider \"lab\" %s, built from their pinned Go modules", lab.PulumiVersion, lab.ProviderVersion)
+	return nil
+}
+
+func (q *quickstart) startServer(ctx context.Context) error {
+	server, err := lab.StartServer(ctx, lab.ServerOptions{
+		Binary: filepath.Join(q.bin, "workflow-server"), Dir: q.dir,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + q.dir, "TMPDIR=" + os.TempDir()},
+	})
+	if err != nil {
+		return err
+	}
+	q.server = server
+	q.secrets = append(q.secrets, server.Token)
+	q.undo = append(q.undo, func() error { return server.Process.Stop(syscall.SIGTERM, stopPatience) })
+	q.ui.say("server on %s, organization %q, data in %s", server.URL, server.Organization, server.DataDir)
+	return nil
+}
+
+func (q *quickstart) startAgent(ctx context.Context) error {
+	poolID, token, err := q.server.Pool(ctx, "quickstart")
+	if err != nil {
+		return err
+	}
+	q.poolID = poolID
+	q.secrets = append(q.secrets, token)
+	agent, err := lab.StartAgent(ctx, lab.AgentOptions{
+		Binary: filepath.Join(q.bin, "customer-managed-workflow-agent"), Dir: q.dir,
+		ServiceURL: q.server.URL, Token: token, Target: q.place.target, Settings: q.place.settings,
+		Env: append([]string{
+			"PATH=" + q.tools.Dir + string(os.PathListSeparator) + os.Getenv("PATH"),
+			"HOME=" + q.dir, "TMPDIR=" + os.TempDir(),
+		}, q.place.env...),
+	})
+	if err != nil {
+		return err
+	}
+	q.agent = agent
+	q.undo = append(q.undo, func() error { return agent.Process.Stop(syscall.SIGTERM, stopPatience) })
+	// An agent that stops leaves its jobs running, so they have to end first.
+	q.undo = append(q.undo, q.cancelDeployments)
+	return nil
+}
+
+// waitForAgent waits until the server lists the agent as online.
+func (q *quickstart) waitForAgent(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, agentPatience,
+		fmt.Errorf("the agent did not show up at the server within %s", agentPatience))
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var pool struct {
+			Agents []struct {
+				Status string `json:"status"`
+			} `json:"agents"`
+		}
+		err := q.server.Call(ctx, "GET", "/api/orgs/"+q.server.Organization+"/agent-pools/"+q.poolID, nil, &pool)
+		if err == nil && len(pool.Agents) > 0 && pool.Agents[0].Status == "online" {
+			q.ui.say("agent online in the pool \"quickstart\"")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-q.agent.Process.Done():
+			return fmt.Errorf("the agent ended: %w", q.agent.Process.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// finish says where to look next, and with keep waits for ^C.
+func (q *quickstart) finish(ctx context.Context, demo *demo) error {
+	if !q.keep {
+		q.ui.heading("Done")
+		q.ui.note("`make quickstart KEEP=1` leaves it all running, and shows how to deploy a change.")
+		if q.place.image != "" && !q.privateEngine {
+			q.ui.note("The image %s stays in your Docker Engine for the next time; `docker rmi` removes it.", q.place.image)
+		}
+		q.ui.note("README.md has the next steps; docs/ARCHITECTURE.md tells how it works.")
+		return nil
+	}
+	environment, err := demo.writeEnvironment()
+	if err != nil {
+		return err
+	}
+	q.ui.heading("Your turn (^C ends it and removes everything)")
+	q.ui.note("server   %s   log %s", q.server.URL, q.server.LogFile)
+	q.ui.note("agent    target %s   log %s", q.place.target, q.agent.LogFile)
+	q.ui.note("program  %s, a clone of %s", demo.work, demo.repo.URL)
+	q.ui.note("")
+	q.ui.note("In another terminal:")
+	q.ui.note("  . %s     # pulumi, logged in", environment)
+	q.ui.note("  cd %s", demo.work)
+	q.ui.note("  pulumi config set name you && git commit -qam 'Greet you' && git push -q")
+	q.ui.note("  pulumi deployment run update --suppress-stream-logs=false")
+	q.ui.note("  pulumi stack history; pulumi stack output --show-secrets")
+	select {
+	case <-ctx.Done():
+	case <-q.server.Process.Done():
+		return fmt.Errorf("the server ended: %w", q.server.Process.Err())
+	case <-q.agent.Process.Done():
+		return fmt.Errorf("the agent ended: %w", q.agent.Process.Err())
+	}
+	return nil
+}

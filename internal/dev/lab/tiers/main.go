@@ -1,0 +1,284 @@
+// Command tiers runs the test tiers that this machine can run, one after the
+// other, and names those that it cannot and why. With WORKFLOW_REQUIRE_TIERS=all
+// a tier that was left out is a failure.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "make test:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// tier is one set of tests with what they need.
+type tier struct {
+	name    string
+	what    string
+	missing func(context.Context) string // why this machine cannot run it; "" if it can
+	test    func(*suite, context.Context) error
+}
+
+// suite is what the tiers share.
+type suite struct {
+	root string
+	dir  string   // for servers of the run
+	env  []string // of the tests
+	race []string // -race where the machine can
+}
+
+// Test functions of internal/dev/e2e by tier; everything else there is an error.
+const (
+	engineTests  = "^TestEngine"
+	initTests    = "^TestInit"
+	faultTests   = "^TestFault"
+	clientTests  = "^Test(Scripts|Clients)"
+	packageTests = "^TestPackages"
+)
+
+// parallelWorlds bounds the tests of internal/dev/e2e that run at once, on any number
+// of processors: they mostly wait.
+const parallelWorlds = "6"
+
+func tiers() []tier {
+	always := func(context.Context) string { return "" }
+	return []tier{
+		{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
+		{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
+		{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
+		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
+		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
+		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+		{"packages", "what a release holds, who signed it, and that it can be made again", packagesMissing, e2e(packageTests)},
+		{"init", "the agent as a service of a booted systemd", initMissing, e2e(initTests)},
+	}
+}
+
+func run(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	// Sockets under it must stay shorter than 104 characters.
+	dir, err := os.MkdirTemp("", "tiers-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	s := &suite{root: root, dir: dir, env: os.Environ()}
+	var failed, skipped []string
+	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	if reason := raceMissing(ctx); reason == "" {
+		s.race = []string{"-race"}
+	} else {
+		fmt.Println("the race detector is off: " + reason)
+		skipped = append(skipped, raceDetector)
+		fmt.Fprintf(report, "%s\tskipped\t%s\n", raceDetector, reason)
+	}
+	for _, t := range tiers() {
+		if reason := t.missing(ctx); reason != "" {
+			skipped = append(skipped, t.name)
+			fmt.Fprintf(report, "%s\tskipped\t%s\n", t.name, reason)
+			continue
+		}
+		fmt.Printf("\n--- tier %s: %s\n", t.name, t.what)
+		start := time.Now()
+		err := t.test(s, ctx)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		verdict := "passed"
+		if err != nil {
+			verdict = "FAILED"
+			failed = append(failed, t.name)
+			fmt.Println(err)
+		}
+		fmt.Fprintf(report, "%s\t%s\t%s\n", t.name, verdict, time.Since(start).Round(time.Second))
+	}
+	fmt.Println("\ntest tiers:")
+	if err := report.Flush(); err != nil {
+		return err
+	}
+	return conclude(failed, skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
+}
+
+// conclude returns the error of a run, nil if it passed.
+func conclude(failed, skipped []string, requireAll bool) error {
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	if len(skipped) > 0 && requireAll {
+		return fmt.Errorf("every tier was required, and these were skipped: %s", strings.Join(skipped, ", "))
+	}
+	return nil
+}
+
+// raceDetector is listed with the tiers: without it they test less.
+const raceDetector = "race detector"
+
+// raceMissing says why tests cannot be built with the race detector; "" if they can.
+func raceMissing(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	fields := strings.Fields(compiler)
+	switch {
+	case err != nil:
+		return "go env: " + err.Error()
+	case len(fields) == 0:
+		return "Go knows no C compiler"
+	}
+	if _, err := exec.LookPath(fields[0]); err != nil {
+		return "the C compiler " + fields[0] + " is not installed"
+	}
+	if enabled != "1" {
+		return "cgo is off (CGO_ENABLED)"
+	}
+	return ""
+}
+
+// enginePackages need a Docker Engine. The packages below serverPackages use
+// PostgreSQL if they can have it, so where it is there they run once, with it.
+var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
+
+const serverPackages = "workflowagent/internal/server"
+
+func (s *suite) unit(ctx context.Context) error {
+	list := exec.CommandContext(ctx, "go", "list", "./...")
+	list.Dir = s.root
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("listing the packages: %w", err)
+	}
+	leaveServer := postgresMissing(ctx) == ""
+	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool {
+		return p == "workflowagent/internal/dev/e2e" || slices.Contains(enginePackages, p) ||
+			leaveServer && strings.HasPrefix(p, serverPackages)
+	})
+	return s.goTest(ctx, s.env, append(slices.Clone(s.race), packages...)...)
+}
+
+func (s *suite) postgres(ctx context.Context) error {
+	dsn, stop, err := lab.StartPostgres(ctx, filepath.Join(s.dir, "pg"))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
+	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages+"/...")...)
+}
+
+func (s *suite) provider(ctx context.Context) error {
+	return s.goTestIn(ctx, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
+}
+
+// e2e returns the test of a tier whose functions in internal/dev/e2e match pattern.
+func e2e(pattern string) func(*suite, context.Context) error {
+	return func(s *suite, ctx context.Context) error {
+		return s.goTest(ctx, s.env, "-run", pattern, "-parallel", parallelWorlds, "./internal/dev/e2e")
+	}
+}
+
+func (s *suite) engine(ctx context.Context) error {
+	engine, err := lab.NeedEngine(ctx, filepath.Join(s.dir, "e"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = engine.Stop() }()
+	env := append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host)
+	if err := s.goTest(ctx, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
+		return err
+	}
+	return s.goTest(ctx, env, "-run", engineTests, "-parallel", parallelWorlds, "./internal/dev/e2e")
+}
+
+func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
+	return s.goTestIn(ctx, s.root, env, args...)
+}
+
+func (s *suite) goTestIn(ctx context.Context, dir string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=40m"}, args...)...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}
+
+func postgresMissing(context.Context) string {
+	reason, ok := lab.PostgresAvailable()
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+func clientsMissing(ctx context.Context) string {
+	if _, err := exec.LookPath("git"); err != nil {
+		return "git is not installed"
+	}
+	if _, err := lab.PulumiTools(ctx, os.Stderr); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func packagesMissing(context.Context) string {
+	if reason, ok := lab.ReleasesAvailable(); !ok {
+		return reason
+	}
+	// The tests leave out what these would check.
+	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program + " is not installed"
+		}
+	}
+	return ""
+}
+
+func initMissing(ctx context.Context) string {
+	if reason := clientsMissing(ctx); reason != "" {
+		return reason
+	}
+	if reason, ok := lab.ReleasesAvailable(); !ok { // packages are installed there
+		return reason
+	}
+	reason, ok := lab.MachineAvailable()
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+func engineMissing(context.Context) string {
+	if runtime.GOOS != "linux" {
+		return "containers of the test lab need Linux"
+	}
+	reason, ok := lab.EngineAvailable()
+	if ok {
+		return ""
+	}
+	return reason
+}

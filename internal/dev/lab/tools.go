@@ -1,0 +1,193 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+const (
+	// PulumiVersion is the version of the CLI in the nested module
+	// internal/dev/tools/pulumi.
+	PulumiVersion = "v3.255.0"
+	// ProviderVersion is the version that our own provider "lab" reports.
+	ProviderVersion = "0.1.0"
+
+	pulumiBinary   = "pulumi"
+	yamlBinary     = "pulumi-language-yaml"
+	providerBinary = "pulumi-resource-lab"
+)
+
+// Tools are the Pulumi programs built from the pinned nested modules.
+type Tools struct {
+	// Dir holds pulumi and pulumi-language-yaml.
+	Dir string
+	// ProviderDir holds pulumi-resource-lab. It belongs into a Pulumi home and
+	// not on the PATH, where the CLI would warn about it at every step.
+	ProviderDir string
+}
+
+// PulumiTools finds the programs in the cache or builds them, which takes
+// minutes the first time and is told on progress.
+func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
+	root, err := Root()
+	if err != nil {
+		return Tools{}, err
+	}
+	version, err := goVersion(ctx, root)
+	if err != nil {
+		return Tools{}, err
+	}
+	build := builder{root: root, goVersion: version, progress: progress}
+	var tools Tools
+	tools.Dir, err = build.module(ctx, "pulumi", []program{
+		{
+			name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+			ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
+			what:    "the pulumi CLI", expect: "about 3 to 8 min",
+		},
+		{
+			name: yamlBinary, pkg: "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+			ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
+			what:    "Pulumi's YAML language host", expect: "about 1 min",
+		},
+	})
+	if err != nil {
+		return Tools{}, err
+	}
+	tools.ProviderDir, err = build.module(ctx, "provider", []program{{
+		name: providerBinary, pkg: ".",
+		ldflags: "-X main.version=" + ProviderVersion,
+		what:    "the example provider", expect: "about 1 to 3 min",
+	}})
+	if err != nil {
+		return Tools{}, err
+	}
+	return tools, nil
+}
+
+// Pulumi returns the path of the CLI.
+func (t Tools) Pulumi() string { return filepath.Join(t.Dir, pulumiBinary) }
+
+// Provider returns the path of the provider's program.
+func (t Tools) Provider() string { return filepath.Join(t.ProviderDir, providerBinary) }
+
+// Home makes dir a Pulumi home that holds the provider, and nothing else.
+func (t Tools) Home(dir string) error {
+	plugin := filepath.Join(dir, "plugins", pluginDir())
+	for _, d := range []string{plugin, filepath.Join(dir, "user")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return fmt.Errorf("preparing a Pulumi home: %w", err)
+		}
+	}
+	err := os.Symlink(t.Provider(), filepath.Join(plugin, providerBinary))
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("installing the provider: %w", err)
+	}
+	return nil
+}
+
+// Env returns a whole environment for the CLI, which depends on the caller's own
+// only by its PATH, its temporary directory and its proxies. Home was prepared
+// by [Tools.Home]. An empty backendURL or token is left out.
+func (t Tools) Env(home, backendURL, token string) []string {
+	env := append(t.Quiet(),
+		"PATH="+t.Dir+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+filepath.Join(home, "user"),
+		"PULUMI_HOME="+home,
+		"LANG=C.UTF-8",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0",
+	)
+	for _, name := range []string{"TMPDIR", "NO_PROXY", "no_proxy"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	if backendURL != "" {
+		env = append(env, "PULUMI_BACKEND_URL="+backendURL)
+	}
+	if token != "" {
+		env = append(env, "PULUMI_ACCESS_TOKEN="+token)
+	}
+	return env
+}
+
+// Quiet returns the variables that keep the CLI from talking to anyone but its
+// backend: no update check, no downloads of plugins, no package registry.
+func (Tools) Quiet() []string {
+	return []string{
+		"PULUMI_SKIP_UPDATE_CHECK=true",
+		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=true",
+		"PULUMI_DISABLE_REGISTRY_RESOLVE=true",
+	}
+}
+
+// pluginDir is the name under which a Pulumi home keeps the provider.
+func pluginDir() string { return "resource-lab-v" + ProviderVersion }
+
+// builder builds the programs of a nested module.
+type builder struct {
+	root      string
+	goVersion string
+	progress  io.Writer
+}
+
+// program is a main package to build.
+type program struct {
+	name, pkg, ldflags string
+	what, expect       string
+}
+
+// module returns the directory that holds the programs of the nested module
+// internal/dev/tools/name.
+func (b builder) module(ctx context.Context, name string, programs []program) (string, error) {
+	src := filepath.Join(b.root, "internal", "dev", "tools", name)
+	var key fingerprint
+	if err := key.addModule(src); err != nil {
+		return "", fmt.Errorf("reading the module of %s: %w", programs[0].what, err)
+	}
+	key.add("go", b.goVersion)
+	key.add("platform", runtime.GOOS+"/"+runtime.GOARCH)
+	for _, p := range programs {
+		key.add(p.name, p.pkg+" "+p.ldflags)
+	}
+	return cached(ctx, name, key.sum(), func(dir string) error {
+		for _, p := range programs {
+			if err := b.build(ctx, src, filepath.Join(dir, p.name), p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b builder) build(ctx context.Context, src, out string, p program) error {
+	cmd := command(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false",
+		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
+	cmd.Dir = src
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	watch := newBuildWatch(b.progress, fmt.Sprintf("building %s (first time only, %s)", p.what, p.expect))
+	cmd.Stdout, cmd.Stderr = watch, watch
+	defer watch.stop()
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building %s from %s: %w\n%s", p.what, src, err, watch.tail())
+	}
+	return nil
+}
+
+// goVersion names the Go release that builds, for the key.
+func goVersion(ctx context.Context, dir string) (string, error) {
+	cmd := command(ctx, "go", "env", "GOVERSION")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking Go for its version (is Go on the PATH?): %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,409 @@
+package layers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the prefix of our own packages.
+const module = "workflowagent/"
+
+// root is the root of the repository, seen from this package.
+const root = "../../.."
+
+// goPackage is what go list says about a package.
+type goPackage struct {
+	ImportPath     string
+	Dir            string
+	Name           string
+	GoFiles        []string
+	IgnoredGoFiles []string
+	Imports        []string
+	Error          *struct{ Err string }
+}
+
+// listPackages runs go list with the arguments for an operating system.
+func listPackages(t *testing.T, goos string, args ...string) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Dir,Name,GoFiles,IgnoredGoFiles,Imports,Error"}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOFLAGS=-mod=readonly")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatalf("read the output of go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// within reports whether an import path is the path or below it.
+func within(importPath, path string) bool {
+	return importPath == path || strings.HasPrefix(importPath, strings.TrimSuffix(path, "/")+"/")
+}
+
+func withinAny(importPath string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool { return within(importPath, path) })
+}
+
+// ban is packages that must not be there, and why.
+type ban struct {
+	paths  []string
+	reason string
+}
+
+var (
+	sqlPaths    = []string{"database/sql", "modernc.org", "github.com/jackc/pgx", "github.com/pressly/goose"}
+	dockerPaths = []string{"github.com/moby", "github.com/docker"}
+	updatePaths = []string{"github.com/creativeprojects/go-selfupdate", "github.com/google/go-github"}
+)
+
+// harmless are packages that are linked by way of others and do nothing by themselves.
+func harmless() []string {
+	return []string{
+		// Only the interfaces of a driver; the package of UUIDs implements two of them.
+		"database/sql/driver",
+	}
+}
+
+// agentOnly are the packages that only the agent may use.
+func agentOnly() []string {
+	return []string{
+		module + "internal/agent/config", module + "internal/host/doctor", module + "internal/agent/health", module + "internal/agent/control", module + "internal/agent/status", module + "internal/agent/pooltoken", module + "internal/host/service", module + "internal/host/update", module + "internal/host/upkeep",
+		module + "internal/agent/executor/docker", module + "internal/agent/executor/kubernetes", module + "internal/agent/executor/process",
+	}
+}
+
+// testOnly are the packages that only tests and tools may use, such as those that make a release.
+func testOnly() []string {
+	return []string{
+		"testing", module + "internal/dev/e2e", module + "internal/dev/lab", module + "internal/dev/bench",
+		module + "internal/dev/fakes", module + "internal/dev/executortest", module + "internal/dev/storetest",
+		module + "internal/dev/release/homebrew", module + "internal/dev/release/image",
+	}
+}
+
+// TestPrograms checks what each program links, directly or not.
+func TestPrograms(t *testing.T) {
+	for _, tt := range []struct {
+		program string
+		bans    []ban
+	}{{
+		"cmd/workflow-runner",
+		[]ban{
+			{dockerPaths, "the runner is inside the container already, and must stay small"},
+			{[]string{"k8s.io"}, "the runner is inside the pod already, and must stay small"},
+			{sqlPaths, "the runner keeps no database, and must stay small"},
+			{updatePaths, "the agent replaces the runner, which must stay small"},
+			{[]string{"github.com/prometheus"}, "nobody scrapes a job, and the runner must stay small"},
+			{[]string{module + "internal/server"}, "code of the control plane must not run beside untrusted code"},
+			{append(agentOnly(), module+"internal/agent"), "the agent's code has no place inside a job"},
+			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi, it does not link one"},
+			{testOnly(), "code of tests and tools must not be shipped"},
+		},
+	}, {
+		"cmd/customer-managed-workflow-agent",
+		[]ban{
+			{sqlPaths, "the agent's journal is files; a database belongs to the control plane"},
+			{[]string{module + "internal/server"}, "the agent knows the control plane by its wire only"},
+			{[]string{"github.com/pulumi"}, "the agent never runs pulumi itself"},
+			{testOnly(), "code of tests and tools must not be shipped"},
+		},
+	}, {
+		"cmd/workflow-server",
+		[]ban{
+			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints by its own code and never links the engine"},
+			{dockerPaths, "the control plane runs no jobs"},
+			{append(updatePaths, module+"internal/host/update"), "the control plane may serve a mirror, and updates nobody"},
+			{[]string{"k8s.io"}, "the control plane runs no jobs"},
+			{[]string{module + "internal/agent", module + "internal/runner", module + "internal/agent/executor", module + "internal/agent/config"}, "the control plane knows agents and runners by their wire only"},
+			{testOnly(), "code of tests and tools must not be shipped"},
+		},
+	}} {
+		for _, goos := range []string{"linux", "darwin"} {
+			t.Run(tt.program+"/"+goos, func(t *testing.T) {
+				if _, err := os.Stat(filepath.Join(root, tt.program)); err != nil {
+					t.Fatalf("the program is missing: %v", err)
+				}
+				packages := listPackages(t, goos, "-deps", "./"+tt.program)
+				for _, p := range packages {
+					if p.Error != nil {
+						t.Errorf("%s: %s", p.ImportPath, p.Error.Err)
+					}
+				}
+				for _, b := range tt.bans {
+					if chain := chainTo(packages, module+tt.program, b.paths, harmless()); chain != nil {
+						t.Errorf("links %s, but %s:\n\t%s", chain[len(chain)-1], b.reason, strings.Join(chain, "\n\t-> "))
+					}
+				}
+			})
+		}
+	}
+}
+
+// chainTo returns a shortest chain of imports from one package to a package within paths that is
+// not among the allowed ones, or nil.
+func chainTo(packages []goPackage, from string, paths, allowed []string) []string {
+	imports := map[string][]string{}
+	for _, p := range packages {
+		imports[p.ImportPath] = p.Imports
+	}
+	came := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		if at := queue[0]; withinAny(at, paths) && !slices.Contains(allowed, at) {
+			var chain []string
+			for ; at != ""; at = came[at] {
+				chain = append(chain, at)
+			}
+			slices.Reverse(chain)
+			return chain
+		}
+		for _, next := range imports[queue[0]] {
+			if _, ok := came[next]; !ok {
+				came[next] = queue[0]
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// rule is about the direct imports of the packages within of, except those within except.
+type rule struct {
+	of     string
+	except []string
+	ban    ban
+}
+
+// rules are the directions in which our packages may import.
+func rules() []rule {
+	server := module + "internal/server"
+	all := []rule{
+		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of ours"}},
+		{of: module + "internal/workflow", ban: ban{append([]string{"net/http", "os", "github.com", "go.yaml.in"}, sqlPaths...), "workflow is the pure domain and does no input or output"}},
+		{of: "", except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates; there is nothing in it to import"}},
+		{
+			of: "", except: []string{server, module + "cmd/workflow-server", module + "internal/dev/e2e"},
+			ban: ban{[]string{server}, "only the control plane's own program knows its packages; all others speak to it over the wire"},
+		},
+	}
+	for _, name := range []string{"agent", "executor", "config", "doctor", "health", "osservice", "selfupdate"} {
+		all = append(all, rule{
+			of: server, ban: ban{[]string{module + "internal/" + name}, "the control plane knows agents by their wire only"},
+		})
+	}
+	all = append(
+		all,
+		rule{of: server, ban: ban{[]string{module + "internal/runner"}, "the control plane knows runners by their wire only"}},
+		rule{
+			of: server, except: []string{server + "/api", server + "/console"},
+			ban: ban{[]string{"github.com/go-chi"}, "inside the control plane only api and console know HTTP"},
+		},
+		rule{
+			of: server, except: []string{server + "/store"},
+			ban: ban{sqlPaths, "inside the control plane only store knows SQL"},
+		},
+		rule{
+			of: "", except: []string{server + "/store", module + "internal/dev/e2e", module + "internal/dev/bench"},
+			ban: ban{sqlPaths, "only the store of the control plane knows SQL"},
+		},
+		rule{
+			of: "", except: []string{module + "internal/agent/executor/docker", module + "internal/dev/lab", module + "internal/dev/e2e", module + "internal/dev/bench"},
+			ban: ban{dockerPaths, "only the docker executor knows the engine's API"},
+		},
+		rule{
+			of: "", except: []string{module + "internal/host/update"},
+			ban: ban{updatePaths, "only selfupdate knows where and how releases are found"},
+		},
+		rule{
+			of: "", except: []string{module + "cmd", module + "internal/dev/tools"},
+			ban: ban{[]string{"github.com/spf13"}, "the command line is translated in cmd and known nowhere else"},
+		},
+		rule{
+			of: module + "internal/runner", ban: ban{append(agentOnly(), module+"internal/agent"), "the runner lives inside the job and shares only the executor's contract with the agent"},
+		},
+		rule{
+			of: module + "internal/agent/executor", ban: ban{[]string{module + "internal/agent", module + "internal/runner"}, "the agent uses executors, not the other way round"},
+		},
+	)
+	return all
+}
+
+// onlyOurs are packages that may import nothing of ours but what is listed.
+func onlyOurs() map[string]ban {
+	return map[string]ban{
+		module + "internal/protocol":        {[]string{module + "internal/workflow", module + "internal/sleep"}, "protocol is the wire of the domain and knows nothing else"},
+		module + "internal/host/update":     {[]string{module + "internal/durable", module + "internal/host/release", module + "internal/sleep"}, "updating knows the form of releases, and is told everything else by the agent's command"},
+		module + "internal/host/upkeep":     {[]string{module + "internal/host/update", module + "internal/agent/status", module + "internal/sleep"}, "upkeep decides when, and is told everything else by the agent's command"},
+		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
+		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
+		module + "internal/host/release":    {nil, "the form of a release is shared by who makes and who installs it, and depends on nothing"},
+		module + "internal/agent/config":    {nil, "the configuration depends on nothing, so that everything may depend on it"},
+		module + "internal/agent/status":    {[]string{module + "internal/termtext"}, "a report is data, whoever fills it in"},
+		module + "internal/agent/serve":     {nil, "serving until a context ends depends on nothing"},
+		module + "internal/agent/health":    {[]string{module + "internal/agent/status", module + "internal/agent/serve", module + "internal/sleep"}, "health is told of activity and looks at nothing itself"},
+		module + "internal/agent/control":   {[]string{module + "internal/agent/status", module + "internal/agent/serve"}, "the control socket passes reports and orders on and knows nobody"},
+		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
+		module + "internal/sleep":           {nil, "waiting is used everywhere and depends on nothing"},
+		module + "internal/durable":         {nil, "storing files is used everywhere and depends on nothing"},
+		module + "internal/bootid":          {nil, "the id of the host's start depends on nothing"},
+		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
+		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
+	}
+}
+
+// TestImports checks the direct imports of every package of ours.
+func TestImports(t *testing.T) {
+	for _, p := range ourPackages(t) {
+		for _, violation := range violations(p) {
+			t.Error(violation)
+		}
+	}
+}
+
+// violations returns what a package imports and should not, each with the reason.
+func violations(p goPackage) []string {
+	var found []string
+	add := func(imported, reason string) {
+		found = append(found, p.ImportPath+" imports "+imported+", but "+reason)
+	}
+	for _, r := range rules() {
+		if r.of != "" && !within(p.ImportPath, r.of) || withinAny(p.ImportPath, r.except) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) {
+				add(imported, r.ban.reason)
+			}
+		}
+	}
+	for of, only := range onlyOurs() {
+		if !within(p.ImportPath, of) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, module) && !within(imported, of) && !withinAny(imported, only.paths) {
+				add(imported, only.reason)
+			}
+		}
+	}
+	// The wiring opens the listener. The client, for foreign keys, is given to a subsystem from
+	// there: outbound is the one that knows where the server must not go.
+	server := module + "internal/server"
+	if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
+		!withinAny(p.ImportPath, []string{server + "/api", server + "/console", server + "/outbound"}) {
+		add("net/http", "inside the control plane only api, console and outbound know HTTP")
+	}
+	return found
+}
+
+// TestViolations checks that the rules can be broken at all.
+func TestViolations(t *testing.T) {
+	for _, tt := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"internal/workflow", "workflowagent/internal/redact", false},
+		{"internal/workflow", "time", true},
+		{"internal/workflow", "net/http", false},
+		{"internal/protocol", "workflowagent/internal/workflow", true},
+		{"internal/protocol", "workflowagent/internal/delivery", false},
+		{"internal/agent", "workflowagent/internal/server/store", false},
+		{"internal/agent", "database/sql", false},
+		{"internal/agent", "github.com/moby/moby/client", false},
+		{"internal/agent", "github.com/creativeprojects/go-selfupdate", false},
+		{"internal/host/update", "github.com/creativeprojects/go-selfupdate", true},
+		{"internal/host/update", "workflowagent/internal/host/release", true},
+		{"internal/host/update", "workflowagent/internal/host/service", false},
+		{"internal/agent", "workflowagent/internal/agent/config", true},
+		{"internal/runner/source", "workflowagent/internal/server", false},
+		{"internal/runner", "workflowagent/internal/agent/executor", true},
+		{"internal/runner", "workflowagent/internal/agent/executor/process", false},
+		{"internal/agent/executor/docker", "github.com/moby/moby/client", true},
+		{"internal/agent/executor/process", "workflowagent/internal/agent", false},
+		{"internal/delivery", "workflowagent/internal/server/api", false},
+		{"internal/redact", "workflowagent/internal/server", false},
+		{"internal/agent/config", "workflowagent/internal/server", false},
+		{"internal/agent/config", "workflowagent/internal/agent", false},
+		{"internal/server", "net/http", true},
+		{"internal/server/api", "net/http", true},
+		{"internal/server/api/state", "github.com/go-chi/chi/v5", true},
+		{"internal/server/stacks", "net/http", false},
+		{"internal/server/oidc", "net/http", false},
+		{"internal/server/outbound", "net/http", true},
+		{"internal/server/stacks", "github.com/go-chi/chi/v5", false},
+		{"internal/server/stacks", "workflowagent/internal/server/store", true},
+		{"internal/server/stacks", "database/sql", false},
+		{"internal/server/store", "github.com/jackc/pgx/v5/pgxpool", true},
+		{"internal/server/pools", "workflowagent/internal/agent", false},
+		{"internal/agent", "workflowagent/cmd/workflow-server", false},
+		{"internal/agent", "github.com/spf13/cobra", false},
+		{"cmd/workflow-server", "workflowagent/internal/server", true},
+		{"cmd/workflow-runner", "workflowagent/internal/server", false},
+	} {
+		found := violations(goPackage{ImportPath: module + tt.from, Imports: []string{tt.to}})
+		if ok := len(found) == 0; ok != tt.ok {
+			t.Errorf("%s importing %s: violations %v", tt.from, tt.to, found)
+		}
+	}
+
+	packages := []goPackage{{ImportPath: "main", Imports: []string{"a", "b"}}, {ImportPath: "a", Imports: []string{"b"}}, {ImportPath: "b", Imports: []string{"bad/x"}}}
+	if chain := strings.Join(chainTo(packages, "main", []string{"bad"}, nil), " "); chain != "main b bad/x" {
+		t.Errorf("chain %q", chain)
+	}
+	if chain := chainTo(packages, "main", []string{"ba"}, nil); chain != nil {
+		t.Errorf("chain %q", chain)
+	}
+	if chain := chainTo(packages, "main", []string{"bad"}, []string{"bad/x"}); chain != nil {
+		t.Errorf("chain %q", chain)
+	}
+}
+
+// ourPackages lists the packages of this module that some build of a product or a test has.
+func ourPackages(t *testing.T) []goPackage {
+	t.Helper()
+	var ours []goPackage
+	seen := map[string]bool{}
+	for _, goos := range []string{"linux", "darwin"} {
+		for _, p := range listPackages(t, goos, "./...") {
+			if seen[p.ImportPath] && goos != "linux" {
+				// The imports of the other system's files count, too.
+				i := slices.IndexFunc(ours, func(o goPackage) bool { return o.ImportPath == p.ImportPath })
+				ours[i].Imports = append(ours[i].Imports, p.Imports...)
+				ours[i].GoFiles = append(ours[i].GoFiles, p.GoFiles...)
+				continue
+			}
+			seen[p.ImportPath] = true
+			ours = append(ours, p)
+		}
+	}
+	for i := range ours {
+		slices.Sort(ours[i].Imports)
+		ours[i].Imports = slices.Compact(ours[i].Imports)
+		slices.Sort(ours[i].GoFiles)
+		ours[i].GoFiles = slices.Compact(ours[i].GoFiles)
+	}
+	if len(ours) < 5 {
+		t.Fatalf("go list found only %d packages", len(ours))
+	}
+	return ours
+}

@@ -1,0 +1,79 @@
+// Package homebrew writes the formula by which Homebrew installs a release of the
+// agent. It is a formula and not a cask, because only formulae have services.
+package homebrew
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"text/template"
+
+	"workflowagent/internal/host/release"
+)
+
+// Template is where the formula's template is, from the root of the repository.
+// File is the name of the formula in a tap.
+const (
+	Template = "packaging/homebrew/customer-managed-workflow-agent.rb.tmpl"
+	File     = release.Program + ".rb"
+)
+
+// system is what the formula has for an operating system.
+type system struct {
+	Name     string // in Homebrew's words: macos, linux
+	Archives []archive
+}
+
+// archive is the release's archive for a platform.
+type archive struct {
+	Processor string // in Homebrew's words: arm, intel
+	URL       string
+	Sum       string // SHA-256, hexadecimal
+}
+
+// Formula fills the template in for a release whose files are at HOME/VERSION/NAME.
+// The formula has the platforms that the checksums have.
+func Formula(text, version, home string, sums release.Checksums) ([]byte, error) {
+	if err := release.CheckVersion(version); err != nil {
+		return nil, err
+	}
+	base, err := url.Parse(home)
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" ||
+		strings.Trim(home, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/[]%+@") != "" {
+		return nil, fmt.Errorf("%q is not the plain URL of a mirror, by which a formula finds its archives", home)
+	}
+	home = strings.TrimRight(home, "/")
+	var systems []system
+	for _, s := range []struct{ brew, goos string }{{"macos", "darwin"}, {"linux", "linux"}} {
+		found := system{Name: s.brew}
+		for _, p := range []struct{ brew, goarch string }{{"arm", "arm64"}, {"intel", "amd64"}} {
+			name, err := release.Archive(version, s.goos, p.goarch)
+			if err != nil {
+				return nil, err
+			}
+			if sum, ok := sums[name]; ok {
+				found.Archives = append(found.Archives, archive{p.brew, home + "/" + version + "/" + name, fmt.Sprintf("%x", sum)})
+			}
+		}
+		if len(found.Archives) > 0 {
+			systems = append(systems, found)
+		}
+	}
+	if len(systems) == 0 {
+		return nil, errors.New("the release has no archive of the agent")
+	}
+	parsed, err := template.New("").Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("the template of the formula: %w", err)
+	}
+	var out bytes.Buffer
+	err = parsed.Execute(&out, map[string]any{
+		"Version": version, "Number": strings.TrimPrefix(version, "v"), "Home": home, "Systems": systems,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the template of the formula: %w", err)
+	}
+	return out.Bytes(), nil
+}

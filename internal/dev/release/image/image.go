@@ -1,0 +1,212 @@
+// Package image makes the container images of a release from its programs, without
+// an engine and byte for byte the same each time, and writes them to an archive or a
+// registry.
+package image
+
+import (
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"workflowagent/internal/host/release"
+)
+
+// UID is the user and the group that the programs run as. It is the number that
+// other images without a shell use, too, so that a cluster's rules know it.
+const UID = 65532
+
+// Product is what an image is made of.
+type Product struct {
+	// Repositories are its names in a registry, the old ones last.
+	Repositories []string
+
+	title    string
+	dir      string            // where the programs are in the image
+	programs []string          // of dir, for the image's own processor
+	anyOther []string          // of dir, for Linux on other processors, too
+	links    map[string]string // in /usr/bin
+	state    string            // the one directory that the user may write
+	command  []string
+	env      []string
+	port     string
+}
+
+// Agent is the agent with the runners that it puts into job containers.
+func Agent() Product {
+	const dir, state = "/usr/lib/" + release.Program, "/var/lib/workflow-agent"
+	return Product{
+		Repositories: []string{release.Program, release.OldName},
+		title:        "Customer-managed workflow agent",
+		dir:          dir,
+		programs:     []string{release.Program, "workflow-runner"},
+		anyOther:     []string{"workflow-runner-embeddable", "workflow-runner-embeddable-arm64"},
+		links:        map[string]string{release.Program: dir + "/" + release.Program, release.OldName: release.Program},
+		state:        state,
+		command:      []string{"/usr/bin/" + release.Program, "run"},
+		env:          []string{"HOME=" + state, "PULUMI_AGENT_STATE_DIRECTORY=" + state},
+	}
+}
+
+// Server is the control plane.
+func Server() Product {
+	const dir, state = "/usr/lib/workflow-server", "/var/lib/workflow-server"
+	return Product{
+		Repositories: []string{"workflow-server"},
+		title:        "Workflow server",
+		dir:          dir,
+		programs:     []string{"workflow-server"},
+		links:        map[string]string{"workflow-server": dir + "/workflow-server"},
+		state:        state,
+		command:      []string{"/usr/bin/workflow-server", "serve"},
+		env:          []string{"HOME=" + state, "WORKFLOW_SERVER_DATA_DIR=" + state, "WORKFLOW_SERVER_LISTEN=:8800"},
+		port:         "8800/tcp",
+	}
+}
+
+// Release is what the labels of images say, and their date.
+type Release struct {
+	Version  string // v1.2.3
+	Revision string // commit
+	Source   string // URL, "" if there is none
+	Created  time.Time
+}
+
+// Image makes the image for linux/arch of the programs in a directory, as a
+// release's archive for that platform has them.
+func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
+	files, err := p.files(arch, programs)
+	if err != nil {
+		return nil, err
+	}
+	var archive bytes.Buffer
+	if err := writeTree(&archive, files, r.Created); err != nil {
+		return nil, fmt.Errorf("writing the files of the image: %w", err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+	if err != nil {
+		return nil, fmt.Errorf("packing the files of the image: %w", err)
+	}
+	created := v1.Time{Time: r.Created.UTC()}
+	var ports map[string]struct{}
+	if p.port != "" {
+		ports = map[string]struct{}{p.port: {}}
+	}
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: arch, Created: created,
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:       fmt.Sprintf("%d:%d", UID, UID),
+			Env:        append([]string{"PATH=/usr/bin"}, p.env...),
+			Entrypoint: p.command[:1], Cmd: p.command[1:],
+			WorkingDir:   "/",
+			Volumes:      map[string]struct{}{p.state: {}},
+			ExposedPorts: ports,
+			Labels:       r.labels(p),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("describing the image: %w", err)
+	}
+	base = mutate.ConfigMediaType(mutate.MediaType(base, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.Append(base, mutate.Addendum{
+		Layer: layer, MediaType: types.OCILayer,
+		History: v1.History{Created: created, CreatedBy: "make packages", Comment: r.Version},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("putting the image together: %w", err)
+	}
+	return image, nil
+}
+
+// labels are those of the OCI's image specification.
+func (r Release) labels(p Product) map[string]string {
+	labels := map[string]string{
+		"org.opencontainers.image.title":    p.title,
+		"org.opencontainers.image.version":  r.Version,
+		"org.opencontainers.image.created":  r.Created.UTC().Format(time.RFC3339),
+		"org.opencontainers.image.licenses": "Apache-2.0",
+	}
+	for name, value := range map[string]string{"revision": r.Revision, "source": r.Source} {
+		if value != "" {
+			labels["org.opencontainers.image."+name] = value
+		}
+	}
+	return labels
+}
+
+// files are the files of an image. Everything is root's but the one directory that
+// the programs may write.
+func (p Product) files(arch, programs string) ([]entry, error) {
+	roots, err := certificates()
+	if err != nil {
+		return nil, err
+	}
+	id := strconv.Itoa(UID)
+	files := []entry{
+		{path: "/etc/passwd", text: []byte("root:x:0:0:root:/:/sbin/nologin\nworkflow:x:" + id + ":" + id + ":" + p.title + ":" + p.state + ":/sbin/nologin\n")},
+		{path: "/etc/group", text: []byte("root:x:0:\nworkflow:x:" + id + ":\n")},
+		{path: "/etc/ssl/certs/ca-certificates.crt", text: roots},
+		{path: "/tmp", mode: 0o1777, isDir: true},
+		{path: p.state, mode: 0o700, isDir: true, owner: UID},
+	}
+	for _, name := range slices.Concat(p.programs, p.anyOther) {
+		text, err := os.ReadFile(filepath.Join(programs, name))
+		if err != nil {
+			return nil, fmt.Errorf("reading a program of the image: %w", err)
+		}
+		if err := checkProgram(text, arch, slices.Contains(p.anyOther, name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		files = append(files, entry{path: p.dir + "/" + name, text: text, mode: 0o755})
+	}
+	for name, target := range p.links {
+		files = append(files, entry{path: "/usr/bin/" + name, link: target})
+	}
+	if license, err := os.ReadFile(filepath.Join(programs, "LICENSE")); err == nil {
+		files = append(files, entry{path: p.dir + "/LICENSE", text: license})
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("reading the license: %w", err)
+	}
+	return files, nil
+}
+
+// checkProgram refuses what could not run in the image, which has no loader and no
+// libraries: a program for something else than Linux, for another processor, or one
+// that is not static.
+func checkProgram(text []byte, arch string, anyProcessor bool) error {
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	machine, ok := machines[arch]
+	if !ok {
+		return fmt.Errorf("there is no image for linux/%s", arch)
+	}
+	file, err := elf.NewFile(bytes.NewReader(text))
+	if err != nil {
+		return errors.New("this is no Linux program")
+	}
+	if file.Machine != machine && !anyProcessor {
+		return fmt.Errorf("this is a program for %s, not for %s", strings.TrimPrefix(file.Machine.String(), "EM_"), arch)
+	}
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP {
+			return errors.New("this program is not static")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"workflowagent/internal/host/release"
+)
+
+// checksums lists the sums of all files of the release, and signs the list.
+func (m *maker) checksums(context.Context) error {
+	entries, err := os.ReadDir(m.files)
+	if err != nil {
+		return fmt.Errorf("reading the release: %w", err)
+	}
+	sums := release.Checksums{}
+	for _, entry := range entries {
+		data, err := os.ReadFile(filepath.Join(m.files, entry.Name()))
+		if err != nil {
+			return fmt.Errorf("reading a file of the release: %w", err)
+		}
+		sums[entry.Name()] = sha256.Sum256(data)
+	}
+	var text bytes.Buffer
+	if _, err := sums.WriteTo(&text); err != nil {
+		return fmt.Errorf("listing the checksums: %w", err)
+	}
+	return m.writeSigned(filepath.Join(m.files, release.ChecksumsFile), text.Bytes())
+}
+
+// writeSigned writes a text and, beside it, its signature by the release key. The signature
+// is there first: a client that sees only one of them new refuses both and tries again.
+func (m *maker) writeSigned(file string, text []byte) error {
+	signature, err := release.Sign(m.key.private, text)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(file+release.SignatureSuffix, signature); err != nil {
+		return err
+	}
+	return writeFile(file, text)
+}

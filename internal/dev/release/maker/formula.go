@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"workflowagent/internal/dev/release/homebrew"
+	"workflowagent/internal/host/release"
+)
+
+// formula writes the formula for Homebrew among the files of the release.
+func (m *maker) formula(context.Context) error {
+	if m.home == "" {
+		m.notes = append(m.notes, "there is no Homebrew formula: it needs RELEASE_HOME, where it finds the archives")
+		return nil
+	}
+	sums := release.Checksums{}
+	for _, p := range m.targets {
+		name, err := release.Archive(m.version, p.os, p.arch)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(m.files, name))
+		if err != nil {
+			return fmt.Errorf("reading an archive: %w", err)
+		}
+		sums[name] = sha256.Sum256(data)
+	}
+	text, err := os.ReadFile(filepath.Join(m.root, homebrew.Template))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is missing: it is part of the repository", homebrew.Template)
+	} else if err != nil {
+		return fmt.Errorf("reading the template of the formula: %w", err)
+	}
+	formula, err := homebrew.Formula(string(text), m.version, m.home, sums)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(m.files, homebrew.File), formula)
+}

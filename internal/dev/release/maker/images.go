@@ -1,0 +1,131 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"workflowagent/internal/dev/release/image"
+	"workflowagent/internal/host/release"
+)
+
+// images makes the container images from the archives for Linux, writes them into the
+// directory images beside the release, and pushes them if that was asked for.
+func (m *maker) images(ctx context.Context) error {
+	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
+	about := image.Release{Version: m.version, Revision: revision, Source: m.home, Created: m.time}
+	for _, product := range []struct {
+		image.Product
+		archive func(version, goos, goarch string) (string, error)
+	}{{image.Agent(), release.Archive}, {image.Server(), release.ServerArchive}} {
+		set := image.Set{Product: product.Product, Release: about, Images: map[string]v1.Image{}}
+		for _, p := range m.targets {
+			if p.os != "linux" {
+				continue
+			}
+			name, err := product.archive(m.version, p.os, p.arch)
+			if err != nil {
+				return err
+			}
+			dir, err := m.unpack(name)
+			if err != nil {
+				return err
+			}
+			if set.Images[p.arch], err = about.Image(product.Product, p.arch, dir); err != nil {
+				return fmt.Errorf("%s for %s: %w", product.Repositories[0], p, err)
+			}
+		}
+		if len(set.Images) == 0 {
+			m.notes = append(m.notes, "there are no images: they need a platform with Linux")
+			return nil
+		}
+		if err := m.writeImages(ctx, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *maker) writeImages(ctx context.Context, set image.Set) error {
+	file := filepath.Join(m.dist, "images", set.Repositories[0]+"-"+m.version+".tar")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	draft, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	if err := set.WriteArchive(draft); err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", file, err), draft.Cleanup())
+	}
+	if err := draft.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	index, err := set.Index()
+	if err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return fmt.Errorf("summing up %s: %w", file, err)
+	}
+	fmt.Println(set.Repositories[0] + "@" + digest.String())
+	if m.push == "" {
+		return nil
+	}
+	pushed, err := set.Push(ctx, m.push)
+	for _, ref := range pushed {
+		fmt.Println("pushed " + ref)
+	}
+	return err
+}
+
+// unpack writes the regular files of an archive of ours, from its one directory, into a
+// directory of this run, which it returns.
+func (m *maker) unpack(name string) (dir string, err error) {
+	file, err := os.Open(filepath.Join(m.files, name))
+	if err != nil {
+		return "", fmt.Errorf("reading an archive: %w", err)
+	}
+	defer file.Close()
+	zipped, err := gzip.NewReader(file)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", name, err)
+	}
+	dir = filepath.Join(m.scratch, "images", name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making a directory: %w", err)
+	}
+	for r := tar.NewReader(zipped); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return dir, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading %s: %w", name, err)
+		}
+		if header.Typeflag != tar.TypeReg || path.Dir(path.Dir(header.Name)) != "." {
+			continue // links, and manual pages one level further down
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return "", fmt.Errorf("reading %s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path.Base(header.Name)), text, 0o600); err != nil {
+			return "", fmt.Errorf("unpacking %s: %w", name, err)
+		}
+	}
+}

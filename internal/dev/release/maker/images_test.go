@@ -1,0 +1,165 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"workflowagent/internal/host/release"
+)
+
+// tinyProgram is the head of a static Linux program, which is all that an image asks for.
+func tinyProgram(arch string) string {
+	machine := map[string]string{"amd64": "\x3e\x00", "arm64": "\xb7\x00"}[arch]
+	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00" + machine + "\x01\x00\x00\x00" + strings.Repeat("\x00", 28) + "\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00\x00"
+}
+
+// writeTestArchive writes an archive of the release with such programs.
+func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...string) {
+	t.Helper()
+	var buf bytes.Buffer
+	zipped := gzip.NewWriter(&buf)
+	w := tar.NewWriter(zipped)
+	dir := strings.TrimSuffix(name, ".tar.gz") + "/"
+	for _, program := range programs {
+		text := tinyProgram(arch)
+		if strings.HasSuffix(program, "embeddable") {
+			text = tinyProgram("amd64")
+		} else if strings.HasSuffix(program, "-arm64") {
+			text = tinyProgram("arm64")
+		}
+		if err := w.WriteHeader(&tar.Header{Name: dir + program, Mode: 0o755, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What images do not take: a link, and a file further down with the name of a program.
+	for _, header := range []tar.Header{
+		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
+		{Name: dir + "man/" + programs[0], Mode: 0o644},
+	} {
+		if err := w.WriteHeader(&header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zipped.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.files, name), buf.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func withArchives(t *testing.T, m *maker) {
+	t.Helper()
+	for _, p := range m.targets {
+		agent, err := release.Archive(m.version, p.os, p.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeTestArchive(t, m, agent, p.arch, release.Programs()...)
+		server, err := release.ServerArchive(m.version, p.os, p.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeTestArchive(t, m, server, p.arch, "workflow-server")
+	}
+}
+
+// TestImages makes the images from archives, writes them, and pushes them.
+func TestImages(t *testing.T) {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	server := httptest.NewServer(registry.New())
+	defer server.Close()
+	m := newTestMaker(t)
+	m.version, m.targets, m.dist, m.push = "v1.2.3", supported(), t.TempDir(), strings.TrimPrefix(server.URL, "http://")+"/team"
+	withArchives(t, m)
+	if err := m.images(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	revision := strings.TrimSpace(command(t, m.root, "git", "rev-parse", "HEAD"))
+	for _, repository := range []string{"customer-managed-workflow-agent", "customer-managed-deployment-agent", "workflow-server"} {
+		ref, err := name.ParseReference(m.push + "/" + repository + ":latest-arm64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushed, err := remote.Image(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := pushed.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if labels := config.Config.Labels; config.Architecture != "arm64" || labels["org.opencontainers.image.revision"] != revision || labels["org.opencontainers.image.version"] != "v1.2.3" {
+			t.Errorf("%s is for %s and has the labels %v", ref, config.Architecture, labels)
+		}
+	}
+	tag, err := name.NewTag("workflow-server:v1.2.3-amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tarball.ImageFromPath(filepath.Join(m.dist, "images", "workflow-server-v1.2.3.tar"), &tag); err != nil {
+		t.Error(err)
+	}
+
+	m.targets, m.dist = []platform{{"darwin", "arm64"}}, t.TempDir()
+	if err := m.images(t.Context()); err != nil || !slices.ContainsFunc(m.notes, func(note string) bool { return strings.Contains(note, "no images") }) {
+		t.Errorf("without Linux: %v, %v", err, m.notes)
+	}
+	m.targets, m.version = []platform{{"linux", "amd64"}}, "v9.9.9"
+	if err := m.images(t.Context()); err == nil {
+		t.Error("images of archives that are not there")
+	}
+}
+
+// TestFormulaStep compares the sums in the formula with the archives.
+func TestFormulaStep(t *testing.T) {
+	m := newTestMaker(t)
+	m.version, m.targets = "v1.2.3", supported()
+	withArchives(t, m)
+	if err := m.formula(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(m.files, "customer-managed-workflow-agent.rb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.targets {
+		name, err := release.Archive(m.version, p.os, p.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archive, err := os.ReadFile(filepath.Join(m.files, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("url \"%s/v1.2.3/%s\"\n      sha256 \"%x\"\n", m.home, name, sha256.Sum256(archive))
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the formula lacks\n%s\n%s", want, text)
+		}
+	}
+	m.home, m.files = "", t.TempDir()
+	if err := m.formula(t.Context()); err != nil || len(m.notes) == 0 {
+		t.Errorf("without a home: %v, %v", err, m.notes)
+	}
+}

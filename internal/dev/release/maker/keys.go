@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/host/release"
+)
+
+// releaseKey signs the list of checksums and the channel files.
+type releaseKey struct {
+	private *ecdsa.PrivateKey
+	public  []byte // PEM
+}
+
+// keys finds the keys that sign. Where none was given, a key of this machine is used, and
+// made the first time.
+func (m *maker) keys(ctx context.Context) error {
+	if err := m.findReleaseKey(); err != nil {
+		return err
+	}
+	return m.findGPGKey(ctx)
+}
+
+func (m *maker) findReleaseKey() error {
+	file := m.keyFile
+	if file == "" {
+		var err error
+		if file, err = m.machineKey("release.pem", newReleaseKey); err != nil {
+			return err
+		}
+		m.notes = append(m.notes, "checksums and channel files are signed by the key of this machine, "+file+": for trying out only. RELEASE_KEY_FILE names the real one")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the release key: %w", err)
+	}
+	private, err := release.ParsePrivateKey(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	public, err := release.PublicPEM(private)
+	if err != nil {
+		return err
+	}
+	m.key = &releaseKey{private, public}
+	m.publicPEM = public
+	if m.trust == "" {
+		return nil
+	}
+	more, err := os.ReadFile(m.trust)
+	if err != nil {
+		return fmt.Errorf("reading the other public keys: %w", err)
+	}
+	if _, err := release.ParseKeys(more); err != nil {
+		return fmt.Errorf("%s: %w", m.trust, err)
+	}
+	m.publicPEM = append(append([]byte(nil), public...), more...)
+	return nil
+}
+
+// machineKey returns the file of a key of this machine. If it is not there, it writes what
+// fresh returns, for its owner only.
+func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, error) {
+	dir := filepath.Join(m.cache, "release-keys")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making a directory for the keys of this machine: %w", err)
+	}
+	file := filepath.Join(dir, name)
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	key, err := fresh()
+	if err != nil {
+		return "", err
+	}
+	// Two runs at once must agree on one key: the first link stays.
+	draft, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o600))
+	if err != nil {
+		return "", fmt.Errorf("keeping a key of this machine: %w", err)
+	}
+	defer func() { _ = draft.Cleanup() }()
+	if _, err = draft.Write(key); err == nil {
+		err = draft.Sync()
+	}
+	if err == nil {
+		err = os.Link(draft.Name(), file)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("keeping a key of this machine: %w", err)
+	}
+	return file, nil
+}
+
+// newReleaseKey returns a fresh private key as PEM.
+func newReleaseKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a release key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("writing a release key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"workflowagent/internal/host/release"
+)
+
+// The key of this machine is made once, also by two runs at the same time, and is the
+// owner's alone.
+func TestMachineKey(t *testing.T) {
+	m := &maker{options: options{cache: t.TempDir()}}
+	files, keys := make([]string, 8), make([][]byte, 8)
+	var wg sync.WaitGroup
+	for i := range files {
+		wg.Go(func() {
+			var err error
+			if files[i], err = m.machineKey("release.pem", newReleaseKey); err != nil {
+				t.Error(err)
+				return
+			}
+			if keys[i], err = os.ReadFile(files[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range files {
+		if files[i] != files[0] || !bytes.Equal(keys[i], keys[0]) {
+			t.Fatalf("two runs have different keys: %s and %s", files[0], files[i])
+		}
+	}
+	info, err := os.Stat(files[0])
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's mode is %v, %v", info.Mode(), err)
+	}
+	left, err := os.ReadDir(filepath.Dir(files[0]))
+	if err != nil || len(left) != 1 {
+		t.Errorf("beside the key lies %v, %v", left, err)
+	}
+}
+
+// A given key signs, the keys to trust are built in beside it, and no note says that it is
+// a key of this machine.
+func TestGivenKeys(t *testing.T) {
+	dir := t.TempDir()
+	text, err := newReleaseKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, trusted := filepath.Join(dir, "key.pem"), filepath.Join(dir, "old.pem")
+	old := newTestMaker(t)
+	for name, content := range map[string][]byte{file: text, trusted: old.publicPEM} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &maker{options: options{keyFile: file, trust: trusted}}
+	if err := m.findReleaseKey(); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.notes) > 0 {
+		t.Errorf("notes: %v", m.notes)
+	}
+	keys, err := release.ParseKeys(m.publicPEM)
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("programs trust %d keys, %v, want 2", len(keys), err)
+	}
+	for name, signer := range map[string]*maker{"the new key": m, "the old key": old} {
+		signature, err := release.Sign(signer.key.private, []byte("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := keys.Verify([]byte("text"), signature); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is no key is refused, and nothing of the file is in the error.
+func TestBadKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(file, []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := &maker{options: options{keyFile: file}}
+	if err := m.findReleaseKey(); err == nil || strings.Contains(err.Error(), "c2VjcmV0") || !strings.Contains(err.Error(), file) {
+		t.Errorf("a broken key: %v", err)
+	}
+	m = newTestMaker(t)
+	m.trust = file
+	if err := m.findReleaseKey(); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a broken key to trust: %v", err)
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// maker is a release in the making.
+type maker struct {
+	options
+	root    string    // of the repository
+	time    time.Time // of the commit; dates everything that must come out the same each time
+	targets []platform
+	files   string // directory of the release's files, flat as they are published
+	scratch string // for this run; only its owner may enter
+	staged  string // files of archives and packages, for this run
+	leftOut []string
+	notes   []string // that the person who made it must read
+
+	key       *releaseKey
+	gpg       *gpg   // nil if this machine has no gpg
+	publicPEM []byte // the keys that programs trust
+}
+
+// platform is a target in Go's words.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+// supported are the platforms of a release.
+func supported() []platform {
+	return []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+}
+
+// newMaker works out what is to be made and prepares its directories. The caller calls
+// close.
+func newMaker(ctx context.Context, o options) (_ *maker, err error) {
+	m := &maker{options: o}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.root, err = repository(); err != nil {
+		return nil, err
+	}
+	if m.targets, err = parsePlatforms(o.platforms); err != nil {
+		return nil, &usageError{err}
+	}
+	if m.time, err = commitTime(ctx, m.root); err != nil {
+		return nil, err
+	}
+	changed, err := isChanged(ctx, m.root)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		m.notes = append(m.notes, "the checkout has changes that are not committed: nobody else can make the same")
+	}
+	if m.version == "" {
+		if m.version, err = versionOf(ctx, m.root, m.time, changed); err != nil {
+			return nil, err
+		}
+	}
+	if err := release.CheckVersion(m.version); err != nil {
+		return nil, &usageError{err}
+	}
+	if m.home, err = checkHome(m.home); err != nil {
+		return nil, err
+	}
+	if m.home == "" {
+		m.notes = append(m.notes, "RELEASE_HOME is not set: programs do not know where to look for updates, install.sh needs --mirror, and there are no .sources and .repo files")
+	}
+	if m.dist, err = filepath.Abs(m.dist); err != nil {
+		return nil, fmt.Errorf("finding the directory for what is made: %w", err)
+	}
+	if m.mirror == "" {
+		m.mirror = filepath.Join(m.dist, "mirror")
+	}
+	if m.scratch, err = os.MkdirTemp("", "maker-"); err != nil { // MkdirTemp lets only the owner in.
+		return nil, fmt.Errorf("making a directory for this run: %w", err)
+	}
+	m.files = filepath.Join(m.dist, "release")
+	return m, nil
+}
+
+// close removes what only this run needed.
+func (m *maker) close() {
+	if m.gpg != nil {
+		m.gpg.close()
+	}
+	for _, dir := range []string{m.scratch, m.staged} {
+		if dir != "" {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// make runs the steps and says what came out.
+func (m *maker) make(ctx context.Context) error {
+	todo, err := m.plan()
+	if err != nil {
+		return err
+	}
+	for _, s := range todo {
+		fmt.Println("--- " + s.name)
+		if err := s.run(m, ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	m.report()
+	return nil
+}
+
+// plan returns the steps that this machine can do, and notes the others.
+func (m *maker) plan() ([]step, error) {
+	var todo []step
+	for _, s := range steps() {
+		if missing := missingTools(s.needs); len(missing) > 0 {
+			m.leftOut = append(m.leftOut, s.name+": needs "+strings.Join(missing, ", "))
+			continue
+		}
+		todo = append(todo, s)
+	}
+	if m.require && len(m.leftOut) > 0 {
+		return nil, errors.New("this machine cannot make all of a release, and all was required:\n  " + strings.Join(m.leftOut, "\n  "))
+	}
+	return todo, nil
+}
+
+// report says what was made, and what was not.
+func (m *maker) report() {
+	fmt.Printf("\n%s is made:\n  %s\n  %s\n", m.version, m.files, m.mirror)
+	for _, part := range m.leftOut {
+		fmt.Println("LEFT OUT " + part)
+	}
+	for _, note := range m.notes {
+		fmt.Println("NOTE " + note)
+	}
+}
+
+func parsePlatforms(list string) ([]platform, error) {
+	if list == "" {
+		return supported(), nil
+	}
+	var targets []platform
+	for name := range strings.SplitSeq(list, ",") {
+		found := false
+		for _, p := range supported() {
+			if p.String() == name {
+				targets, found = append(targets, p), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no platform %q; there are %v", name, supported())
+		}
+	}
+	return targets, nil
+}

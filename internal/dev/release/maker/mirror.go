@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+
+	"workflowagent/internal/host/release"
+)
+
+// publicKeyFile is the name of the public release keys in a mirror. Who trusts a mirror
+// takes them from elsewhere.
+const publicKeyFile = "release-key.pem"
+
+// publish adds the release to the mirror, which keeps the releases it has.
+func (m *maker) publish(context.Context) error {
+	if err := m.publishFiles(); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(m.mirror, publicKeyFile), m.publicPEM); err != nil {
+		return err
+	}
+	return m.publishInstaller()
+}
+
+// publishFiles puts the release's files into the directory of its version, whole or not at
+// all.
+func (m *maker) publishFiles() error {
+	entries, err := os.ReadDir(m.files)
+	if err != nil {
+		return fmt.Errorf("reading the release: %w", err)
+	}
+	if err := os.MkdirAll(m.mirror, 0o755); err != nil {
+		return fmt.Errorf("making the mirror: %w", err)
+	}
+	draft, err := os.MkdirTemp(m.mirror, ".new-")
+	if err != nil {
+		return fmt.Errorf("writing the mirror: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(draft) }()
+	for _, entry := range entries {
+		if err := copyFile(filepath.Join(m.files, entry.Name()), filepath.Join(draft, entry.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(draft, 0o755); err != nil {
+		return fmt.Errorf("writing the mirror: %w", err)
+	}
+	final := filepath.Join(m.mirror, m.version)
+	if err := os.RemoveAll(final); err != nil { // made again
+		return fmt.Errorf("replacing %s in the mirror: %w", m.version, err)
+	}
+	if err := os.Rename(draft, final); err != nil {
+		return fmt.Errorf("writing the mirror: %w", err)
+	}
+	return nil
+}
+
+// channelsOf returns the channels that a version belongs to.
+func channelsOf(version string) []string {
+	if strings.Contains(version, "-") {
+		return []string{release.Beta}
+	}
+	return []string{release.Stable, release.Beta}
+}
+
+// channels writes the files that name the newest release of each channel. It comes last:
+// they send everybody to what must be whole by then.
+func (m *maker) channels(context.Context) error {
+	for _, channel := range channelsOf(m.version) {
+		file := filepath.Join(m.mirror, release.ChannelFile(channel))
+		newest, err := newestIn(file, m.version)
+		if err != nil {
+			return err
+		}
+		if newest != m.version {
+			continue // An older series got a release; the newest one stays.
+		}
+		text := release.Channel{Version: m.version, Published: time.Now()}.Text()
+		if err := m.writeSigned(file, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newestIn returns the newer one of a version and of the version that a channel file names
+// if there is one.
+func newestIn(file, version string) (string, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return version, nil
+	} else if err != nil {
+		return "", fmt.Errorf("reading the mirror: %w", err)
+	}
+	was, err := release.ParseChannel(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	old, err := semver.StrictNewVersion(strings.TrimPrefix(was.Version, "v"))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	this, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
+	if err != nil {
+		return "", fmt.Errorf("reading the version %s: %w", version, err)
+	}
+	if old.GreaterThan(this) {
+		return was.Version, nil
+	}
+	return version, nil
+}
+
+// installerLines are the two lines of install.sh that a release fills in.
+var installerLines = regexp.MustCompile(`(?m)^(RELEASE_URL|RELEASE_KEY)=""$`)
+
+// publishInstaller writes install.sh with the home and the keys of this release.
+func (m *maker) publishInstaller() error {
+	script, err := os.ReadFile(filepath.Join(m.root, "install.sh"))
+	if err != nil {
+		return fmt.Errorf("reading the installer: %w", err)
+	}
+	if script, err = fillInstaller(script, m.home, m.publicPEM); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(m.mirror, "install.sh"), script)
+}
+
+// fillInstaller returns the installer with a home, which may be empty, and public keys.
+func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
+	values := map[string]string{"RELEASE_URL": home, "RELEASE_KEY": base64.StdEncoding.EncodeToString(keys)}
+	filled := installerLines.ReplaceAllFunc(script, func(line []byte) []byte {
+		name, _, _ := strings.Cut(string(line), "=")
+		value, ok := values[name]
+		if !ok {
+			return line // the second line of this name: counted below
+		}
+		delete(values, name)
+		return []byte(name + `="` + value + `"`)
+	})
+	if len(values) > 0 || len(installerLines.FindAll(script, -1)) != 2 {
+		return nil, errors.New(`install.sh must have the lines RELEASE_URL="" and RELEASE_KEY="" once each`)
+	}
+	return filled, nil
+}
+
+// homePattern is what the URL of a mirror may hold: it becomes part of a shell script, of
+// configuration files and of the linker's flags.
+var homePattern = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
+
+// checkHome returns the URL without slashes at its end.
+func checkHome(home string) (string, error) {
+	if home != "" && !homePattern.MatchString(home) {
+		return "", &usageError{fmt.Errorf("%q is not the URL of a mirror: it must be like https://releases.example.com/agent, without spaces, quotes or a query", home)}
+	}
+	return strings.TrimRight(home, "/"), nil
+}

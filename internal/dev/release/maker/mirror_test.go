@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/host/release"
+)
+
+// publishVersion puts a release with one archive of no meaning into the mirror.
+func publishVersion(t *testing.T, m *maker, version string) {
+	t.Helper()
+	m.version, m.files = version, t.TempDir()
+	if err := os.WriteFile(filepath.Join(m.files, "archive-"+version+".tar.gz"), []byte(version), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.checksums(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.publishFiles(); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(filepath.Join(m.mirror, publicKeyFile), m.publicPEM); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.channels(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// channel reads a channel file of the mirror after its signature; "" if there is none.
+func channel(t *testing.T, m *maker, name string) string {
+	t.Helper()
+	file := filepath.Join(m.mirror, release.ChannelFile(name))
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := os.ReadFile(file + release.SignatureSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := release.ParseKeys(m.publicPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keys.Verify(text, signature); err != nil {
+		t.Errorf("%s: %v", file, err)
+	}
+	c, err := release.ParseChannel(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Version
+}
+
+// Each release is added to the ones before it, and a channel names its newest, whatever the
+// order in which they are made.
+func TestMirror(t *testing.T) {
+	m := newTestMaker(t)
+	for _, step := range []struct{ version, stable, beta string }{
+		{"v1.0.0-rc.1", "", "v1.0.0-rc.1"},
+		{"v1.0.0", "v1.0.0", "v1.0.0"},
+		{"v1.1.0-rc.2", "v1.0.0", "v1.1.0-rc.2"},
+		{"v1.1.0-rc.10", "v1.0.0", "v1.1.0-rc.10"},
+		{"v1.0.1", "v1.0.1", "v1.1.0-rc.10"},
+		{"v1.1.0", "v1.1.0", "v1.1.0"},
+		{"v1.0.2", "v1.1.0", "v1.1.0"},
+		{"v1.1.0", "v1.1.0", "v1.1.0"}, // made again
+	} {
+		publishVersion(t, m, step.version)
+		if stable, beta := channel(t, m, release.Stable), channel(t, m, release.Beta); stable != step.stable || beta != step.beta {
+			t.Errorf("after %s: stable is %q, beta is %q, want %q and %q", step.version, stable, beta, step.stable, step.beta)
+		}
+	}
+	for _, version := range []string{"v1.0.0-rc.1", "v1.0.0", "v1.1.0-rc.2", "v1.1.0-rc.10", "v1.0.1", "v1.1.0", "v1.0.2"} {
+		text, err := os.ReadFile(filepath.Join(m.mirror, version, "archive-"+version+".tar.gz"))
+		if err != nil || string(text) != version {
+			t.Errorf("%s: %q, %v", version, text, err)
+		}
+	}
+	entries, err := os.ReadDir(m.mirror)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			t.Errorf("%s was left behind", entry.Name())
+		}
+		if info, err := entry.Info(); err != nil || info.Mode()&0o444 != 0o444 {
+			t.Errorf("not everybody may read %s: %v, %v", entry.Name(), info.Mode(), err)
+		}
+	}
+}
+
+// The tools that people have check what we sign.
+func TestChecksums(t *testing.T) {
+	need(t, "openssl", "sha256sum")
+	m := newTestMaker(t)
+	publishVersion(t, m, "v1.2.3")
+	dir := filepath.Join(m.mirror, m.version)
+	command(t, dir, "sha256sum", "--strict", "--check", "checksums.txt")
+	command(t, dir, "openssl", "dgst", "-sha256", "-verify", "../"+publicKeyFile, "-signature", "checksums.txt.sig", "checksums.txt")
+	command(t, m.mirror, "openssl", "dgst", "-sha256", "-verify", publicKeyFile, "-signature", "stable.txt.sig", "stable.txt")
+	text, err := os.ReadFile(filepath.Join(dir, "checksums.txt"))
+	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.HasSuffix(string(text), "  archive-v1.2.3.tar.gz\n") {
+		t.Errorf("the list: %q, %v", text, err)
+	}
+}
+
+// A channel file that cannot be read is not written over.
+func TestBrokenChannel(t *testing.T) {
+	m := newTestMaker(t)
+	file := filepath.Join(m.mirror, release.ChannelFile(release.Stable))
+	if err := writeFile(file, []byte("version: 7\n")); err != nil {
+		t.Fatal(err)
+	}
+	m.version = "v1.2.3"
+	if err := m.channels(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("the error is %v", err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "version: 7\n" {
+		t.Errorf("the file is now %q, %v", text, err)
+	}
+}
+
+func TestFillInstaller(t *testing.T) {
+	const script = "#!/bin/sh\nRELEASE_URL=\"\"\nRELEASE_KEY=\"\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
+	got, err := fillInstaller([]byte(script), "https://example.com/a", []byte("key"))
+	want := "#!/bin/sh\nRELEASE_URL=\"https://example.com/a\"\nRELEASE_KEY=\"a2V5\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
+	if err != nil || string(got) != want {
+		t.Errorf("filled in: %q, %v", got, err)
+	}
+	for name, script := range map[string]string{
+		"no URL":     "RELEASE_KEY=\"\"\n",
+		"no key":     "RELEASE_URL=\"\"\n",
+		"twice":      "RELEASE_URL=\"\"\nRELEASE_KEY=\"\"\nRELEASE_KEY=\"\"\n",
+		"twice only": "RELEASE_URL=\"\"\nRELEASE_URL=\"\"\n",
+		"filled in":  "RELEASE_URL=\"x\"\nRELEASE_KEY=\"\"\n",
+	} {
+		if _, err := fillInstaller([]byte(script), "", nil); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

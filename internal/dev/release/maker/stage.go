@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// stage makes the files of archives and packages that goreleaser does not compile.
+func (m *maker) stage(ctx context.Context) error {
+	// goreleaser takes files from below its working directory only. git ignores dist.
+	if err := os.MkdirAll(filepath.Join(m.root, "dist"), 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	dir, err := os.MkdirTemp(filepath.Join(m.root, "dist"), "stage-")
+	if err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	m.staged = dir
+	// Each archive has the runners for Linux containers, whatever the agent runs on.
+	for name, arch := range map[string]string{
+		"workflow-runner-embeddable":       "amd64",
+		"workflow-runner-embeddable-arm64": "arm64",
+	} {
+		if err := m.compile(ctx, filepath.Join(dir, "embeddable", name), arch); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink(release.Program, filepath.Join(dir, release.OldName)); err != nil {
+		return fmt.Errorf("making the link with the old name: %w", err)
+	}
+	if err := m.generated(ctx, dir); err != nil {
+		return err
+	}
+	if err := m.copyright(filepath.Join(dir, "copyright")); err != nil {
+		return err
+	}
+	return m.changelog(filepath.Join(dir, "changelog.Debian.gz"))
+}
+
+// compile builds a runner as .goreleaser.yaml has it built.
+func (m *maker) compile(ctx context.Context, to, arch string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true",
+		"-ldflags", "-s -w -X main.version="+m.version, "-o", to, "./cmd/workflow-runner")
+	cmd.Dir = m.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	_, err := output(cmd)
+	return err
+}
+
+// generated writes what the agent says about itself: manual pages, and what shells complete.
+func (m *maker) generated(ctx context.Context, dir string) error {
+	agent := filepath.Join(m.scratch, release.Program)
+	// The flags of the other builds, whose packages are compiled once then.
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
+		"-o", agent, "./cmd/"+release.Program)
+	build.Dir = m.root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := output(build); err != nil {
+		return err
+	}
+	if err := m.manual(ctx, agent, dir); err != nil {
+		return err
+	}
+	return completions(ctx, agent, filepath.Join(dir, "completions"))
+}
+
+// completions writes the files by which shells complete the agent's command line, under the
+// names that each shell looks for.
+func completions(ctx context.Context, agent, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	for shell, name := range map[string]string{"bash": release.Program, "zsh": "_" + release.Program, "fish": release.Program + ".fish"} {
+		text, err := output(exec.CommandContext(ctx, agent, "completion", shell))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return fmt.Errorf("writing the completions of %s: %w", shell, err)
+		}
+	}
+	return nil
+}
+
+// manual writes the manual pages, plain for archives and compressed for packages.
+func (m *maker) manual(ctx context.Context, agent, dir string) error {
+	plain, packed := filepath.Join(dir, "man"), filepath.Join(dir, "man-gz")
+	cmd := exec.CommandContext(ctx, agent, "man", "--dir", plain)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.time.Unix()))
+	if _, err := output(cmd); err != nil {
+		return err
+	}
+	if err := os.Mkdir(packed, 0o755); err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	pages, err := os.ReadDir(plain)
+	if err != nil {
+		return fmt.Errorf("reading the manual pages: %w", err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(plain, page.Name()))
+		if err != nil {
+			return fmt.Errorf("reading a manual page: %w", err)
+		}
+		if err := writeGzip(filepath.Join(packed, page.Name()+".gz"), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maintainer is who answers for the packages, as in .goreleaser.yaml.
+const maintainer = "The workflowagent developers <maintainers@example.invalid>"
+
+// changelog writes Debian's list of changes. It has this version only: what changed is told
+// where the release is published.
+func (m *maker) changelog(file string) error {
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s (%s-1) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n",
+		release.Program, debianVersion(m.version), m.version, maintainer, m.time.Format(time.RFC1123Z))
+	return writeGzip(file, text.Bytes())
+}
+
+// copyright writes Debian's machine-readable statement of the licence.
+func (m *maker) copyright(file string) error {
+	text := fmt.Sprintf(`Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: workflowagent
+
+Files: *
+Copyright: %d The workflowagent developers
+License: Apache-2.0
+ On Debian systems, the text of the Apache License version 2.0 is in
+ /usr/share/common-licenses/Apache-2.0.
+`, m.time.Year())
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("writing the copyright: %w", err)
+	}
+	return nil
+}
+
+// writeGzip compresses without a name or a time, so that it comes out the same each time.
+func writeGzip(file string, text []byte) error {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return fmt.Errorf("compressing: %w", err)
+	}
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("compressing: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("compressing: %w", err)
+	}
+	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("writing what was compressed: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+// Package storetest opens databases of both engines for tests: what a test asks
+// of one engine it asks of the other too.
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the admin connection that makes databases
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/server/store"
+)
+
+// PostgresEnv names a connection string of a PostgreSQL superuser. Without it
+// the tests start a server of their own, if the machine has one installed.
+const PostgresEnv = "WORKFLOW_TEST_POSTGRES"
+
+// Log returns a log that goes nowhere.
+func Log() *logrus.Entry {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return logrus.NewEntry(l)
+}
+
+// SQLite opens an empty SQLite database that ends with the test.
+func SQLite(t testing.TB) *store.DB {
+	t.Helper()
+	dir := t.TempDir()
+	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
+}
+
+// SQLiteAt is [SQLite] with the clock of a machine that the test sets.
+func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
+	t.Helper()
+	dir := t.TempDir()
+	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
+}
+
+// Postgres opens an empty PostgreSQL database that ends with the test, which is
+// skipped where there is no server. Packages that use it call [Main].
+func Postgres(t testing.TB) *store.DB {
+	t.Helper()
+	return open(t, postgres.database(t), "", nil)
+}
+
+// PostgresURL returns the address of a PostgreSQL database without any table,
+// for tests of what an older version left. It ends with the test.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	return postgres.database(t)
+}
+
+// PostgresPair opens one empty PostgreSQL database twice, the way two servers
+// do.
+func PostgresPair(t testing.TB) (first, second *store.DB) {
+	t.Helper()
+	dsn := postgres.database(t)
+	return open(t, dsn, "", nil), open(t, dsn, "", nil)
+}
+
+// PostgresDSN makes an empty PostgreSQL database that ends with the test and
+// returns its address, for tests that run servers as processes.
+func PostgresDSN(t testing.TB) string {
+	t.Helper()
+	return postgres.database(t)
+}
+
+// Each runs a test on an empty database of either engine.
+func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
+}
+
+// Main runs the tests of a package and stops the PostgreSQL server that they
+// may have started. TestMain passes its result to os.Exit.
+func Main(m *testing.M) int {
+	defer postgres.stop()
+	return m.Run()
+}
+
+func open(t testing.TB, dsn, blobs string, clock store.Clock) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), dsn, store.Options{Log: Log(), BlobDir: blobs, Clock: clock})
+	if err != nil {
+		t.Fatalf("opening the database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("closing the database: %v", err)
+		}
+	})
+	return db
+}
+
+// postgres is the server that the tests of one binary share.
+var postgres server
+
+type server struct {
+	once    sync.Once
+	dsn     string
+	skip    string
+	err     error
+	halt    func()
+	dir     string
+	counter atomic.Int64
+}
+
+func (s *server) start() {
+	if s.dsn = os.Getenv(PostgresEnv); s.dsn != "" {
+		return
+	}
+	if reason, ok := lab.PostgresAvailable(); !ok {
+		s.skip = "PostgreSQL cannot be started here (" + reason + "); set " + PostgresEnv + " to use another one"
+		return
+	}
+	if s.dir, s.err = os.MkdirTemp("", "storetest"); s.err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	s.dsn, s.halt, s.err = lab.StartPostgres(ctx, s.dir)
+}
+
+func (s *server) stop() {
+	if s.halt != nil {
+		s.halt()
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// database makes a database for one test.
+func (s *server) database(t testing.TB) string {
+	t.Helper()
+	s.once.Do(s.start)
+	if s.skip != "" {
+		t.Skip(s.skip)
+	}
+	if s.err != nil {
+		t.Fatalf("starting PostgreSQL: %v", s.err)
+	}
+	u, err := url.Parse(s.dsn)
+	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
+		t.Fatalf("%s must be a postgres:// address", PostgresEnv)
+	}
+	name := fmt.Sprintf("storetest_%d_%d", os.Getpid(), s.counter.Add(1))
+	admin, err := sql.Open("pgx", s.dsn)
+	if err != nil {
+		t.Fatalf("connecting to PostgreSQL: %v", err)
+	}
+	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatalf("making a database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if _, err := admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("removing the database: %v", err)
+		}
+		if err := admin.Close(); err != nil {
+			t.Errorf("closing the admin connection: %v", err)
+		}
+	})
+	u.Path = "/" + name
+	return u.String()
+}

@@ -1,0 +1,461 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/reach"
+)
+
+const testToken = "pul-0123456789abcdef"
+
+// world is a world where all is well; tests break it.
+type world struct {
+	options  Options
+	settings []string
+	server   *httptest.Server
+	// answers of the server to the status call
+	with, without int
+	date          time.Time
+	place         *place
+	engine        *engine
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{with: 404, without: 401, date: time.Now()}
+	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("Date", w.date.UTC().Format(http.TimeFormat))
+		code := w.without
+		if r.Header.Get("Authorization") == "token "+testToken {
+			code = w.with
+			rw.Header().Set(protocol.HeaderAgentPool, "pool-1")
+			rw.Header().Set(protocol.HeaderExternalURL, "https://outside.example.com")
+		}
+		rw.WriteHeader(code)
+		io.WriteString(rw, `{"code":401,"message":"a message"}`)
+	}))
+	t.Cleanup(w.server.Close)
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runner := filepath.Join(dir, executor.RunnerName)
+	if err := os.WriteFile(runner, []byte("#!/bin/sh\necho v1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.settings = []string{"service_url=" + w.server.URL, "deploy_target=process", "state_directory=" + state, "working_directory=" + dir, "http_server_port=0", "token=" + testToken}
+	w.place = &place{report: &reach.Report{Version: "v1", Traces: []*reach.Trace{
+		{URL: "u1", Host: "h", Addresses: []string{"1.2.3.4"}, Code: 401}, {URL: "u2", Code: 401},
+	}}}
+	w.engine = &engine{arch: "amd64", facts: docker.Facts{Host: "unix:///x", Version: "29", APIVersion: "1.50", OS: "linux", Arch: "amd64", RootDirectory: "/", SameHost: true}}
+	w.options = Options{
+		Version: "v1", Executor: w.place, Owner: "me", Limit: time.Minute,
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+		Token: func(context.Context) (string, error) { return testToken, nil },
+		Disk:  func(string) (uint64, uint64, error) { return 50 << 30, 100 << 30, nil },
+	}
+	return w
+}
+
+// set overrides settings.
+func (w *world) set(settings ...string) { w.settings = append(w.settings, settings...) }
+
+// examine loads the configuration and runs the doctor.
+func (w *world) examine(t *testing.T, names ...string) Report {
+	t.Helper()
+	o := w.options
+	o.Only = names
+	if o.ConfigErr == nil {
+		var environ []string
+		for _, s := range w.settings {
+			key, value, _ := strings.Cut(s, "=")
+			environ = append(environ, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
+		}
+		c, err := config.Load(config.LoadOptions{Environ: environ, UID: os.Geteuid(), TempDir: t.TempDir(), Cwd: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Config = c
+		if c.DeployTarget == config.TargetDocker {
+			o.Engine = w.engine
+		}
+		if ca, err := c.CACertificates(); err == nil {
+			if o.Client, err = protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, CACertPEM: ca}); err != nil {
+				t.Fatal(err)
+			}
+			defer o.Client.Close()
+		}
+	}
+	var text bytes.Buffer
+	o.Done = func(r Result) { Print(&text, r, false) }
+	report := Run(t.Context(), o)
+	t.Log("\n" + text.String())
+	data, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String()+string(data), testToken) {
+		t.Error("the token shows")
+	}
+	return report
+}
+
+// want checks the outcome of one check, and that it says all of the words.
+func want(t *testing.T, report Report, name string, status Status, words ...string) {
+	t.Helper()
+	for _, r := range report.Checks {
+		if r.Name != name {
+			continue
+		}
+		if r.Status != status {
+			t.Errorf("%s: %s (%s), want %s", name, r.Status, r.Found, status)
+		}
+		text := r.Found + "\n" + strings.Join(r.Details, "\n") + "\n" + r.Advice
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				t.Errorf("%s does not say %q: %s", name, word, text)
+			}
+		}
+		if (r.Status == Fail || r.Status == Warn) != (r.Advice != "") {
+			t.Errorf("%s: %s with the advice %q", name, r.Status, r.Advice)
+		}
+		return
+	}
+	t.Errorf("there is no check %s", name)
+}
+
+func TestAllIsWell(t *testing.T) {
+	w := newWorld(t)
+	report := w.examine(t)
+	if !report.OK {
+		t.Error("the report is not OK")
+	}
+	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "runner", "state", "disk", "job", "job-dns"} {
+		want(t, report, name, OK)
+	}
+	want(t, report, "token", OK, "pool-1")
+	want(t, report, "job-server", OK, w.server.URL, "https://outside.example.com")
+	want(t, report, "tls", Skip, "plain http")
+	want(t, report, "port", Skip, "http_server_port")
+	want(t, report, "job-reach", Skip, "--reach")
+	if !w.place.removed || w.place.owner != "me" {
+		t.Errorf("the trial job: %+v", w.place)
+	}
+	var launch protocol.Launch
+	if err := json.Unmarshal(w.place.launch, &launch); err != nil || launch.Probe == nil || len(launch.Probe.URLs) != 2 ||
+		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
+		t.Errorf("the launch document: %s", w.place.launch)
+	}
+	if got := Summary(report); got != "13 ok, 3 left out" {
+		t.Errorf("the summary is %q", got)
+	}
+}
+
+func TestBrokenNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		brk   func(t *testing.T, w *world)
+		check string
+		want  Status
+		words []string
+	}{
+		{"wrong name", func(t *testing.T, w *world) { w.set("service_url=https://no-such-host.invalid") }, "dns", Fail, []string{"no-such-host.invalid"}},
+		{"closed port", func(t *testing.T, w *world) { w.set("service_url=https://" + closedPort(t)) }, "tcp", Fail, []string{"refused"}},
+		{"self-signed", func(t *testing.T, w *world) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"signed by itself", "ca_certificate_file"}},
+		{"no TLS there", func(t *testing.T, w *world) {
+			w.set("service_url=" + strings.Replace(w.server.URL, "http:", "https:", 1))
+		}, "tls", Fail, []string{"does not speak TLS"}},
+		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"does not know", "run configure"}},
+		{"no pool's token", func(t *testing.T, w *world) { w.with = 403 }, "token", Fail, []string{"refuses", "a message"}},
+		{"no token", func(t *testing.T, w *world) { w.options.Token = nil }, "token", Fail, []string{"there is no token"}},
+		{"no exchange", func(t *testing.T, w *world) {
+			w.options.Token = func(context.Context) (string, error) { return "", errors.New("no policy lets it in") }
+		}, "token", Fail, []string{"no policy lets it in"}},
+		{"any token is good", func(t *testing.T, w *world) { w.without = 404 }, "token", Warn, []string{"not checked"}},
+		{"another pool", func(t *testing.T, w *world) { w.set("runner_pool_id=pool-2") }, "token", Warn, []string{"pool-1", "pool-2"}},
+		{"not a control plane", func(t *testing.T, w *world) { w.without = 200 }, "server", Warn, []string{"status 200", "service_url"}},
+		{"a broken server", func(t *testing.T, w *world) { w.without = 503 }, "server", Fail, []string{"status 503"}},
+		{"clock a little off", func(t *testing.T, w *world) { w.date = time.Now().Add(-time.Minute) }, "clock", Warn, []string{"ahead of", "NTP"}},
+		{"clock far off", func(t *testing.T, w *world) { w.date = time.Now().Add(time.Hour) }, "clock", Fail, []string{"behind"}},
+		{"proxy that is not there", func(t *testing.T, w *world) {
+			w.options.Proxy = func(*http.Request) (*url.URL, error) {
+				return &url.URL{Scheme: "http", Host: closedPort(t), User: url.UserPassword("me", "proxy-password")}, nil
+			}
+		}, "tcp", Fail, []string{"the proxy runs there"}},
+		{"offline", func(t *testing.T, w *world) { w.options.Offline = true }, "server", Skip, []string{"TCP"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.brk(t, w)
+			report := w.examine(t)
+			want(t, report, tt.check, tt.want, tt.words...)
+			if report.OK == (tt.want == Fail) {
+				t.Errorf("the report is OK: %t", report.OK)
+			}
+			if data, _ := json.Marshal(report); strings.Contains(string(data), "proxy-password") {
+				t.Error("the password of the proxy shows")
+			}
+		})
+	}
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func tlsServer(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = discardLog
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestBrokenHost(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		brk   func(t *testing.T, w *world)
+		check string
+		want  Status
+		words []string
+	}{
+		{"no configuration", func(t *testing.T, w *world) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", Fail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
+		{"no token", func(t *testing.T, w *world) { w.set("token=") }, "config", Fail, []string{"token: is required"}},
+		{"a warning", func(t *testing.T, w *world) { w.set("env_forward_allowlist=ABSENT") }, "config", Warn, []string{"ABSENT"}},
+		{"no authorities", func(t *testing.T, w *world) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", Fail, []string{"ca_certificate_file"}},
+		{"no runner", func(t *testing.T, w *world) { w.set("working_directory=" + t.TempDir()) }, "runner", Fail, []string{"workflow-runner is not in"}},
+		{"another runner", func(t *testing.T, w *world) { w.options.Version = "v2" }, "runner", Warn, []string{"v1", "v2"}},
+		{"a runner that does not run", func(t *testing.T, w *world) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, executor.RunnerName), []byte("\x7fELF, not"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w.set("working_directory=" + dir)
+		}, "runner", Fail, []string{"does not run"}},
+		{"a file for a state directory", func(t *testing.T, w *world) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
+		{"below a file", func(t *testing.T, w *world) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be looked at"}},
+		{"everybody's state directory", func(t *testing.T, w *world) {
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			w.set("state_directory=" + dir)
+		}, "state", Fail, []string{"chmod 700"}},
+		{"a full disk", func(t *testing.T, w *world) {
+			w.options.Disk = func(string) (uint64, uint64, error) { return 100 << 20, 100 << 30, nil }
+		}, "disk", Fail, []string{"100 MB of 100 GB"}},
+		{"an almost full disk", func(t *testing.T, w *world) {
+			w.options.Disk = func(string) (uint64, uint64, error) { return 1 << 30, 100 << 30, nil }
+		}, "disk", Warn, []string{"1024 MB"}},
+		{"a taken port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
+		{"an agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"an agent that is healthy"}},
+		{"a sick agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},
+		{"an address of others", func(t *testing.T, w *world) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot be listened on"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.brk(t, w)
+			want(t, w.examine(t), tt.check, tt.want, tt.words...)
+		})
+	}
+}
+
+func portOf(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func healthz(status string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"status":%q,"currentTime":"2026-01-01T00:00:00Z","lastActivity":"2026-01-01T00:00:00Z","problems":["engine: down"]}`, status)
+	})
+}
+
+func TestBrokenJob(t *testing.T) {
+	ended := func(exit executor.Exit, output string) func(*world) {
+		return func(w *world) { w.place.report, w.place.exit, w.place.output = nil, exit, output }
+	}
+	for _, tt := range []struct {
+		name  string
+		brk   func(w *world)
+		check string
+		want  Status
+		words []string
+	}{
+		{"no place", func(w *world) {
+			w.options.Executor, w.options.ExecutorErr = nil, errors.New("no runner")
+		}, "job", Fail, []string{"no runner"}},
+		{"cannot be prepared", func(w *world) { w.place.prepareErr = errors.New("no such network: jobs") }, "job", Fail, []string{"no such network: jobs"}},
+		{"cannot be started", func(w *world) { w.place.startErr = errors.New("exec format error") }, "job", Fail, []string{"exec format error"}},
+		{"an old runner", ended(executor.Exit{Code: 64}, "noise\nerror: nothing was started\n"), "job", Fail, []string{"exit code 64", "it said: error: nothing was started"}},
+		{"killed", ended(executor.Exit{Code: -1, Signal: "SIGKILL"}, "\x1b[2J"), "job", Fail, []string{"by SIGKILL"}},
+		{"out of memory", ended(executor.Exit{Code: -1, OOMKilled: true}, ""), "job", Fail, []string{"docker_memory"}},
+		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
+		{"an engine within reach of a container", func(w *world) {
+			dir := t.TempDir()
+			// The header of an executable for another processor than most: it is only looked at.
+			arch, header := "arm64", append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
+			header[16], header[18], header[20], header[52], header[54], header[58] = 2, 183, 1, 64, 56, 64
+			if runtime.GOARCH == arch {
+				arch, header[18] = "amd64", 62
+			}
+			if err := os.WriteFile(filepath.Join(dir, executor.EmbeddableName), header, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w.set("deploy_target=docker", "working_directory="+dir)
+			w.engine.arch, w.engine.facts.Arch = arch, arch
+			w.place.report.Engines = []string{"tcp://gateway:2375"}
+		}, "job", Fail, []string{"tcp://gateway:2375", "root"}},
+		{"an engine within reach of a process", func(w *world) { w.place.report.Engines = []string{"unix:///run/docker.sock"} }, "job", Warn, []string{"unix:///run/docker.sock", "group docker"}},
+		{"another version", func(w *world) { w.place.report.Version = "v0" }, "job", Warn, []string{"v0"}},
+		{"no DNS", func(w *world) {
+			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
+		}, "job-dns", Fail, []string{"not known here", "192.0.2.53", "docker_network"}},
+		{"no way to the server", func(w *world) {
+			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "nothing takes a connection", Advice: "a"}
+		}, "job-server", Fail, []string{"logs and results", "nothing takes a connection", "docker_network"}},
+		{"no way to the external URL", func(w *world) {
+			w.place.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "nothing takes a connection", Advice: "a"}
+		}, "job-server", Fail, []string{"https://outside.example.com", "pulumi gets"}},
+		{"the clock in the job", func(w *world) {
+			w.place.report.Traces[0].SkewKnown, w.place.report.Traces[0].Skew = true, -time.Hour
+		}, "job-server", Fail, []string{"behind"}},
+		{"no way out", func(w *world) {
+			w.options.Reach = []string{"https://git.example.com", "https://ok.example.com"}
+			w.place.report.Traces = append(
+				w.place.report.Traces,
+				&reach.Trace{URL: "https://git.example.com", Failed: reach.StageDNS, Problem: "not known", Advice: "correct it"},
+				&reach.Trace{URL: "https://ok.example.com", Code: 200},
+			)
+		}, "job-reach", Fail, []string{"git.example.com: not known", "ok.example.com: answers with status 200", "correct it"}},
+		{"cannot be removed", func(w *world) { w.place.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"remove the trial job: the disk is read-only"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.brk(w)
+			want(t, w.examine(t), tt.check, tt.want, tt.words...)
+			if w.place.prepared != w.place.removed {
+				t.Error("the trial job was not removed")
+			}
+		})
+	}
+}
+
+// TestLeftovers: a doctor without an agent removes what one before it left that was killed, but not
+// what one beside it uses.
+func TestLeftovers(t *testing.T) {
+	w := newWorld(t)
+	w.options.Temporary = true
+	w.place.left = []executor.Handle{{JobID: "old", CreatedAt: time.Now().Add(-time.Hour)}, {JobID: "beside", CreatedAt: time.Now()}}
+	want(t, w.examine(t), "job", OK)
+	if len(w.place.swept) != 1 || w.place.swept[0] != "old" {
+		t.Errorf("removed %v", w.place.swept)
+	}
+}
+
+// TestStopped: a doctor that is told to stop ends soon, and removes the trial job.
+func TestStopped(t *testing.T) {
+	w := newWorld(t)
+	w.place.started = make(chan struct{})
+	w.place.report = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w.options.Config = config.Default()
+	w.options.Config.DeployTarget = config.TargetProcess
+	w.options.Config.ServiceURL = w.server.URL
+	w.options.Config.WorkingDirectory = strings.TrimPrefix(w.settings[3], "working_directory=")
+	w.options.Only = []string{"job"}
+	done := make(chan Report)
+	go func() { done <- Run(ctx, w.options) }()
+	<-w.place.started
+	cancel()
+	report := <-done
+	if report.OK || !w.place.removed {
+		t.Errorf("removed: %t, report %+v", w.place.removed, report)
+	}
+}
+
+func TestEngineAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		brk   func(w *world)
+		check string
+		want  Status
+		words []string
+	}{
+		{"no engine", func(w *world) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
+		{"an engine", func(w *world) {}, "engine", OK, []string{"29", "1.50", "unix:///x"}},
+		{"Windows containers", func(w *world) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
+		{"an old runc", func(w *world) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
+		{"an open engine", func(w *world) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
+		{"its disk is full", func(w *world) {
+			w.options.Disk = func(string) (uint64, uint64, error) { return 1, 100 << 30, nil }
+		}, "engine-disk", Fail, []string{"docker system prune"}},
+		{"its disk is elsewhere", func(w *world) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
+		{"the usual image cannot be had", func(w *world) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
+		{"the given image cannot be had", func(w *world) {
+			w.engine.imageErr, w.options.JobImage = errors.New("no way"), "a/b:1"
+		}, "image", Fail, []string{"no way"}},
+		{"the given image is not allowed", func(w *world) {
+			w.set("allowed_images=c/*")
+			w.options.JobImage = "a/b:1"
+		}, "image", Fail, []string{"allowed_images"}},
+		{"the usual image is not allowed", func(w *world) { w.set("allowed_images=c/*") }, "image", Skip, []string{"allowed_images", "--job-image"}},
+		{"an image for others", func(w *world) { w.engine.arch = "arm64" }, "image", Warn, []string{"arm64"}},
+		{"nothing is pulled", func(w *world) {
+			w.set("pull_image=false")
+			w.options.JobImage = "a/b:1"
+		}, "image", OK, []string{"a/b:1 is there"}},
+		{"offline", func(w *world) { w.options.Offline = true }, "image", Skip, []string{"--offline"}},
+		{"no embeddable", func(w *world) {}, "runner", Fail, []string{"no runner for linux/amd64"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.set("deploy_target=docker")
+			tt.brk(w)
+			want(t, w.examine(t), tt.check, tt.want, tt.words...)
+		})
+	}
+}
+
+func TestPrint(t *testing.T) {
+	var b bytes.Buffer
+	Print(&b, Result{Title: "x", Status: Fail, Found: "a\x1b[2Jb\nc", Details: []string{"d\re"}, Advice: "f"}, true)
+	if want := "\x1b[31;1mfail\x1b[0m  x                  a[2Jb c\n                         d e\n                         -> f\n"; b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}

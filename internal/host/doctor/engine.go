@@ -1,0 +1,164 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"workflowagent/internal/agent/executor"
+)
+
+// defaultImage is what jobs run in that name no image, on Pulumi Cloud and on our server.
+const defaultImage = "pulumi/pulumi:latest"
+
+func (e *examination) checkEngine(ctx context.Context) Result {
+	if e.opts.Engine == nil {
+		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of the Docker target")
+	}
+	facts, err := e.opts.Engine.Examine(ctx)
+	if err != nil {
+		return fail(splitAdvice(err.Error(), "start the Docker Engine, or set DOCKER_HOST to where it is"))
+	}
+	e.facts = facts
+	if facts.OS != "linux" {
+		return fail(fmt.Sprintf("the Docker Engine at %s runs %s containers", facts.Host, facts.OS), "switch it to Linux containers")
+	}
+	found := fmt.Sprintf("Docker Engine %s at %s, API %s, linux/%s", facts.Version, facts.Host, facts.APIVersion, facts.Arch)
+	var details []string
+	if facts.Origin != "" {
+		details = append(details, "found by "+facts.Origin)
+	}
+	if facts.Rootless {
+		details = append(details, "rootless: containers have a network of their own")
+	}
+	if !facts.SameHost {
+		details = append(details, "on another host, or in a virtual machine: "+facts.Name)
+	}
+	switch known := knownEscapes(facts.Components); {
+	case facts.Open:
+		r := warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
+			"use its socket, or protect it with TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH)")
+		r.Details = append(append([]string{found}, details...), known...)
+		return r
+	case len(known) > 0:
+		r := warn("known ways out of a container exist for this engine's versions", "update the engine with its containerd and runc, unless your distribution has corrected them in these versions")
+		r.Details = append(append([]string{found}, details...), known...)
+		return r
+	}
+	return ok(found, details...)
+}
+
+// splitAdvice takes an error of the form "what is wrong: what to do" apart.
+func splitAdvice(text, advice string) (found, what string) {
+	if before, after, ok := strings.Cut(text, ": "); ok && !strings.Contains(after, ": ") {
+		return before, after
+	}
+	return text, advice
+}
+
+func (e *examination) checkEngineDisk(context.Context) Result {
+	dir := e.facts.RootDirectory
+	if !e.facts.SameHost || dir == "" {
+		return skip("the engine is on another host; its disk cannot be seen from here")
+	}
+	return e.space(dir, "images and containers", "remove images and volumes that nobody needs (docker system prune), or give the engine a larger disk")
+}
+
+func (e *examination) checkImage(ctx context.Context) Result {
+	c := e.opts.Config
+	image, asked := defaultImage, false
+	switch {
+	case e.opts.JobImage != "":
+		image, asked = e.opts.JobImage, true
+	case c.OverrideImageReference != "":
+		image, asked = c.OverrideImageReference, true
+	}
+	advice := "check the image's name, the registry's credentials on this host (docker login as the agent's user), and the engine's way to the registry"
+	switch {
+	case !c.AllowsImage(image):
+		if !asked {
+			return skip("allowed_images does not allow " + image + ": name another one with --job-image")
+		}
+		return fail("allowed_images does not allow "+image, "add it to allowed_images, or name another image")
+	case e.opts.Offline && c.PullImage:
+		return skip("left out, because of --offline: " + image + " would be pulled")
+	}
+	arch, err := e.opts.Engine.EnsureImage(ctx, image, e.opts.Progress)
+	if err != nil {
+		if !c.PullImage {
+			advice = "pull the image on the engine's host, or set pull_image to true"
+		}
+		if !asked {
+			r := warn(err.Error(), advice+"; or name the image of your jobs with --job-image")
+			return r
+		}
+		return fail(err.Error(), advice)
+	}
+	e.image = image
+	found := image + " can be pulled"
+	if !c.PullImage {
+		found = image + " is there (pull_image is false)"
+	}
+	if arch != e.facts.Arch {
+		return warn(fmt.Sprintf("%s, made for %s on a %s engine", found, arch, e.facts.Arch), "use an image for the engine's architecture: emulation is slow, where it works at all")
+	}
+	return ok(found + ", made for " + arch)
+}
+
+func (e *examination) checkEmbeddable(ctx context.Context) Result {
+	arch := e.facts.Arch
+	if arch == "" { // no engine to ask
+		arch = runtime.GOARCH
+	}
+	path, err := executor.FindEmbeddable(e.opts.Config.WorkingDirectory, arch)
+	if err != nil {
+		return fail(err.Error(), "install the whole archive or package, or set working_directory to where it is")
+	}
+	if runtime.GOOS != "linux" || arch != runtime.GOARCH {
+		return ok(path + " is a static runner for linux/" + arch)
+	}
+	return e.sameVersion(ctx, path)
+}
+
+func (e *examination) checkRunner(ctx context.Context) Result {
+	if e.opts.Config == nil {
+		return noConfig()
+	}
+	path, err := executor.FindRunner(e.opts.Config.WorkingDirectory)
+	if err != nil {
+		return fail(splitAdvice(err.Error(), "install the whole archive or package, or set working_directory to where it is"))
+	}
+	return e.sameVersion(ctx, path)
+}
+
+// sameVersion asks a runner for its version.
+func (e *examination) sameVersion(ctx context.Context, path string) Result {
+	cmd := exec.CommandContext(ctx, path, "version")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.WaitDelay = trialCleanup
+	out, err := cmd.Output()
+	if err != nil {
+		return fail(fmt.Sprintf("%s does not run: %v", path, plainExit(err)), "install it again, from the archive or package of this agent")
+	}
+	return e.versions(path, oneLine(strings.TrimSpace(string(out))))
+}
+
+// versions compares a runner's version with the agent's.
+func (e *examination) versions(what, version string) Result {
+	if version != e.opts.Version {
+		return warn(fmt.Sprintf("%s is version %s, and the agent %s", what, version, e.opts.Version), "install both from one archive or package")
+	}
+	return ok(what + " is version " + version)
+}
+
+// plainExit drops the path from an error of starting a program.
+func plainExit(err error) error {
+	if p, isPath := errors.AsType[*os.PathError](err); isPath {
+		return p.Err
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	stdlog "log"
+	"strings"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/reach"
+)
+
+var discardLog = stdlog.New(io.Discard, "", 0)
+
+// place is an executor whose job gives a report, or ends as it is told.
+type place struct {
+	executor.Executor // what is not needed
+	report            *reach.Report
+	exit              executor.Exit
+	output            string
+	started           chan struct{} // not nil: the job never ends
+
+	prepareErr, startErr, removeErr error
+
+	left              []executor.Handle // of an earlier doctor
+	swept             []string
+	owner             string
+	launch            []byte
+	prepared, removed bool
+}
+
+func (p *place) Prepare(_ context.Context, spec executor.Spec, progress func(string)) (executor.Handle, error) {
+	progress("preparing")
+	p.owner = spec.Owner
+	p.prepared = p.prepareErr == nil
+	return executor.Handle{JobID: spec.JobID}, p.prepareErr
+}
+
+func (p *place) Start(_ context.Context, _ executor.Handle, launch []byte) error {
+	p.launch = launch
+	return p.startErr
+}
+
+func (p *place) Wait(ctx context.Context, _ executor.Handle) (executor.Exit, error) {
+	if p.started != nil {
+		close(p.started)
+		<-ctx.Done()
+		return executor.Exit{}, ctx.Err()
+	}
+	return p.exit, nil
+}
+
+func (p *place) Output(context.Context, executor.Handle) (io.ReadCloser, error) {
+	text := p.output
+	if p.report != nil {
+		line, err := json.Marshal(p.report)
+		if err != nil {
+			return nil, err
+		}
+		text = "some noise\n" + string(line) + "\n"
+	}
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+func (p *place) List(context.Context, string) ([]executor.Handle, error) { return p.left, nil }
+
+func (p *place) Remove(ctx context.Context, h executor.Handle) error {
+	if !strings.HasPrefix(h.JobID, "doctor-") {
+		p.swept = append(p.swept, h.JobID)
+		return nil
+	}
+	if ctx.Err() == nil {
+		p.removed = true
+	}
+	return p.removeErr
+}
+
+// engine is a Docker Engine that answers as it is told.
+type engine struct {
+	facts    docker.Facts
+	err      error
+	arch     string
+	imageErr error
+}
+
+func (e *engine) Examine(context.Context) (docker.Facts, error) { return e.facts, e.err }
+
+func (e *engine) EnsureImage(context.Context, string, func(string)) (string, error) {
+	return e.arch, e.imageErr
+}
+
+func (e *engine) RemoveRunners(context.Context, string) error { return nil }

@@ -1,0 +1,238 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor/docker"
+)
+
+// The least free space of a disk: below the first agents get into trouble soon, below the second
+// they are in it.
+const (
+	spaceWarn = 2 << 30
+	spaceFail = 200 << 20
+)
+
+func (e *examination) checkConfig(context.Context) Result {
+	c := e.opts.Config
+	if c == nil {
+		r := fail("the configuration cannot be read", "correct what the lines say, then run doctor again")
+		r.Details = lines(e.opts.ConfigErr.Error())
+		return r
+	}
+	file := c.File()
+	if file == "" {
+		file = "no file, the environment alone"
+	}
+	if err := c.Validate(); err != nil {
+		r := fail(file+": no agent can run with this configuration", "correct what the lines say, with configure or an editor")
+		r.Details = append(lines(err.Error()), c.Warnings()...)
+		return r
+	}
+	if warnings := c.Warnings(); len(warnings) > 0 {
+		r := warn(file, "look at what the lines say")
+		r.Details = warnings
+		return r
+	}
+	return ok(file)
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
+
+// checkState looks whether the agent can write to its state directory, or make it.
+func (e *examination) checkState(context.Context) Result {
+	if e.opts.Config == nil {
+		return noConfig()
+	}
+	dir := e.opts.Config.StateDirectory
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		parent := existing(dir)
+		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+			return fail(fmt.Sprintf("%s does not exist and cannot be made in %s: %v", dir, parent, err), "make it for the agent's user, or set state_directory")
+		}
+		return ok(dir + " does not exist yet and can be made")
+	case err != nil:
+		return fail(fmt.Sprintf("%s cannot be looked at: %v", dir, reason(err)), "let the agent's user in, or set state_directory")
+	case !info.IsDir():
+		return fail(dir+" is not a directory", "remove it, or set state_directory")
+	case info.Mode().Perm()&0o022 != 0:
+		return fail(fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
+	}
+	if stat, isStat := info.Sys().(*syscall.Stat_t); isStat && int(stat.Uid) != os.Geteuid() {
+		return warn(fmt.Sprintf("%s belongs to user %d, and the doctor runs as user %d", dir, stat.Uid, os.Geteuid()),
+			"run doctor as the agent's user, for example with sudo -u: what it finds now is not what the agent would")
+	}
+	if err := writable(dir); err != nil {
+		return fail(fmt.Sprintf("%s takes no files: %v", dir, reason(err)), "look for a full or read-only disk, or set state_directory")
+	}
+	return ok(dir + " takes files")
+}
+
+// writable writes a file to dir and removes it.
+func writable(dir string) (err error) {
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	_, err = f.Write(make([]byte, 4096))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// existing returns the deepest directory above path that exists.
+func existing(path string) string {
+	for {
+		parent := filepath.Dir(path)
+		if _, err := os.Stat(parent); err == nil || parent == path {
+			return parent
+		}
+		path = parent
+	}
+}
+
+// reason drops what a message says already from an error of the file system.
+func reason(err error) error {
+	if p, isPath := errors.AsType[*fs.PathError](err); isPath {
+		return p.Err
+	}
+	return err
+}
+
+func (e *examination) checkDisk(context.Context) Result {
+	if e.opts.Config == nil {
+		return noConfig()
+	}
+	dir := e.opts.Config.StateDirectory
+	if _, err := os.Stat(dir); err != nil {
+		dir = existing(dir)
+	}
+	return e.space(dir, "the logs of jobs", "make room, or set state_directory to a larger disk")
+}
+
+// space looks at the free space of the disk that dir is on.
+func (e *examination) space(dir, what, advice string) Result {
+	free, total, err := e.opts.Disk(dir)
+	switch {
+	case err != nil:
+		return skip(fmt.Sprintf("the disk of %s cannot be looked at: %v", dir, reason(err)))
+	case total == 0:
+		return skip("the disk of " + dir + " does not say how large it is")
+	}
+	found := fmt.Sprintf("%s of %s free for %s in %s", size(free), size(total), what, dir)
+	switch {
+	case free < spaceFail:
+		return fail(found, advice)
+	case free < spaceWarn:
+		return warn(found, advice)
+	}
+	return ok(found)
+}
+
+func size(bytes uint64) string {
+	if bytes >= 10<<30 {
+		return fmt.Sprintf("%d GB", bytes>>30)
+	}
+	return fmt.Sprintf("%d MB", bytes>>20)
+}
+
+// diskSpace asks the system. What only root may use does not count as free.
+func diskSpace(path string) (free, total uint64, err error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return 0, 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	block := uint64(stat.Bsize)
+	return stat.Bavail * block, stat.Blocks * block, nil
+}
+
+// checkPort looks whether the port of the health server is free, or the agent's already.
+func (e *examination) checkPort(ctx context.Context) Result {
+	if e.opts.Config == nil {
+		return noConfig()
+	}
+	addr := e.opts.Config.HTTPServerListen()
+	if addr == "" {
+		return skip("http_server_port is 0, so there is no health server")
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err == nil {
+		_ = l.Close() // nobody came
+		return ok(addr + " is free")
+	}
+	advice := "end the program that has the port, or set http_server_port to another one; jobs run without it, too"
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return warn(fmt.Sprintf("%s cannot be listened on: %v", addr, plainNet(err)), "correct http_server_address and http_server_port; jobs run without it, too")
+	}
+	health, err := askHealth(ctx, addr)
+	switch {
+	case err != nil:
+		return warn(addr+" is taken by another program", advice)
+	case health.Status != "healthy":
+		r := warn(addr+" is taken by an agent that says it is "+oneLine(health.Status), "look at that agent's log")
+		for _, problem := range health.Problems {
+			r.Details = append(r.Details, oneLine(problem))
+		}
+		return r
+	}
+	return ok(addr + " is taken by an agent that is healthy")
+}
+
+// health is what an agent answers to /healthz.
+type health struct {
+	Status       string     `json:"status"`
+	LastActivity *time.Time `json:"lastActivity"`
+	Problems     []string   `json:"problems"`
+}
+
+func askHealth(ctx context.Context, addr string) (health, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return health{}, err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
+	if err != nil {
+		return health{}, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return health{}, err
+	}
+	defer resp.Body.Close()
+	var h health
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&h); err != nil {
+		return health{}, err
+	}
+	if h.Status == "" || h.LastActivity == nil {
+		return health{}, errors.New("not the health of an agent")
+	}
+	return h, nil
+}
+
+func plainNet(err error) error {
+	if op, isOp := errors.AsType[*net.OpError](err); isOp {
+		return op.Err
+	}
+	return err
+}
+
+var _ Engine = (*docker.Executor)(nil)

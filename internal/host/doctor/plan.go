@@ -1,0 +1,179 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/reach"
+)
+
+// check is one thing to look at.
+type check struct {
+	name, title string
+	// needs are checks that come first. If one of them failed or was skipped, so is this.
+	needs []string
+	limit time.Duration
+	run   func(ctx context.Context) Result
+	// after are checks that come first, however they end.
+	after []string
+}
+
+// examination is what the checks learn, each from those it needs.
+type examination struct {
+	opts Options
+
+	way   *reach.Trace        // proxy
+	token protocol.TokenCheck // token
+	facts docker.Facts        // engine
+	image string              // image
+	trial trial               // job
+}
+
+// plan returns the checks in the order of the report. A check comes after all that it needs.
+func (e *examination) plan() []check {
+	o := e.opts
+	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
+	checks := []check{
+		{name: "config", title: "configuration", run: e.checkConfig},
+		{name: "proxy", title: "proxy", run: e.checkProxy},
+		{name: "dns", title: "DNS", needs: []string{"proxy"}, run: e.checkDNS},
+		{name: "tcp", title: "TCP", needs: []string{"dns"}, run: e.checkTCP},
+		{name: "tls", title: "TLS", needs: []string{"tcp"}, run: e.checkTLS},
+		{name: "server", title: "server", needs: []string{"tcp"}, run: e.checkServer},
+		{name: "clock", title: "clock", needs: []string{"server"}, run: e.checkClock},
+		{name: "token", title: "token and pool", needs: []string{"server"}, limit: 3 * o.Limit, run: e.checkToken},
+	}
+	if docker {
+		checks = append(
+			checks,
+			check{name: "engine", title: "Docker Engine", run: e.checkEngine},
+			check{name: "engine-disk", title: "engine's disk", needs: []string{"engine"}, run: e.checkEngineDisk},
+			check{name: "image", title: "job image", needs: []string{"engine"}, limit: pullLimit, run: e.checkImage},
+			check{name: "runner", title: "runner binaries", after: []string{"engine"}, run: e.checkEmbeddable},
+		)
+	} else {
+		checks = append(checks, check{name: "runner", title: "runner binary", run: e.checkRunner})
+	}
+	checks = append(
+		checks,
+		check{name: "state", title: "state directory", run: e.checkState},
+		check{name: "disk", title: "free disk", run: e.checkDisk},
+		check{name: "port", title: "health server", run: e.checkPort},
+	)
+	trialNeeds := []string{"runner"}
+	if docker {
+		trialNeeds = []string{"image", "runner"}
+	}
+	checks = append(
+		checks,
+		// The token's check learns which URL jobs get.
+		check{name: "job", title: "a job", needs: trialNeeds, after: []string{"token"}, limit: trialLimit, run: e.checkJob},
+		check{name: "job-dns", title: "DNS in a job", needs: []string{"job"}, run: e.checkJobDNS},
+		check{name: "job-server", title: "server from a job", needs: []string{"job"}, run: e.checkJobServer},
+		check{name: "job-reach", title: "network of a job", needs: []string{"job"}, run: e.checkJobReach},
+	)
+	for i := range checks {
+		if checks[i].limit == 0 {
+			checks[i].limit = o.Limit
+		}
+	}
+	return only(checks, o.Only)
+}
+
+// only returns the named checks and those that they need; all of them if no names are given.
+func only(checks []check, names []string) []check {
+	if len(names) == 0 {
+		return checks
+	}
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[name] = true
+	}
+	for _, c := range slices.Backward(checks) { // what a check needs is in front of it
+		for _, name := range c.needs {
+			wanted[name] = wanted[name] || wanted[c.name]
+		}
+	}
+	return slices.DeleteFunc(checks, func(c check) bool { return !wanted[c.name] })
+}
+
+// runAll runs the checks, each as soon as those it needs are done, and hands out the results in
+// their order. It returns when all are done.
+func runAll(ctx context.Context, checks []check, done func(Result)) {
+	type state struct {
+		result Result
+		ready  chan struct{}
+	}
+	states := map[string]*state{}
+	for _, c := range checks {
+		states[c.name] = &state{ready: make(chan struct{})}
+	}
+	for _, c := range checks {
+		s := states[c.name]
+		go func() {
+			defer close(s.ready)
+			begin := time.Now()
+			for _, name := range c.after {
+				if earlier, there := states[name]; there {
+					<-earlier.ready
+				}
+			}
+			var missing []string
+			for _, name := range c.needs {
+				need := states[name]
+				<-need.ready
+				if need.result.Status == Fail || need.result.Status == Skip {
+					missing = append(missing, need.result.Title)
+				}
+			}
+			switch {
+			case len(missing) > 0:
+				s.result = Result{Status: Skip, Found: "not looked at, because of: " + strings.Join(missing, ", ")}
+			case ctx.Err() != nil:
+				s.result = Result{Status: Skip, Found: "not looked at, because the doctor was told to stop"}
+			default:
+				begin = time.Now()
+				s.result = runOne(ctx, c)
+			}
+			s.result.Name, s.result.Title = c.name, c.title
+			s.result.Milliseconds = time.Since(begin).Milliseconds()
+		}()
+	}
+	for _, c := range checks {
+		<-states[c.name].ready
+		done(states[c.name].result)
+	}
+}
+
+// runOne runs one check within its time.
+func runOne(ctx context.Context, c check) Result {
+	limited, cancel := context.WithTimeoutCause(ctx, c.limit, errTooLong)
+	defer cancel()
+	r := c.run(limited)
+	if r.Status == Fail && errors.Is(context.Cause(limited), errTooLong) && r.Advice == "" {
+		r.Advice = "it took longer than " + c.limit.String() + ": try again, and look for what is slow"
+	}
+	return r
+}
+
+var errTooLong = errors.New("the check took too long")
+
+// The outcomes of checks. A result without advice has nothing to be done about it.
+func ok(found string, details ...string) Result {
+	return Result{Status: OK, Found: found, Details: details}
+}
+
+func skip(found string) Result { return Result{Status: Skip, Found: found} }
+
+func warn(found, advice string) Result { return Result{Status: Warn, Found: found, Advice: advice} }
+
+func fail(found, advice string) Result { return Result{Status: Fail, Found: found, Advice: advice} }
+
+// noConfig is the result of a check that looks at what the configuration names.
+func noConfig() Result { return skip("there is no configuration that can be read") }

@@ -1,0 +1,335 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/reach"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// trialCleanup is how long removing the trial job may take.
+	trialCleanup = 30 * time.Second
+	// probeTime is how long the trial job may try to get to URLs.
+	probeTime = 10 * time.Second
+	// maxOutput bounds what is read of the trial job's output, in bytes.
+	maxOutput = 1 << 20
+	// maxSaid bounds what is shown of it.
+	maxSaid = 300
+)
+
+// trial is what a trial job learned.
+type trial struct {
+	server []*reach.Trace // the URLs that jobs are given
+	more   []*reach.Trace // those of --reach
+}
+
+// checkJob runs a trial job the way real ones are run: the same executor, the same container, the
+// same hand-over on standard input. Its runner only looks how far it gets to some URLs.
+func (e *examination) checkJob(ctx context.Context) Result {
+	if e.opts.Executor == nil {
+		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
+	}
+	began := time.Now()
+	urls := e.trialURLs()
+	report, said, err := e.tryJob(ctx, urls)
+	if err != nil {
+		return jobFailed(err, said)
+	}
+	if len(report.Traces) != len(urls)+len(e.opts.Reach) && !e.opts.Offline {
+		return fail("the trial job did not look at what it was told", "install agent and runner from one archive or package")
+	}
+	for i, t := range report.Traces {
+		if i < len(urls) {
+			e.trial.server = append(e.trial.server, t)
+		} else {
+			e.trial.more = append(e.trial.more, t)
+		}
+	}
+	if len(report.Engines) > 0 {
+		return e.engineReached(report.Engines)
+	}
+	version := e.versions("the runner in a job", oneLine(report.Version))
+	if version.Status != OK {
+		return version
+	}
+	what := "a process of this host"
+	if e.image != "" {
+		what = "a container from " + e.image
+	}
+	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
+}
+
+// engines returns where a job could find a container engine: at its own address, at those that
+// the job is given, and where engines usually listen.
+func (e *examination) engines(forwarded map[string]string) []string {
+	out := []string{
+		"unix:///var/run/docker.sock", "unix:///run/docker.sock",
+		"tcp://" + reach.Gateway + ":2375", "tcp://" + reach.Gateway + ":2376",
+		"tcp://192.168.65.7:2375", // in Docker Desktop before 4.44.3 (CVE-2025-9074)
+	}
+	for _, own := range []string{e.facts.Host, forwarded["DOCKER_HOST"]} {
+		if own == "" || slices.Contains(out, own) {
+			continue
+		}
+		out = append(out, own)
+		if u, err := url.Parse(own); err == nil && u.Scheme == "tcp" && u.Port() != "" {
+			out = append(out, "tcp://"+reach.Gateway+":"+u.Port())
+		}
+	}
+	if e.opts.Offline {
+		out = slices.DeleteFunc(out, func(address string) bool { return !strings.HasPrefix(address, "unix://") })
+	}
+	return out
+}
+
+// engineReached says what it means that a job can give orders to an engine.
+func (e *examination) engineReached(addresses []string) Result {
+	found := "a job can give orders to the container engine at " + oneLine(strings.Join(addresses, ", ")) + ": its code is root on that host"
+	if e.opts.Config.DeployTarget != config.TargetDocker {
+		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
+	}
+	return fail(found, "let the engine listen on its socket only, or demand certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
+}
+
+// jobFailed says why the trial job did not end well.
+func jobFailed(err error, said string) Result {
+	advice := "this is how every job would fail: mend it, then run doctor again"
+	r := fail(err.Error(), advice)
+	if said != "" {
+		r.Details = []string{"it said: " + said}
+	}
+	return r
+}
+
+// trialURLs returns what jobs are given to talk to: the agent's URL of the server, and the
+// server's own, which pulumi gets.
+func (e *examination) trialURLs() []string {
+	if e.opts.Offline {
+		return nil
+	}
+	urls := []string{e.opts.Config.ServiceURL + protocol.StatusProbe}
+	if external := strings.TrimRight(e.token.ExternalURL, "/"); external != "" && external != e.opts.Config.ServiceURL {
+		urls = append(urls, external+protocol.StatusProbe)
+	}
+	return urls
+}
+
+// tryJob prepares, starts, awaits and removes the trial job. said is the end of its output if it
+// gave no report.
+func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.Report, said string, err error) {
+	ex := e.opts.Executor
+	ca, err := e.opts.Config.CACertificates()
+	if err != nil {
+		return nil, "", fmt.Errorf("ca_certificate_file: %w", err)
+	}
+	forwarded, proxy := map[string]string{}, map[string]string{}
+	for _, v := range e.opts.Config.ForwardedEnv() {
+		forwarded[v.Name] = v.Value.Reveal()
+	}
+	for _, v := range e.opts.Config.ProxyEnv() {
+		proxy[v.Name] = v.Value.Reveal()
+	}
+	spec := executor.Spec{
+		JobID: "doctor-" + strings.ToLower(rand.Text()[:12]), Epoch: 1, Owner: e.opts.Owner,
+		Labels: map[string]string{"doctor": "true"},
+	}
+	if e.image != "" {
+		spec.Image = &workflow.Image{Reference: e.image}
+	}
+	all := urls
+	if !e.opts.Offline {
+		all = append(all, e.opts.Reach...)
+	}
+	for _, u := range urls {
+		spec.LoopbackOK = spec.LoopbackOK || onLoopback(u)
+	}
+	launch, err := json.Marshal(protocol.Launch{
+		ServiceURL: e.opts.Config.ServiceURL, JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
+		Proxy: proxy, UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds()), Engines: e.engines(forwarded)},
+	})
+	if err != nil {
+		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret
+	}
+	if e.opts.Temporary {
+		// No agent's janitor looks for what a doctor left that was killed.
+		if _, err := executor.Sweep(ctx, ex, e.opts.Owner, time.Now(), pullLimit+trialLimit, func(executor.Handle) bool { return false }); err != nil {
+			return nil, "", err
+		}
+	}
+	h, err := ex.Prepare(ctx, spec, e.opts.Progress)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() {
+		// Also after a Ctrl-C.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
+		defer cancel()
+		if cerr := ex.Remove(clean, h); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("remove the trial job: %w", cerr))
+		}
+		if e.opts.Temporary && e.opts.Engine != nil {
+			if cerr := e.opts.Engine.RemoveRunners(clean, e.opts.Owner); cerr != nil {
+				err = errors.Join(err, cerr)
+			}
+		}
+	}()
+	if err := ex.Start(ctx, h, launch); err != nil {
+		return nil, "", err
+	}
+	exit, err := ex.Wait(ctx, h)
+	if err != nil {
+		return nil, "", fmt.Errorf("the trial job did not end in time: %w", err)
+	}
+	output, err := readOutput(ctx, ex, h)
+	if err != nil {
+		return nil, "", fmt.Errorf("the output of the trial job could not be read: %w", err)
+	}
+	if report := findReport(output); report != nil && exit.Success() {
+		return report, "", nil
+	}
+	return nil, lastLine(output), exitError(exit)
+}
+
+// exitError says how a trial job ended that gave no report.
+func exitError(exit executor.Exit) error {
+	how := fmt.Sprintf("with exit code %d and no report", exit.Code)
+	switch {
+	case exit.Lost:
+		how = "without a trace; an agent that was just started removes it, so run doctor again"
+	case exit.OOMKilled:
+		how = "because it ran out of memory: docker_memory is too small"
+	case exit.Signal != "":
+		how = "by " + exit.Signal
+	}
+	if exit.Detail != "" {
+		how += " (" + oneLine(exit.Detail) + ")"
+	}
+	return errors.New("the trial job ended " + how)
+}
+
+func readOutput(ctx context.Context, ex executor.Executor, h executor.Handle) ([]byte, error) {
+	output, err := ex.Output(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	return io.ReadAll(io.LimitReader(output, maxOutput))
+}
+
+// findReport finds the line of the runner's report among others.
+func findReport(output []byte) *reach.Report {
+	for line := range bytes.Lines(output) {
+		var report reach.Report
+		if json.Unmarshal(line, &report) == nil && report.Version != "" {
+			return &report
+		}
+	}
+	return nil
+}
+
+func lastLine(output []byte) string {
+	all := strings.Split(strings.TrimSpace(string(output)), "\n")
+	said := oneLine(all[len(all)-1])
+	if len(said) > maxSaid {
+		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
+	}
+	return said
+}
+
+// onLoopback reports whether the host of a URL is this machine's own.
+func onLoopback(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return false
+	}
+	return u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
+}
+
+func (e *examination) checkJobDNS(context.Context) Result {
+	if len(e.trial.server) == 0 {
+		return skip("left out, because of --offline")
+	}
+	t := e.trial.server[0]
+	var details []string
+	if len(t.Resolvers) > 0 {
+		details = []string{"name servers in the job: " + strings.Join(t.Resolvers, ", ")}
+	}
+	if !t.Reached(reach.StageDNS) {
+		r := fail("in the job: "+t.Problem, t.Advice+"; containers get their name servers from the engine (its dns setting) and the network (docker_network)")
+		r.Details = details
+		return r
+	}
+	return ok("in the job, "+addresses(t), details...)
+}
+
+func (e *examination) checkJobServer(context.Context) Result {
+	if len(e.trial.server) == 0 {
+		return skip("left out, because of --offline")
+	}
+	result := ok("jobs reach " + e.opts.Config.ServiceURL)
+	if len(e.trial.server) == 1 && e.token.ExternalURL == "" {
+		result.Details = []string{"the server does not say which URL it gives to pulumi in jobs; this is the one that the agent uses"}
+	}
+	for i, t := range e.trial.server {
+		what := e.opts.Config.ServiceURL + ", where the runner delivers logs and results"
+		if i > 0 {
+			what = e.token.ExternalURL + ", which pulumi gets (the server's --external-url)"
+		}
+		r := judge(t)
+		if r.Status == OK {
+			r = clock(t)
+		}
+		switch r.Status {
+		case Fail:
+			r.Found = "jobs do not reach " + what + ": " + r.Found
+			r.Advice += "; what the host reaches a container may not: look at docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
+			return r
+		case Warn:
+			r.Found = "from a job, " + what + ": " + r.Found
+			result = r
+		}
+		if i > 0 && result.Status == OK {
+			result.Found += " and " + e.token.ExternalURL
+		}
+	}
+	return result
+}
+
+func (e *examination) checkJobReach(context.Context) Result {
+	if len(e.trial.more) == 0 {
+		return skip("nothing to reach: name what jobs need with --reach URL, such as the host of your repositories")
+	}
+	var details []string
+	result := ok("")
+	for _, t := range e.trial.more {
+		if t.Failed == "" {
+			details = append(details, fmt.Sprintf("%s: answers with status %d", t.URL, t.Code))
+			continue
+		}
+		details = append(details, fmt.Sprintf("%s: %s", t.URL, t.Problem))
+		if result.Status == OK {
+			result = fail("", t.Advice)
+		}
+	}
+	result.Found = "jobs reach all of the URLs"
+	if result.Status == Fail {
+		result.Found = "jobs do not reach all of the URLs"
+	}
+	result.Details = details
+	return result
+}

@@ -1,0 +1,130 @@
+package release
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// Set by the linker when a release is made (-X workflowagent/internal/host/release.…). A
+// build from source has neither: it takes no release for genuine.
+var (
+	publicKeys string // base64 of the public keys as PEM
+	home       string // where releases are found
+)
+
+// Home returns the URL where this build's releases are found, "" if it has none.
+func Home() string { return home }
+
+// Keys are the public keys of those who may sign releases. There is more than one
+// while a key is being replaced; each of them is enough.
+type Keys []*ecdsa.PublicKey
+
+// ErrNoKeys is the error of a build that was not made as a release.
+var ErrNoKeys = errors.New("this build has no release key, so that it cannot tell a genuine release: install a release, or build one with your own key (docs/releasing.md)")
+
+// BuiltinKeys returns the keys that this build trusts. It returns [ErrNoKeys] if
+// there are none.
+func BuiltinKeys() (Keys, error) {
+	if publicKeys == "" {
+		return nil, ErrNoKeys
+	}
+	text, err := base64.StdEncoding.DecodeString(publicKeys)
+	if err != nil {
+		return nil, fmt.Errorf("reading the release keys of this build: %w", err)
+	}
+	keys, err := ParseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the release keys of this build: %w", err)
+	}
+	return keys, nil
+}
+
+// ParseKeys reads public keys, each in a PEM block "PUBLIC KEY" and on the curve
+// P-256, as openssl writes them.
+func ParseKeys(text []byte) (Keys, error) {
+	var keys Keys
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("the block %q is no public key: %w", block.Type, err)
+		}
+		key, ok := parsed.(*ecdsa.PublicKey)
+		if !ok || key.Curve != elliptic.P256() {
+			return nil, errors.New("a release key must be an ECDSA key on the curve P-256 (openssl ecparam -name prime256v1 -genkey)")
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("there is no public key in PEM form")
+	}
+	return keys, nil
+}
+
+// ErrSignature is the error of a signature that none of the keys has made over just
+// these bytes.
+var ErrSignature = errors.New("the signature is not of a release key: the file was changed or comes from somebody else")
+
+// Verify checks a signature over data. It returns [ErrSignature] if no key fits.
+func (k Keys) Verify(data, signature []byte) error {
+	digest := sha256.Sum256(data)
+	for _, key := range k {
+		if ecdsa.VerifyASN1(key, digest[:], signature) {
+			return nil
+		}
+	}
+	return ErrSignature
+}
+
+// ParsePrivateKey reads a private key on the curve P-256 from a PEM block, PKCS #8 or
+// SEC 1. Its errors hold nothing of the key.
+func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
+	const want = "the release key must be a PEM file with a private ECDSA key on the curve P-256 (openssl ecparam -name prime256v1 -genkey -noout)"
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return nil, errors.New(want)
+		}
+		key, err := x509.ParseECPrivateKey(block.Bytes)
+		if err != nil {
+			parsed, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
+			key, _ = parsed.(*ecdsa.PrivateKey)
+		}
+		switch {
+		case key != nil && key.Curve == elliptic.P256():
+			return key, nil
+		case block.Type != "EC PARAMETERS": // openssl puts these before the key
+			return nil, errors.New(want)
+		}
+	}
+}
+
+// Sign returns the signature over data that [Keys.Verify], and openssl dgst -sha256
+// -verify, check.
+func Sign(key *ecdsa.PrivateKey, data []byte) ([]byte, error) {
+	digest := sha256.Sum256(data)
+	signature, err := ecdsa.SignASN1(rand.Reader, key, digest[:])
+	if err != nil {
+		return nil, fmt.Errorf("signing: %w", err)
+	}
+	return signature, nil
+}
+
+// PublicPEM returns the public half of a key as [ParseKeys] reads it.
+func PublicPEM(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return nil, fmt.Errorf("writing the public key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}

@@ -1,0 +1,159 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/kardianos/service"
+)
+
+// needRoot refuses to begin what only root can end.
+func needRoot() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for a service of your own")
+}
+
+// ensureAccount makes the system account that the service runs as, if it is not
+// there. Another name than ours must exist: whoever chose it knows why.
+func ensureAccount(ctx context.Context, commands runner, name string) error {
+	_, err := user.Lookup(name)
+	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
+		return err
+	}
+	if name != SystemUser {
+		return fmt.Errorf("there is no user %s on this machine: make it first, or leave the choice to the installation", name)
+	}
+	_, err = commands.run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
+		"--home-dir", "/var/lib/workflow-agent", "--shell", "/usr/sbin/nologin", "--comment", displayName, name)
+	if err != nil {
+		return fmt.Errorf("making the user %s: %w", name, err)
+	}
+	return nil
+}
+
+// reachable says what keeps an account other than root from a program.
+func reachable(program, account string) error {
+	owner, err := user.Lookup(account)
+	if err != nil {
+		return err
+	}
+	path, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return err
+	}
+	for at := path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		bits := info.Mode().Perm() & 0o001
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			switch {
+			case owner.Uid == "0":
+				bits = 1
+			case strconv.FormatUint(uint64(stat.Uid), 10) == owner.Uid:
+				bits = info.Mode().Perm() & 0o100
+			case strconv.FormatUint(uint64(stat.Gid), 10) == owner.Gid:
+				bits = info.Mode().Perm() & 0o010
+			}
+		}
+		if bits == 0 {
+			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries where every user may come, such as /opt/workflow-agent, or choose --account or --user",
+				account, program, at, info.Mode().Perm())
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+func groupExists(name string) error {
+	_, err := user.LookupGroup(name)
+	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
+		return fmt.Errorf("there is no group %s on this machine: install the engine first", name)
+	}
+	return err
+}
+
+// emptyConfig is what stands in the configuration file until configure fills it.
+const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, or with
+#   customer-managed-workflow-agent configure
+# The service waits until there is a token.
+`
+
+// shareConfig lets the account read the configuration file, and nobody else but
+// root: an empty one is made if there is none, so that it has that mode from its
+// first secret on. A file that belongs to another user than root is left alone.
+func shareConfig(path, account string) error {
+	if err := makeFile(path, emptyConfig); err != nil {
+		return fmt.Errorf("making the configuration file: %w", err)
+	}
+	if account == "root" {
+		return nil
+	}
+	owner, err := user.Lookup(account)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(owner.Gid)
+	if err != nil {
+		return fmt.Errorf("the group of %s is not a number: %w", account, err)
+	}
+	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
+		if stat.Uid != 0 {
+			return nil // an administrator's own arrangement
+		}
+		if err := file.Chown(0, gid); err != nil {
+			return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
+		}
+		return file.Chmod(mode&0o600 | 0o040)
+	})
+}
+
+// noManager says why there is no service manager, and what to do instead.
+func noManager() error {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		return fmt.Errorf("services are not supported on %s: start %s run by other means", runtime.GOOS, DefaultName)
+	}
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"} {
+		if _, err := os.Lstat(mark); err == nil {
+			return fmt.Errorf("a container has no service manager: let it start %q itself", DefaultName+" run")
+		}
+	}
+	return fmt.Errorf("systemd does not run this machine: start %q by the init system that does", DefaultName+" run")
+}
+
+// unsupported are the methods of kardianos/service that this agent does not use:
+// it handles its own signals and logs to stderr, which every service manager keeps.
+type unsupported struct{}
+
+// errUnsupported is the answer of the methods that have no use here.
+var errUnsupported = errors.New("the agent runs and logs by itself")
+
+// Run is not used: the agent's run command is the service.
+func (unsupported) Run() error { return errUnsupported }
+
+// Logger is not used.
+func (unsupported) Logger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
+
+// SystemLogger is not used.
+func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
+
+// status puts a state into the three words of kardianos/service.
+func (s State) status() service.Status {
+	switch s.Active {
+	case "active", "activating", "reloading", "deactivating":
+		return service.StatusRunning
+	}
+	return service.StatusStopped
+}

@@ -1,0 +1,99 @@
+package service
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestShareConfig(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("no user nobody here")
+	}
+	made := filepath.Join(t.TempDir(), "new.yaml")
+	kept := filepath.Join(t.TempDir(), "kept.yaml")
+	if err := os.WriteFile(kept, []byte("token: pul-1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{made, kept} {
+		if err := shareConfig(path, "nobody"); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stat := info.Sys().(*syscall.Stat_t)
+		if info.Mode().Perm() != 0o640 || stat.Uid != 0 || nobody.Gid != strconv.Itoa(int(stat.Gid)) {
+			t.Errorf("%s: %v %d:%d", path, info.Mode(), stat.Uid, stat.Gid)
+		}
+	}
+	if data, err := os.ReadFile(kept); err != nil || string(data) != "token: pul-1\n" {
+		t.Errorf("the file became %q, %v", data, err)
+	}
+	others := filepath.Join(t.TempDir(), "others.yaml")
+	if err := os.WriteFile(others, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(others, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if err := shareConfig(others, "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(others); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a file of somebody else became %v, %v", info.Mode(), err)
+	}
+}
+
+func TestForeignAccountMustExist(t *testing.T) {
+	commands := &scripted{}
+	if err := ensureAccount(t.Context(), commands, "no-such-user-here"); err == nil || !strings.Contains(err.Error(), "no-such-user-here") {
+		t.Errorf("got %v", err)
+	}
+	if err := ensureAccount(t.Context(), commands, "root"); err != nil {
+		t.Error(err)
+	}
+	commands.want(t)
+}
+
+func TestReachable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes files that others cannot reach")
+	}
+	dir, err := os.MkdirTemp("/tmp", "reachable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "agent")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), dir+" is closed") {
+		t.Errorf("through a closed directory: %v", err)
+	}
+	if err := reachable(program, "root"); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := reachable(program, "nobody"); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), program+" is closed") {
+		t.Errorf("a program for root only: %v", err)
+	}
+}

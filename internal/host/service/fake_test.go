@@ -1,0 +1,50 @@
+package service
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// answer is what a program says.
+type answer struct {
+	out string
+	err error
+}
+
+// scripted stands in for the service manager's programs: it remembers the command
+// lines and answers by the first rule whose prefix fits, each answer once but the last.
+type scripted struct {
+	calls []string
+	rules map[string][]answer
+}
+
+func (s *scripted) run(_ context.Context, name string, args ...string) (string, error) {
+	line := commandLine(name, args)
+	s.calls = append(s.calls, line)
+	for prefix, answers := range s.rules {
+		if strings.HasPrefix(line, prefix) {
+			if len(answers) > 1 {
+				s.rules[prefix] = answers[1:]
+			}
+			return answers[0].out, answers[0].err
+		}
+	}
+	return "", nil
+}
+
+func (s *scripted) stream(_ context.Context, out io.Writer, name string, args ...string) error {
+	s.calls = append(s.calls, commandLine(name, args))
+	_, err := io.WriteString(out, "a line\n")
+	return err
+}
+
+func (s *scripted) want(t *testing.T, calls ...string) {
+	t.Helper()
+	if !slices.Equal(s.calls, calls) {
+		t.Errorf("ran\n  %s\nwant\n  %s", strings.Join(s.calls, "\n  "), strings.Join(calls, "\n  "))
+	}
+	s.calls = nil
+}

@@ -1,0 +1,136 @@
+package service
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/durable"
+)
+
+// replaceFile puts text in place of the file's content by one rename, unless it
+// is there already. The returned function puts back what was there before.
+func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
+	before, err := os.ReadFile(path)
+	existed := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if existed && bytes.Equal(before, text) {
+		return func() error { return nil }, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(path, text, mode); err != nil {
+		return nil, err
+	}
+	return func() error {
+		if !existed {
+			return os.Remove(path)
+		}
+		return durable.WriteFile(path, before, mode)
+	}, nil
+}
+
+// SetEnvironment changes variables in the environment file of a service; an empty
+// value removes one. Other lines and the file's owner stay as they are. The file is
+// for the service's account only, because proxies and the like may hold passwords.
+func SetEnvironment(s Service, variables map[string]string) error {
+	return setEnvironment(s.EnvironmentFile(), variables)
+}
+
+func setEnvironment(path string, variables map[string]string) error {
+	before, owner, err := readOwned(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the service's environment: %w", err)
+	}
+	text, err := editEnvironment(string(before), variables)
+	if err != nil {
+		return fmt.Errorf("changing %s: %w", path, err)
+	}
+	if before == nil {
+		_, err = replaceFile(path, []byte(text), 0o600)
+	} else {
+		err = rewriteFile(path, []byte(text), owner)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// readOwned reads a file and says whose it is. Both are of one open file, so that
+// nothing of one file gets the owner of another that took its place.
+func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	text, err = io.ReadAll(file)
+	return text, owner, err
+}
+
+// changeFile opens a regular file to change its owner or mode: no link is followed, and
+// what change does through the descriptor cannot reach a file that took its place. A
+// file with a second name is refused, because that may be the name of another's file.
+func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner *syscall.Stat_t) error) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil // a link: an administrator's own arrangement
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return nil
+	}
+	if owner.Nlink != 1 {
+		return fmt.Errorf("%s has %d names (hard links): copy it to a file of its own", path, owner.Nlink)
+	}
+	return change(file, info.Mode().Perm(), owner)
+}
+
+// rewriteFile puts text in place of a file's content by one rename. The new file has
+// the given owner.
+func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
+	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Cleanup()) }()
+	if int(owner.Uid) != os.Geteuid() {
+		if err := file.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+			return err
+		}
+	}
+	if _, err := file.Write(text); err != nil {
+		return err
+	}
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}

@@ -1,0 +1,276 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/kardianos/service"
+)
+
+// launchdSystem is launchd as kardianos/service wants to see a service manager.
+type launchdSystem struct{ options Options }
+
+// Launchd is the Platform of a service of launchd.
+const Launchd = "darwin-launchd"
+
+// String names the system as kardianos/service does.
+func (launchdSystem) String() string { return Launchd }
+
+// Detect reports whether launchd runs this machine.
+func (launchdSystem) Detect() bool { return runtime.GOOS == "darwin" }
+
+// Interactive reports whether this process was started by a person.
+func (launchdSystem) Interactive() bool { return os.Getppid() != 1 }
+
+// New returns the service.
+func (s launchdSystem) New(service.Interface, *service.Config) (service.Service, error) {
+	home, err := os.UserHomeDir()
+	if err != nil && s.options.User {
+		return nil, fmt.Errorf("finding your home directory: %w; set HOME", err)
+	}
+	return newLaunchd(s.options, execRunner{}, home), nil
+}
+
+// launchd is one daemon, or one agent of a user, in the words of launchd.
+type launchd struct {
+	unsupported
+	options  Options
+	commands runner
+	home     string
+	root     string // "" but in tests: what the paths of the machine's service begin with
+	domain   string // system, or gui/UID
+}
+
+func newLaunchd(o Options, commands runner, home string) *launchd {
+	domain := "system"
+	if o.User {
+		domain = "gui/" + strconv.Itoa(os.Getuid())
+	}
+	return &launchd{options: o, commands: commands, home: home, domain: domain}
+}
+
+// String returns the service's name for people.
+func (l *launchd) String() string { return displayName }
+
+// Platform names the service manager.
+func (l *launchd) Platform() string { return launchdSystem{}.String() }
+
+// File returns the path of the property list.
+func (l *launchd) File() string {
+	if l.options.User {
+		return filepath.Join(l.home, "Library", "LaunchAgents", l.options.Name+".plist")
+	}
+	return filepath.Join(l.root, "/Library", "LaunchDaemons", l.options.Name+".plist")
+}
+
+// EnvironmentFile returns the path of the environment file, which the agent reads
+// itself: launchd knows none.
+func (l *launchd) EnvironmentFile() string {
+	if l.options.User {
+		return filepath.Join(l.home, ".config", l.options.Name+".env")
+	}
+	return filepath.Join(l.root, "/etc", l.options.Name+".env")
+}
+
+func (l *launchd) logFile() string {
+	if l.options.User {
+		return filepath.Join(l.home, "Library", "Logs", l.options.Name+".log")
+	}
+	return filepath.Join(l.root, "/Library", "Logs", l.options.Name+".log")
+}
+
+func (l *launchd) target() string { return l.domain + "/" + l.options.Name }
+
+func (l *launchd) rights() error {
+	if l.options.User {
+		if os.Geteuid() == 0 {
+			return errors.New("root has no session of its own: run this as the user the agent is for, without sudo")
+		}
+		return nil
+	}
+	return needRoot()
+}
+
+// Install writes the property list. An older one is replaced; a service that is
+// loaded goes on with the old one until it is started anew.
+func (l *launchd) Install() error {
+	if err := l.rights(); err != nil {
+		return err
+	}
+	text, err := l.render()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(l.logFile()), 0o755); err != nil {
+		return fmt.Errorf("making the directory of the log: %w", err)
+	}
+	if !l.options.User {
+		if err := l.prepare(); err != nil {
+			return err
+		}
+	}
+	helper := registration{path: l.helper().File()}
+	if l.options.Updates != nil {
+		if helper.text, err = l.renderUpdates(); err != nil {
+			return err
+		}
+	}
+	if _, err := place([]registration{{l.File(), text}, helper}); err != nil {
+		return fmt.Errorf("writing the property list: %w", err)
+	}
+	return nil
+}
+
+// helper is what installs updates of the service, as a service of its own.
+func (l *launchd) helper() *launchd {
+	h := *l
+	h.options.Name = updateName(l.options)
+	return &h
+}
+
+// Enable lets launchd load the service with the machine, or with the user's
+// session, also if it was switched off before. The helper for updates begins to look.
+func (l *launchd) Enable(ctx context.Context) error {
+	if err := l.enable(ctx); err != nil {
+		return err
+	}
+	helper := l.helper()
+	if err := helper.bootout(ctx); err != nil || l.options.Updates == nil {
+		return err
+	}
+	return helper.bootstrap(ctx)
+}
+
+func (l *launchd) enable(ctx context.Context) error {
+	_, err := l.ctl(ctx, "enable", l.target())
+	return err
+}
+
+// Uninstall unloads the service and removes its property list.
+func (l *launchd) Uninstall() error {
+	if err := l.rights(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
+		return service.ErrNotInstalled
+	}
+	for _, one := range []*launchd{l.helper(), l} {
+		if err := one.bootout(context.Background()); err != nil {
+			return err
+		}
+	}
+	if _, err := place([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
+		return err
+	}
+	return forgetChoices(choicesFile(l))
+}
+
+// Start loads the service, which starts it; one that is loaded and does not run
+// is kicked.
+func (l *launchd) Start() error {
+	ctx := context.Background()
+	if err := l.rights(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
+		return service.ErrNotInstalled
+	}
+	if err := l.enable(ctx); err != nil {
+		return err
+	}
+	loaded, err := l.loaded(ctx)
+	if err != nil {
+		return err
+	}
+	if loaded {
+		return l.kickstart(ctx)
+	}
+	return l.bootstrap(ctx)
+}
+
+// Stop unloads the service: launchd would start one that only ended again. Its
+// jobs go on.
+func (l *launchd) Stop() error {
+	if err := l.rights(); err != nil {
+		return err
+	}
+	return l.bootout(context.Background())
+}
+
+// Restart unloads and loads the service, so that a new property list counts.
+func (l *launchd) Restart() error {
+	if err := l.Stop(); err != nil {
+		return err
+	}
+	return l.Start()
+}
+
+// Status returns what kardianos/service has words for.
+func (l *launchd) Status() (service.Status, error) {
+	state, err := l.Describe(context.Background())
+	if err != nil {
+		return service.StatusUnknown, err
+	}
+	return state.status(), nil
+}
+
+// printed matches the lines of launchctl print that Describe needs; those of
+// the service itself have one tab.
+var printed = regexp.MustCompile(`(?m)^\t(state|pid|runs|last exit code) = (.*)$`)
+
+// Describe returns what launchd knows.
+func (l *launchd) Describe(ctx context.Context) (State, error) {
+	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
+		return State{}, service.ErrNotInstalled
+	}
+	state := State{Active: "inactive", Detail: "not loaded", Installed: l.File()}
+	out, err := l.ctl(ctx, "print", l.target())
+	if exitCode(err) > 0 {
+		return state, nil
+	}
+	if err != nil {
+		return State{}, err
+	}
+	for _, match := range printed.FindAllStringSubmatch(out, -1) {
+		switch key, value := match[1], strings.TrimSpace(match[2]); key {
+		case "state":
+			state.Detail = value
+			switch value {
+			case "running":
+				state.Active = "active"
+			case "spawn scheduled": // it ended, and ThrottleInterval is not over
+				state.Active = "activating"
+			case "SIGTERMed", "SIGKILLed": // a bootout goes on
+				state.Active = "deactivating"
+			}
+		case "pid":
+			state.PID, _ = strconv.Atoi(value) // 0 is unknown
+		case "runs":
+			if runs, err := strconv.Atoi(value); err == nil {
+				state.Restarts = max(runs-1, 0)
+			}
+		case "last exit code":
+			if value != "(never exited)" && value != "0" {
+				state.LastExit = "exit code " + value
+			}
+		}
+	}
+	return state, nil
+}
+
+// Logs writes the end of the log file.
+func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
+	args := []string{"-n", strconv.Itoa(lines)}
+	if follow {
+		args = append(args, "-F")
+	}
+	return l.commands.stream(ctx, out, "tail", append(args, l.logFile())...)
+}

@@ -1,0 +1,201 @@
+// Package service registers the agent with the operating system's service
+// manager and controls it there: systemd on Linux, launchd on macOS, for the
+// whole machine or for one user.
+//
+// It plugs two systems of its own into kardianos/service, whose built-in ones
+// write units that restart after two minutes, refuse an upgrade, and are left
+// half written by an error. Here an install is also the upgrade: the file is
+// rendered, compared, and swapped by one rename; what cannot be completed is
+// taken back. Both systems are plain code on every platform, so that the command
+// lines of one can be tested on the other.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kardianos/service"
+)
+
+// DefaultName is the service's name where nobody chose another.
+const DefaultName = "customer-managed-workflow-agent"
+
+// SystemUser is the account that a service for the whole machine runs as where
+// nobody chose another.
+const SystemUser = "workflow-agent"
+
+// SystemConfig is the configuration file of a service of the machine. One of the
+// name before it is used where only that one is there.
+const (
+	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
+	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
+)
+
+// Profile is the sandbox of a systemd service.
+type Profile string
+
+// The profiles. Jobs of the process executor are children of the agent and live
+// in its sandbox, so theirs is a looser one; containers are children of the
+// engine and do not.
+const (
+	ProfileDocker  Profile = "docker"
+	ProfileProcess Profile = "process"
+)
+
+// Options say what is registered, and how.
+type Options struct {
+	Name       string  // "": DefaultName
+	User       bool    // for the current user instead of the whole machine
+	Account    string  // that a service of the machine runs as; "": SystemUser on Linux, root on macOS
+	Profile    Profile // "": ProfileDocker
+	Executable string  // absolute path of the agent's binary
+	// Config is the absolute path of the configuration file. "" lets a user's
+	// service look for it; a service of the machine reads SystemConfig, and no file
+	// that its own account, and with the process executor its jobs, could write.
+	Config string
+	// Docker lets the service's account talk to the engine's socket by its group.
+	// Whoever may do that is root on the machine in all but name.
+	Docker bool
+	// Packaged writes the unit where a package manager's units live, so that an
+	// administrator can mask or override it, and does nothing else: the package's
+	// scripts enable and start, also where no service manager runs, as in the
+	// making of an image.
+	Packaged bool
+	// Updates let the service bring itself up to date; nil for an installation that
+	// somebody else does that for.
+	Updates *Updates
+}
+
+// Service is a service on this machine. Its kardianos methods mean: Install
+// registers or upgrades without starting, Uninstall stops and removes.
+type Service interface {
+	service.Service
+	// Describe returns what the service manager knows. It returns
+	// [service.ErrNotInstalled] if there is no such service.
+	Describe(ctx context.Context) (State, error)
+	// Logs writes the service's last lines, oldest first, and goes on with new
+	// ones until ctx ends if follow is true.
+	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
+	// Enable starts the service with the machine, or with the user's session.
+	Enable(ctx context.Context) error
+	// File is the path of the unit or property list.
+	File() string
+	// EnvironmentFile is the path of the file with the service's environment.
+	EnvironmentFile() string
+}
+
+// State is what a service manager says about a service.
+type State struct {
+	Active    string    `json:"active"`           // active, activating, deactivating, inactive or failed
+	Detail    string    `json:"detail,omitempty"` // in the words of the service manager
+	Enabled   string    `json:"enabled,omitempty"`
+	PID       int       `json:"pid,omitempty"`
+	Restarts  int       `json:"restarts"` // since it was started by hand or at boot
+	Since     time.Time `json:"since,omitzero"`
+	LastExit  string    `json:"lastExit,omitempty"`
+	Installed string    `json:"file"`
+}
+
+// callTimeout bounds each call of systemctl, launchctl and the like. A stop takes
+// up to the unit's own stop timeout.
+const callTimeout = 90 * time.Second
+
+// Open returns the service that the options describe, on the service manager
+// that runs this machine. The error says what to do where there is none.
+func Open(o Options) (Service, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, &OptionsError{err}
+	}
+	if o.Packaged {
+		return newSystemd(o, execRunner{})
+	}
+	service.ChooseSystem(systemdSystem{o}, launchdSystem{o})
+	s, err := service.New(nobody{}, &service.Config{Name: o.Name, DisplayName: displayName, Description: description})
+	if errors.Is(err, service.ErrNoServiceSystemDetected) {
+		return nil, noManager()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the service %s: %w", o.Name, err)
+	}
+	return s.(Service), nil //nolint:forcetypeassert // the two systems above make nothing else
+}
+
+// OptionsError is a mistake in the options, which only a person can mend.
+type OptionsError struct{ err error }
+
+// Error returns what is wrong.
+func (e *OptionsError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *OptionsError) Unwrap() error { return e.err }
+
+const (
+	displayName = "Customer-managed workflow agent"
+	description = "Runs Pulumi deployments inside your own network"
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if o.Profile == "" {
+		o.Profile = ProfileDocker
+	}
+	if o.Config == "" && !o.User {
+		o.Config = firstFile(SystemConfig, oldSystemConfig)
+	}
+	switch {
+	case strings.Trim(o.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(o.Name, "-"):
+		return o, fmt.Errorf("the service name %q may have only letters, digits, hyphens, underscores and dots", o.Name)
+	case o.Profile != ProfileDocker && o.Profile != ProfileProcess:
+		return o, fmt.Errorf("the profile %q is not known: use %s or %s", o.Profile, ProfileDocker, ProfileProcess)
+	case o.User && o.Account != "":
+		return o, errors.New("a user's service runs as that user: leave out the account")
+	case o.Executable != "" && !filepath.IsAbs(o.Executable):
+		return o, fmt.Errorf("the binary's path %q is not absolute", o.Executable)
+	case o.Config != "" && !filepath.IsAbs(o.Config):
+		return o, fmt.Errorf("the configuration's path %q is not absolute", o.Config)
+	}
+	for _, path := range []string{o.Executable, o.Config, o.Account} {
+		if strings.ContainsAny(path, "\n\r\x00") {
+			return o, fmt.Errorf("%q has a line break, which no service manager takes", path)
+		}
+	}
+	return o, o.Updates.check()
+}
+
+// flags are those that name the service on a command line.
+func (o Options) flags() string {
+	var flags string
+	if o.User {
+		flags = " --user"
+	}
+	if o.Name != DefaultName {
+		flags += " --name " + o.Name
+	}
+	return flags
+}
+
+// firstFile returns the first file that is there, or the first name if none is.
+func firstFile(names ...string) string {
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			return name
+		}
+	}
+	return names[0]
+}
+
+// nobody stands where kardianos/service wants the program: the agent's run
+// command handles its own signals.
+type nobody struct{}
+
+func (nobody) Start(service.Service) error { return nil }
+func (nobody) Stop(service.Service) error  { return nil }

@@ -1,0 +1,161 @@
+package service
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"howett.net/plist"
+)
+
+//go:generate go test -run ^TestPackagedPropertyLists$ -update .
+
+// packaged is where the property lists for roll-outs are.
+const packaged = "../../../packaging/launchd"
+
+// packagedLists are those property lists: file and options.
+func packagedLists() map[string]Options {
+	return map[string]Options{
+		"LaunchDaemons": {Executable: "/opt/workflow-agent/" + DefaultName},
+		"LaunchAgents":  {Executable: "/Users/USERNAME/.pulumi/bin/" + DefaultName + "/" + DefaultName, User: true},
+	}
+}
+
+// TestPackagedPropertyLists writes the property lists of packaging/launchd with
+// -update, and else checks that they are what service install writes.
+func TestPackagedPropertyLists(t *testing.T) {
+	for dir, options := range packagedLists() {
+		text, err := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(packaged, dir, DefaultName+".plist")
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, filepath.Join("..", path), text)
+	}
+}
+
+// TestPropertyListValues reads property lists with a parser that is not ours and
+// compares every value, also where a path has characters that XML means something by.
+func TestPropertyListValues(t *testing.T) {
+	const special = `/opt/a & b <c> "d" 'e' ä/agent`
+	for _, tt := range []struct {
+		options Options
+		home    string
+		want    map[string]any
+	}{
+		{
+			Options{Executable: special, Account: "deploy", Config: "/etc/x&y.yaml"},
+			"",
+			map[string]any{
+				"ProgramArguments": []any{special, "run", "--config", "/etc/x&y.yaml", "--env-file", "/etc/customer-managed-workflow-agent.env"},
+				"UserName":         "deploy",
+				"StandardOutPath":  "/Library/Logs/customer-managed-workflow-agent.log", "StandardErrorPath": "/Library/Logs/customer-managed-workflow-agent.log",
+			},
+		},
+		{
+			Options{Executable: "/opt/agent", Name: "second-agent"},
+			"",
+			map[string]any{
+				"Label":            "second-agent",
+				"ProgramArguments": []any{"/opt/agent", "run", "--config", SystemConfig, "--env-file", "/etc/second-agent.env"},
+				"StandardOutPath":  "/Library/Logs/second-agent.log", "StandardErrorPath": "/Library/Logs/second-agent.log",
+			},
+		},
+		{
+			Options{Executable: "/opt/agent", User: true},
+			"/Users/a<b>&c",
+			map[string]any{
+				"ProgramArguments": []any{"/opt/agent", "run", "--env-file", "/Users/a<b>&c/.config/customer-managed-workflow-agent.env"},
+				"StandardOutPath":  "/Users/a<b>&c/Library/Logs/customer-managed-workflow-agent.log", "StandardErrorPath": "/Users/a<b>&c/Library/Logs/customer-managed-workflow-agent.log",
+			},
+		},
+	} {
+		text, err := newLaunchd(mustDefault(t, tt.options), &scripted{}, tt.home).render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{
+			"Label": DefaultName, "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false},
+			"ThrottleInterval": uint64(10), "ExitTimeOut": uint64(30), "AbandonProcessGroup": true, "ProcessType": "Background",
+			"Umask":              uint64(0o077), // launchd takes a decimal number
+			"SoftResourceLimits": map[string]any{"NumberOfFiles": uint64(10240)},
+		}
+		maps.Copy(want, tt.want)
+		got := map[string]any{}
+		if _, err := plist.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.options, diff)
+		}
+	}
+}
+
+// TestUpdatePropertyListValues does the same with the property list of the helper for
+// updates.
+func TestUpdatePropertyListValues(t *testing.T) {
+	options := Options{Executable: "/opt/a&b/agent", Updates: &Updates{
+		Root: "/opt/a&b", Program: "/opt/a&b/proven/agent", State: "/var/lib/<x>", Stage: "/var/lib/<x>/updates",
+		Request: "/var/lib/<x>/updates/request.json", Journal: "/opt/a&b/update.json",
+	}}
+	text, err := newLaunchd(mustDefault(t, options), &scripted{}, "").renderUpdates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]any{}
+	if _, err := plist.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	const logFile = "/Library/Logs/customer-managed-workflow-agent.log"
+	want := map[string]any{
+		"Label": DefaultName + "-update", "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false},
+		"ProgramArguments": []any{
+			"/opt/a&b/proven/agent", "update", "apply", "--service", DefaultName, "--stage", "/var/lib/<x>/updates",
+			"--config", SystemConfig, "--env-file", "/etc/customer-managed-workflow-agent.env",
+		},
+		"WatchPaths":       []any{"/var/lib/<x>/updates/request.json", "/opt/a&b/update.json"},
+		"ThrottleInterval": uint64(30), "ProcessType": "Background",
+		"Umask":           uint64(0o022), // launchd takes a decimal number
+		"StandardOutPath": logFile, "StandardErrorPath": logFile,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestPropertyListsElsewhere has the parsers of other programs read the packaged
+// property lists, and a broken one, which shows that they would say so.
+func TestPropertyListsElsewhere(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.plist")
+	if err := os.WriteFile(broken, []byte(`<?xml version="1.0"?><plist version="1.0"><dict><key>Label</dict></plist>`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{"xmllint", "--noout", "--nonet"},
+		{"python3", "-c", "import plistlib, sys; plistlib.load(open(sys.argv[1], 'rb'))"},
+		{"plutil", "-lint"},
+	} {
+		t.Run(command[0], func(t *testing.T) {
+			if _, err := exec.LookPath(command[0]); err != nil {
+				t.Skip("not on this machine")
+			}
+			read := func(path string) ([]byte, error) {
+				return exec.CommandContext(t.Context(), command[0], append(command[1:len(command):len(command)], path)...).CombinedOutput()
+			}
+			for dir := range packagedLists() {
+				if out, err := read(filepath.Join(packaged, dir, DefaultName+".plist")); err != nil {
+					t.Errorf("%s: %v\n%s", dir, err, out)
+				}
+			}
+			if _, err := read(broken); err == nil {
+				t.Error("a broken property list passes")
+			}
+		})
+	}
+}

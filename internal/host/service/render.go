@@ -1,0 +1,159 @@
+package service
+
+import (
+	"bytes"
+	_ "embed" // for the templates
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed systemd.unit.tmpl
+var unitText string
+
+//go:embed launchd.plist.tmpl
+var plistText string
+
+// stepsVersion is the first systemd that makes the pauses between restarts grow.
+const stepsVersion = 254
+
+// render returns the unit for a version of systemd.
+func (s *systemd) render(version int) ([]byte, error) {
+	o := s.options
+	arguments := runArguments(o)
+	for i, argument := range arguments {
+		arguments[i] = unitQuote(argument)
+	}
+	values := map[string]string{
+		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
+		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
+		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": protectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
+	}
+	return fill(unitText, values, map[string]bool{
+		"User": o.User, "Docker": o.Docker, "Process": o.Profile == ProfileProcess, "RestartSteps": version >= stepsVersion,
+	})
+}
+
+// render returns the property list.
+func (l *launchd) render() ([]byte, error) {
+	var arguments strings.Builder
+	for _, argument := range append(runArguments(l.options), "--env-file", l.EnvironmentFile()) {
+		arguments.WriteString("\t\t<string>" + xmlEscape(argument) + "</string>\n")
+	}
+	return fill(plistText, map[string]string{
+		"Program": DefaultName, "Name": l.options.Name, "Arguments": strings.TrimSuffix(arguments.String(), "\n"),
+		"Account": xmlEscape(l.options.Account), "LogFile": xmlEscape(l.logFile()),
+	}, map[string]bool{"Account": l.options.Account != ""})
+}
+
+// runArguments is the command line of the service.
+func runArguments(o Options) []string {
+	arguments := []string{o.Executable, "run"}
+	if o.Config != "" {
+		arguments = append(arguments, "--config", o.Config)
+	}
+	if o.Updates != nil {
+		arguments = append(arguments, "--updates", o.Updates.Stage)
+	}
+	return arguments
+}
+
+// wantedBy is the target that starts the service.
+func wantedBy(o Options) string {
+	if o.User {
+		return "default.target"
+	}
+	return "multi-user.target"
+}
+
+// protectHome closes the home directories, unless one of the paths lies there.
+func protectHome(paths ...string) string {
+	if slices.ContainsFunc(paths, inHome) {
+		return "read-only"
+	}
+	return "yes"
+}
+
+// fill puts values in the places {{Name}} of a template, and keeps or drops what
+// stands between the lines {{if Name}} or {{if not Name}}, {{else}} and {{end}}.
+// text/template would do it, too; linking it keeps every exported method of every
+// type in the binary, which makes the agent a third larger.
+func fill(text string, values map[string]string, conditions map[string]bool) ([]byte, error) {
+	var pairs []string
+	for name, value := range values {
+		pairs = append(pairs, "{{"+name+"}}", value)
+	}
+	replacer := strings.NewReplacer(pairs...)
+	known := strings.NewReplacer(blank(pairs)...)
+	var out strings.Builder
+	var open []bool
+	for line := range strings.Lines(text) {
+		word, isWord := strings.CutPrefix(strings.TrimSpace(line), "{{")
+		word, isWhole := strings.CutSuffix(word, "}}")
+		name, isIf := strings.CutPrefix(word, "if ")
+		name, negated := strings.CutPrefix(name, "not ")
+		switch holds, isKnown := conditions[name]; {
+		case isWord && isWhole && isIf && isKnown:
+			open = append(open, holds != negated)
+		case isWord && isWhole && word == "else" && len(open) > 0:
+			open[len(open)-1] = !open[len(open)-1]
+		case isWord && isWhole && word == "end" && len(open) > 0:
+			open = open[:len(open)-1]
+		case strings.Contains(known.Replace(line), "{{"):
+			return nil, fmt.Errorf("the template of the service has a line that cannot be filled: %s", strings.TrimSpace(line))
+		case !slices.Contains(open, false):
+			out.WriteString(replacer.Replace(line))
+		}
+	}
+	if len(open) > 0 {
+		return nil, errors.New("the template of the service has an {{if}} without {{end}}")
+	}
+	return []byte(out.String()), nil
+}
+
+// blank returns pairs for a replacer that takes the same words away.
+func blank(pairs []string) []string {
+	blanks := slices.Clone(pairs)
+	for i := 1; i < len(blanks); i += 2 {
+		blanks[i] = ""
+	}
+	return blanks
+}
+
+// unitEscape keeps systemd from expanding a value (systemd.unit(5), specifiers).
+func unitEscape(value string) string { return strings.ReplaceAll(value, "%", "%%") }
+
+// unitQuote makes one word of a command line of a value (systemd.service(5),
+// command lines).
+func unitQuote(value string) string {
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\t", `\t`).Replace(value)
+	if strings.ContainsAny(value, " \t'\";\\") || value == "" {
+		return `"` + escaped + `"`
+	}
+	return escaped
+}
+
+// unitPath makes one word of a list of paths of a value, where nothing but % is special.
+func unitPath(value string) string { return strings.ReplaceAll(unitQuote(value), "$$", "$") }
+
+func xmlEscape(value string) string {
+	var buf bytes.Buffer
+	_ = xml.EscapeText(&buf, []byte(value)) // a buffer takes everything
+	return buf.String()
+}
+
+// inHome reports whether the sandbox must leave home directories readable for a
+// path.
+func inHome(path string) bool {
+	for _, home := range []string{"/home", "/root", "/run/user"} {
+		if path == home || strings.HasPrefix(path, home+string(filepath.Separator)) {
+			return true
+		}
+	}
+	resolved, err := os.Readlink(path)
+	return err == nil && filepath.IsAbs(resolved) && resolved != path && inHome(resolved)
+}

@@ -1,0 +1,25 @@
+package service
+
+import "testing"
+
+func TestFill(t *testing.T) {
+	values := map[string]string{"A": "one {{B}}", "B": "two"}
+	conditions := map[string]bool{"Yes": true, "No": false}
+	for text, want := range map[string]string{
+		"x {{A}} {{B}}\n":                                   "x one {{B}} two\n", // values are not filled in turn
+		"{{if Yes}}\na\n{{else}}\nb\n{{end}}\nc\n":          "a\nc\n",
+		"{{if not Yes}}\na\n{{else}}\nb\n{{end}}\n":         "b\n",
+		"{{if Yes}}\n{{if No}}\na\n{{end}}\nb\n{{end}}\n":   "b\n",
+		"{{if No}}\n{{if Yes}}\na\n{{end}}\n{{B}}\n{{end}}": "",
+	} {
+		got, err := fill(text, values, conditions)
+		if err != nil || string(got) != want {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"{{C}}\n", "{{if Maybe}}\n{{end}}\n", "{{if Yes}}\na\n", "{{end}}\n", "{{else}}\n", "a {{if Yes}} b {{end}}\n"} {
+		if got, err := fill(text, values, conditions); err == nil {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kardianos/service"
+
+	"workflowagent/internal/termtext"
+)
+
+// systemdSystem is systemd as kardianos/service wants to see a service manager.
+type systemdSystem struct{ options Options }
+
+// String names the system as kardianos/service does.
+func (systemdSystem) String() string { return "linux-systemd" }
+
+// Detect reports whether systemd runs this machine, as sd_booted(3) does.
+func (systemdSystem) Detect() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+// Interactive reports whether this process was started by a person.
+func (systemdSystem) Interactive() bool { return os.Getenv("INVOCATION_ID") == "" }
+
+// New returns the service.
+func (s systemdSystem) New(service.Interface, *service.Config) (service.Service, error) {
+	return newSystemd(s.options, execRunner{})
+}
+
+// systemd is one service of systemd.
+type systemd struct {
+	unsupported
+	options  Options
+	commands runner
+	units    string // directory of the unit
+	settings string // directory of the environment file
+	packaged bool   // the unit is a package's
+}
+
+// stateName is the directory below /var/lib that the services of the machine share.
+const stateName = "workflow-agent"
+
+// Where units are: those of the administrator, which come first, and those of packages.
+const (
+	adminUnits   = "/etc/systemd/system"
+	packageUnits = "/usr/lib/systemd/system"
+)
+
+func newSystemd(o Options, commands runner) (*systemd, error) {
+	s := &systemd{options: o, commands: commands, units: adminUnits, settings: "/etc"}
+	switch {
+	case o.User:
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding your configuration directory: %w; set HOME", err)
+		}
+		s.units, s.settings = filepath.Join(config, "systemd", "user"), config
+	case o.Packaged || s.ofPackage(adminUnits, packageUnits):
+		s.units, s.packaged = packageUnits, true
+	}
+	if !o.User && o.Account == "" {
+		s.options.Account = SystemUser
+	}
+	return s, nil
+}
+
+// String returns the service's name for people.
+func (s *systemd) String() string { return displayName }
+
+// Platform names the service manager.
+func (s *systemd) Platform() string { return systemdSystem{}.String() }
+
+// File returns the path of the unit.
+func (s *systemd) File() string { return filepath.Join(s.units, s.unit()) }
+
+// EnvironmentFile returns the path of the environment file.
+func (s *systemd) EnvironmentFile() string { return filepath.Join(s.settings, s.options.Name+".env") }
+
+func (s *systemd) unit() string { return s.options.Name + ".service" }
+
+// ofPackage reports whether the service is a package's, which is brought up to date
+// where the package has it: a copy among the administrator's units would hide the
+// units of later packages. A binary from elsewhere makes a unit of its own.
+func (s *systemd) ofPackage(admin, packages string) bool {
+	if info, err := os.Lstat(filepath.Join(admin, s.unit())); err == nil && info.Mode().IsRegular() {
+		return false // a link there is a mask
+	}
+	_, err := os.Lstat(filepath.Join(packages, s.unit()))
+	return err == nil && (s.options.Executable == "" || strings.HasPrefix(resolved(s.options.Executable), "/usr/"))
+}
+
+// resolved follows symbolic links as far as it can.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// ctl runs systemctl.
+func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
+	if !s.options.User {
+		return s.commands.run(ctx, "systemctl", args...)
+	}
+	out, err := s.commands.run(ctx, "systemctl", append([]string{"--user"}, args...)...)
+	if err != nil && strings.Contains(err.Error(), "Failed to connect to") {
+		err = fmt.Errorf("%w; %s", err, howToSession)
+	}
+	return out, err
+}
+
+// howToSession is how a user gets a systemd that answers.
+const howToSession = "log in as that user (not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID"
+
+// Start starts the service and returns when it says that it is up.
+func (s *systemd) Start() error { return s.act("start") }
+
+// Stop stops the service. Its jobs go on.
+func (s *systemd) Stop() error { return s.act("stop") }
+
+// Restart stops and starts the service. Its jobs go on.
+func (s *systemd) Restart() error { return s.act("restart") }
+
+func (s *systemd) act(verb string) error {
+	if err := s.rights(); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if _, err := s.Describe(ctx); err != nil {
+		return err
+	}
+	if _, err := s.ctl(ctx, verb, s.unit()); err != nil {
+		return fmt.Errorf("%w\nWhat it said itself shows: %s service logs%s", err, DefaultName, s.options.flags())
+	}
+	return nil
+}
+
+// Status returns what kardianos/service has words for.
+func (s *systemd) Status() (service.Status, error) {
+	state, err := s.Describe(context.Background())
+	if err != nil {
+		return service.StatusUnknown, err
+	}
+	return state.status(), nil
+}
+
+// Describe returns what systemd knows.
+func (s *systemd) Describe(ctx context.Context) (State, error) {
+	if err := s.session(); err != nil {
+		return State{}, err
+	}
+	out, err := s.ctl(ctx, "show", s.unit(),
+		"--property=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result,StatusText,ExecMainCode,ExecMainStatus,StateChangeTimestamp")
+	if err != nil {
+		return State{}, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[key] = value
+	}
+	if values["LoadState"] == "not-found" {
+		return State{}, service.ErrNotInstalled
+	}
+	state := State{
+		Active: values["ActiveState"], Detail: values["SubState"], Enabled: values["UnitFileState"], Installed: s.File(),
+	}
+	if values["LoadState"] == "masked" {
+		state.Detail = "masked"
+	}
+	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
+	if text := values["StatusText"]; text != "" && state.PID > 0 {
+		// Else the last words of one that has ended. They are those of a process that need
+		// not be honest, and are read on root's terminal.
+		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
+	}
+	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
+	// --timestamp=unix would say it more plainly, but is an error before systemd 251.
+	if since, err := time.Parse("Mon 2006-01-02 15:04:05 MST", values["StateChangeTimestamp"]); err == nil {
+		state.Since = since.Local()
+	}
+	if result := values["Result"]; result != "success" {
+		state.LastExit = result
+		switch values["ExecMainCode"] { // as waitid(2) has them
+		case "1":
+			state.LastExit += ", exit code " + values["ExecMainStatus"]
+		case "2", "3":
+			state.LastExit += ", signal " + values["ExecMainStatus"]
+		}
+	}
+	return state, nil
+}
+
+// Logs writes the journal of the unit.
+func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
+	args := []string{"--no-pager", "--output=cat", "--lines=" + strconv.Itoa(lines)}
+	if s.options.User {
+		args = append(args, "--user-unit="+s.unit())
+	} else {
+		args = append(args, "--unit="+s.unit())
+	}
+	if follow {
+		args = append(args, "--follow")
+	}
+	return s.commands.stream(ctx, out, "journalctl", args...)
+}
+
+// rights says early, and in words, who may do this.
+func (s *systemd) rights() error {
+	if s.options.User {
+		return s.session()
+	}
+	return needRoot()
+}
+
+// session says that a user's systemd cannot be reached from here.
+func (s *systemd) session() error {
+	if s.options.User && os.Getenv("XDG_RUNTIME_DIR") == "" {
+		return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; " + howToSession)
+	}
+	return nil
+}
+
+// version returns the major version of systemd.
+func (s *systemd) version(ctx context.Context) (int, error) {
+	out, err := s.commands.run(ctx, "systemctl", "--version")
+	if err != nil {
+		return 0, fmt.Errorf("asking for the version of systemd: %w", err)
+	}
+	fields := strings.Fields(out)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+	}
+	version, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+	}
+	return version, nil
+}

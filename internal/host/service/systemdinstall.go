@@ -1,0 +1,226 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kardianos/service"
+)
+
+// Install writes the unit and makes systemd read it. An older one is replaced;
+// a service that runs goes on with what it was started from until a restart. If
+// systemd does not take the new unit, the old one is back.
+func (s *systemd) Install() error {
+	ctx := context.Background() // each call has its own limit
+	if err := s.rights(); err != nil {
+		return err
+	}
+	if err := s.masked(); err != nil {
+		return err
+	}
+	version, err := s.version(ctx)
+	if err != nil && !s.options.Packaged {
+		return err
+	}
+	if s.packaged {
+		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, old name or new
+	}
+	if !s.options.User {
+		if err := sharesState([]string{adminUnits, packageUnits}, s.unit(), s.options.Account); err != nil && !s.options.Packaged {
+			return err
+		}
+		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
+			return err
+		}
+		if err := reachable(s.options.Executable, s.options.Account); err != nil {
+			return err
+		}
+		// An upgrade does not fail for what keeps the service from starting.
+		if s.options.Docker && !s.options.Packaged {
+			if err := groupExists("docker"); err != nil {
+				return err
+			}
+		}
+	}
+	if !s.options.User {
+		if err := shareConfig(s.options.Config, s.options.Account); err != nil {
+			return err
+		}
+	}
+	files, err := s.registrations(version)
+	if err != nil {
+		return err
+	}
+	if s.options.Updates == nil {
+		if err := s.forgetUpdates(ctx); err != nil {
+			return err
+		}
+	}
+	undo, err := place(files)
+	if err != nil {
+		return fmt.Errorf("writing the unit: %w", err)
+	}
+	if s.options.Packaged {
+		return nil
+	}
+	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
+		return s.takeBack(ctx, undo, err)
+	}
+	for _, unit := range s.allUnits() {
+		loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", unit)
+		if err == nil && loaded == "masked" && unit == s.unit() {
+			return s.takeBack(ctx, undo, s.errMasked())
+		}
+		if err != nil || loaded != "loaded" && loaded != "masked" {
+			return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, unit), err))
+		}
+	}
+	return nil
+}
+
+// masked refuses to put a unit in the place of an administrator's mask.
+func (s *systemd) masked() error {
+	if resolved(s.File()) == os.DevNull {
+		return s.errMasked()
+	}
+	return nil
+}
+
+func (s *systemd) errMasked() error {
+	user := ""
+	if s.options.User {
+		user = "--user "
+	}
+	return fmt.Errorf("the service is masked: allow it first with: systemctl %sunmask %s", user, s.options.Name)
+}
+
+// sharesState refuses an account that is not that of the other services: systemd gives
+// the state directory, which they share, to the account of the one that starts.
+func sharesState(dirs []string, unit, account string) error {
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.service"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			_, rest, ours := strings.Cut(string(text), "\nUser=")
+			other, _, _ := strings.Cut(rest, "\n")
+			if err != nil || !ours || other == account || filepath.Base(file) == unit || !strings.Contains(rest, "\nStateDirectory="+stateName+"\n") {
+				continue
+			}
+			return fmt.Errorf("the service %s has its state in /var/lib/%s as the user %s, and all services share that directory: choose --account %s",
+				strings.TrimSuffix(filepath.Base(file), ".service"), stateName, other, other)
+		}
+	}
+	return nil
+}
+
+// registrations returns the unit, and those of its helper for updates.
+func (s *systemd) registrations(version int) ([]registration, error) {
+	text, err := s.render(version)
+	if err != nil {
+		return nil, err
+	}
+	files := []registration{{s.File(), text}}
+	if s.packaged {
+		return files, nil
+	}
+	var path, helper []byte
+	if s.options.Updates != nil {
+		if path, helper, err = s.renderUpdates(version); err != nil {
+			return nil, err
+		}
+	}
+	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper}), nil
+}
+
+// allUnits are the names of the units that the service has.
+func (s *systemd) allUnits() []string {
+	units := []string{s.unit()}
+	if s.options.Updates != nil {
+		units = append(units, filepath.Base(s.updatePath()), filepath.Base(s.updateUnit()))
+	}
+	return units
+}
+
+func (s *systemd) updatePath() string { return filepath.Join(s.units, updateName(s.options)+".path") }
+
+func (s *systemd) updateUnit() string {
+	return filepath.Join(s.units, updateName(s.options)+".service")
+}
+
+// forgetUpdates switches the helper for updates off, if there is one. An update that
+// is under way comes to its end.
+func (s *systemd) forgetUpdates(ctx context.Context) error {
+	if s.packaged || !exists(s.updatePath()) && !exists(s.updateUnit()) {
+		return nil
+	}
+	if _, err := s.ctl(ctx, "disable", "--now", filepath.Base(s.updatePath())); err != nil {
+		return err
+	}
+	_, err := s.ctl(ctx, "disable", filepath.Base(s.updateUnit()))
+	return err
+}
+
+func (s *systemd) takeBack(ctx context.Context, undo func() error, cause error) error {
+	err := undo()
+	if err == nil {
+		_, err = s.ctl(ctx, "daemon-reload")
+	}
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("taking the unit back: %w", err))
+	}
+	return cause
+}
+
+// Enable starts the service with the machine, or with the user's session.
+func (s *systemd) Enable(ctx context.Context) error {
+	if _, err := s.ctl(ctx, append([]string{"enable"}, s.allUnits()...)...); err != nil || s.options.Updates == nil {
+		return err
+	}
+	// It begins to look now, and by the new unit.
+	_, err := s.ctl(ctx, "restart", filepath.Base(s.updatePath()))
+	return err
+}
+
+// Uninstall stops the service and removes its unit. Jobs go on, and the state
+// directory, the configuration and the environment file stay.
+func (s *systemd) Uninstall() error {
+	ctx := context.Background()
+	if err := s.rights(); err != nil {
+		return err
+	}
+	if s.packaged {
+		return fmt.Errorf("the service belongs to a package: remove that with apt or dnf, or switch the service off with: systemctl disable --now %s", s.options.Name)
+	}
+	if err := s.masked(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(s.File()); errors.Is(err, os.ErrNotExist) {
+		return service.ErrNotInstalled
+	}
+	if _, err := s.ctl(ctx, "disable", "--now", s.unit()); err != nil {
+		return err
+	}
+	units := []string{s.unit()}
+	if exists(s.updateUnit()) {
+		units = append(units, filepath.Base(s.updateUnit()))
+	}
+	if err := s.forgetUpdates(ctx); err != nil {
+		return err
+	}
+	if _, err := place([]registration{{path: s.updatePath()}, {path: s.updateUnit()}, {path: s.File()}}); err != nil {
+		return err
+	}
+	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	// A unit that failed stays listed; that there is nothing to reset is no failure.
+	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
+	return forgetChoices(choicesFile(s))
+}

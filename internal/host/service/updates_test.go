@@ -1,0 +1,156 @@
+package service
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// updatesIn are the paths of an installation that updates itself.
+func updatesIn(root, state string) *Updates {
+	return &Updates{
+		Root: root, Program: filepath.Join(root, "proven", DefaultName), State: state, Stage: filepath.Join(state, "updates"),
+		Request: filepath.Join(state, "updates", "request.json"), Journal: filepath.Join(root, "update.json"),
+	}
+}
+
+func TestUpdateUnits(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", "/home/ann/.config")
+	system := Options{Executable: "/opt/a b%/customer-managed-workflow-agent", Updates: updatesIn("/opt/a b%", "/var/lib/workflow-agent")}
+	user := Options{Executable: "/home/ann/.pulumi/x/agent", User: true, Name: "second", Updates: updatesIn("/home/ann/.pulumi/x", "/home/ann/.local/state/workflow-agent")}
+	for _, tt := range []struct {
+		file    string
+		options Options
+		version int
+	}{
+		{"system-update", system, 252},
+		{"user-update", user, 254},
+	} {
+		s, err := newSystemd(mustDefault(t, tt.options), &scripted{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, unit, err := s.renderUpdates(tt.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, tt.file+".path", path)
+		golden(t, tt.file+".service", unit)
+	}
+	s, err := newSystemd(mustDefault(t, system), &scripted{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An old systemd takes no unit that runs once and is restarted.
+	if _, unit, err := s.renderUpdates(239); err != nil || bytes.Contains(unit, []byte("\nRestart=")) || !bytes.Contains(unit, []byte("\nStartLimitBurst=20\n")) {
+		t.Errorf("%s\n%v", unit, err)
+	}
+	if main, err := s.render(252); err != nil || !bytes.Contains(main, []byte(" --updates /var/lib/workflow-agent/updates\n")) {
+		t.Errorf("the service does not know where to ask for updates: %s\n%v", main, err)
+	}
+	daemon, err := newLaunchd(mustDefault(t, system), &scripted{}, "/Users/ann").renderUpdates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "daemon-update.plist", daemon)
+	for decoder := xml.NewDecoder(bytes.NewReader(daemon)); ; {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("it is not XML: %v", err)
+		}
+	}
+}
+
+func TestUpdateUnitsComeAndGo(t *testing.T) {
+	const (
+		main, path, helper = "customer-managed-workflow-agent.service", "customer-managed-workflow-agent-update.path", "customer-managed-workflow-agent-update.service"
+		show               = "systemctl --user show --property=LoadState --value "
+	)
+	commands := &scripted{rules: map[string][]answer{
+		"systemctl --version":   {{out: "systemd 252 (252.38-1)\n+PAM"}},
+		"systemctl --user show": {{out: "loaded"}},
+	}}
+	s := userService(t, commands)
+	updates := updatesIn("/opt", "/home/ann/state")
+	s.options.Updates = updates
+	there := func(want ...string) {
+		t.Helper()
+		entries, err := os.ReadDir(filepath.Dir(s.File()))
+		var got []string
+		for _, entry := range entries {
+			got = append(got, entry.Name())
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("there are %q, want %q (%v)", got, want, err)
+		}
+	}
+
+	// A helper that systemd does not take leaves nothing at all.
+	commands.rules[show+helper] = []answer{{out: "bad-setting"}}
+	commands.rules[show+main], commands.rules[show+path] = []answer{{out: "loaded"}}, []answer{{out: "loaded"}}
+	delete(commands.rules, "systemctl --user show")
+	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "systemctl status "+helper) {
+		t.Errorf("got %v", err)
+	}
+	there()
+	commands.rules[show+helper] = []answer{{out: "loaded"}}
+	commands.calls = nil
+
+	if err := s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Enable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show+main, show+path, show+helper,
+		"systemctl --user enable "+main+" "+path+" "+helper, "systemctl --user restart "+path)
+	there(path, helper, main)
+
+	// An installation that cannot update itself any more has no helper.
+	s.options.Updates = nil
+	if err := s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	commands.want(t, "systemctl --version", "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
+		"systemctl --user daemon-reload", show+main)
+	there(main)
+
+	s.options.Updates = updates
+	if err := s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	commands.calls = nil
+	s.options.Updates = nil // whoever uninstalls need not know
+	if err := s.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	commands.want(t, "systemctl --user disable --now "+main, "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
+		"systemctl --user daemon-reload", "systemctl --user reset-failed "+main+" "+helper)
+	there()
+}
+
+func TestUpdateHelperOfLaunchd(t *testing.T) {
+	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}}}
+	o := mustDefault(t, Options{Executable: "/opt/agent", Name: "test-agent", User: true, Updates: updatesIn("/opt", "/home/ann/state")})
+	l := newLaunchd(o, commands, t.TempDir())
+	enable := "launchctl enable " + l.domain + "/test-agent"
+	look := "launchctl print " + l.domain + "/test-agent-update"
+	if err := l.Enable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commands.want(t, enable, look, "launchctl bootstrap "+l.domain+" "+l.home+"/Library/LaunchAgents/test-agent-update.plist")
+
+	// One that runs by an older list is loaded anew, and unloaded where it has no place any more.
+	l.options.Updates = nil
+	commands.rules["launchctl print"] = []answer{{}, notLoaded}
+	if err := l.Enable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commands.want(t, enable, look, "launchctl bootout "+l.domain+"/test-agent-update", look)
+}

@@ -1,0 +1,321 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/host/release"
+)
+
+// Progress is how far the agent has got that a service runs.
+type Progress string
+
+// How far an agent is.
+const (
+	NotRunning Progress = "not-running" // there is no such service, or it was stopped
+	Starting   Progress = "starting"    // runs, and has not been answered since it started
+	Waiting    Progress = "waiting"     // runs, and waits for a configuration
+	Polled     Progress = "polled"      // its server has answered a poll since it started
+)
+
+// Health is what a service says of the agent that it runs.
+type Health struct {
+	Version  string // that the running process says it is
+	PID      int
+	Progress Progress
+}
+
+// Service is what runs the agent. Its calls are bounded by the caller.
+type Service interface {
+	// Restart starts the service again, with the program that is current now. It is
+	// not called for a service that did not run before.
+	Restart(ctx context.Context) error
+	// Health asks how the service is. An agent that does not answer, as while it
+	// starts or after it has crashed, is an error and asked again; NotRunning is for a
+	// service that nobody wants to run.
+	Health(ctx context.Context) (Health, error)
+}
+
+// Applier installs staged releases.
+type Applier struct {
+	Installation
+	Keys    release.Keys
+	Service Service // nil: nothing runs that would have to be restarted
+	Log     *logrus.Entry
+	// Ready is asked when all is checked, right before the swap. An error puts the
+	// update off: it is not the version's fault. nil: the swap may be at any time.
+	//
+	// An agent whose jobs could not be found again by another process says no here.
+	Ready func(ctx context.Context) error
+	// Patience bounds the wait for the new version's first poll; 0: three minutes.
+	Patience time.Duration
+
+	// For tests; 0: the usual.
+	interval, steady time.Duration
+	now              func() time.Time
+}
+
+// Result is how an update ended.
+type Result struct {
+	Outcome  Outcome
+	From, To string // "" if nothing was begun
+	Reason   string // why the new version was taken back
+}
+
+// Outcome says in a word how an update ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Nothing Outcome = "nothing" // there was nothing to do
+	Updated Outcome = "updated" // the new version works
+	Back    Outcome = "back"    // the new version did not get to work, and the old one is current again
+)
+
+// ErrDowngrade is the error of a release that is older than what is installed.
+var ErrDowngrade = errors.New("it is older than what is installed, and an update never goes back: to use it all the same, install it with install.sh")
+
+// ErrFailedBefore is the error of a version that failed less than a day ago.
+var ErrFailedBefore = errors.New("it was tried and taken back less than a day ago")
+
+// ErrNotConfirmable is the error of an agent that has not reached its server: whether
+// the new version does would say nothing.
+var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so that nobody could tell whether the new version works: mend that first, or stop the service and update then")
+
+// Apply installs what was staged. It first ends an update that was interrupted; if
+// nothing is requested, that is all, and its result is returned.
+//
+// Nothing in the stage is believed: the files are copied, and the copy is checked with
+// the applier's keys. The request is removed in any case but [ErrBusy]; staging again
+// is cheap. Before the swap every error leaves all as it was. After the swap the old
+// version comes back if the new one does not get as far as the old one was; then the
+// outcome is Back, and no error. When ctx ends after the swap, the journal stays, and
+// Recover goes on from there.
+func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
+	root, unlock, err := a.open()
+	if err != nil {
+		return Result{Outcome: Nothing}, fmt.Errorf("updating %s: %w", a.Root, explain(err))
+	}
+	defer unlock()
+	result, err := a.apply(ctx, root, stage)
+	if err != nil {
+		return result, fmt.Errorf("updating %s: %w", a.Root, explain(err))
+	}
+	return result, nil
+}
+
+// Recover ends an update that was interrupted after its swap, and cleans up after one
+// that was interrupted before. It returns [ErrBusy] while an update is on its way.
+func (a *Applier) Recover(ctx context.Context) (Result, error) {
+	root, unlock, err := a.open()
+	if err != nil {
+		return Result{Outcome: Nothing}, fmt.Errorf("ending the interrupted update of %s: %w", a.Root, explain(err))
+	}
+	defer unlock()
+	result, err := a.recover(ctx, root)
+	if err != nil {
+		return result, fmt.Errorf("ending the interrupted update of %s: %w", a.Root, explain(err))
+	}
+	return result, nil
+}
+
+// open checks and locks the installation.
+func (a *Applier) open() (root *os.Root, unlock func(), err error) {
+	if err := a.checkOwner(); err != nil {
+		return nil, nil, err
+	}
+	if root, err = os.OpenRoot(a.Root); err != nil {
+		return nil, nil, err
+	}
+	free, err := lockFile(root, rootLock)
+	if err != nil {
+		_ = root.Close()
+		return nil, nil, err
+	}
+	return root, func() {
+		free()
+		_ = root.Close()
+	}, nil
+}
+
+func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
+	for _, name := range []string{incomingDir, next(currentLink), next(provenLink), next(JournalFile), next(failureFile)} {
+		if err := root.RemoveAll(name); err != nil {
+			return Result{Outcome: Nothing}, err
+		}
+	}
+	j, err := readJournal(root)
+	if err != nil {
+		// Not written by us, and of no use: current names a complete version.
+		return Result{Outcome: Nothing}, errors.Join(err, root.Rename(JournalFile, JournalFile+".broken"))
+	}
+	if j == nil {
+		return Result{Outcome: Nothing}, nil
+	}
+	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
+	if now, err := a.Current(); err == nil && now != j.From && now != j.To {
+		log.WithField("current", now).Warn("an update was interrupted, and another version was installed since: it stays")
+		return Result{Outcome: Nothing}, forget(root)
+	}
+	log.Warn("an update was interrupted, and is ended now")
+	if j.Tries++; j.Tries > maxTries && j.Phase == forward {
+		j.Phase, j.Reason = backward, "the update was interrupted too often"
+	}
+	if err := j.write(root); err != nil {
+		return Result{Outcome: Nothing}, err
+	}
+	return a.conclude(ctx, root, j)
+}
+
+// maxTries is how often an interrupted update is continued before it is taken back:
+// it may be the new version that brings the machine down.
+const maxTries = 3
+
+func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
+	result, err := a.recover(ctx, root)
+	if err != nil {
+		return result, err
+	}
+	if _, err := os.Lstat(filepath.Join(path, RequestFile)); errors.Is(err, fs.ErrNotExist) {
+		return result, nil
+	}
+	stage, err := openIntake(path)
+	if err != nil {
+		return Result{Outcome: Nothing}, err
+	}
+	defer func() { _ = stage.Close() }()
+	from, to, err := a.prepare(ctx, root, stage)
+	var j *journal
+	if err == nil && to != "" {
+		j, err = a.begin(ctx, root, from, to)
+	}
+	if err != nil {
+		err = errors.Join(err, root.RemoveAll(incomingDir))
+	}
+	// A request that stays would be carried out again at once, and fail again. It goes
+	// when the journal is there: by that, who asked knows that it was not refused.
+	err = errors.Join(err, stage.RemoveAll(RequestFile))
+	if j == nil {
+		return Result{Outcome: Nothing}, err
+	}
+	step("taken")
+	result, concluded := a.conclude(ctx, root, j)
+	return result, errors.Join(err, concluded)
+}
+
+// prepare takes the requested version in, tries it and puts it among the versions. It
+// returns "" for to if that version is current already.
+func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to string, err error) {
+	if from, err = a.Current(); err != nil {
+		return "", "", err
+	}
+	want, err := readRequest(stage)
+	if err != nil {
+		return from, "", err
+	}
+	order, err := compare(want.Version, from)
+	if err != nil {
+		return from, "", err
+	}
+	if order == 0 {
+		return from, "", nil
+	}
+	if order < 0 {
+		return from, "", fmt.Errorf("%s: %w (%s)", want.Version, ErrDowngrade, from)
+	}
+	failed, ok, err := a.Failed()
+	if err != nil {
+		a.Log.WithError(err).Warn("it is not known which version failed before")
+	}
+	if ok && !want.Explicit && failed.Holds(want.Version, a.time()) {
+		return from, "", fmt.Errorf("%s: %w (%s: %s)", want.Version, ErrFailedBefore, failed.At.Format(time.RFC3339), failed.Reason)
+	}
+	log := a.Log.WithFields(logrus.Fields{"from": from, "to": want.Version})
+	log.Info("an update is checked and unpacked")
+	if err := root.Mkdir(incomingDir, 0o700); err != nil {
+		return from, "", err
+	}
+	private, err := root.OpenRoot(incomingDir)
+	if err != nil {
+		return from, "", err
+	}
+	defer func() { _ = private.Close() }()
+	if err := a.intake(ctx, stage, private, want.Version); err != nil {
+		return from, "", err
+	}
+	if err := try(ctx, filepath.Join(a.Root, incomingDir, unpackedDir, release.Program), want.Version); err != nil {
+		return from, "", err
+	}
+	step("tried")
+	return from, want.Version, a.place(root, want.Version)
+}
+
+// begin writes the journal of an update, with what the new version must get to.
+func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*journal, error) {
+	goal, err := a.goal(ctx, to)
+	if err == nil {
+		err = point(root, provenLink, from)
+	}
+	j := &journal{Phase: forward, From: from, To: to, Wait: goal, At: a.time().UTC()}
+	if err == nil {
+		err = j.write(root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	step("begun")
+	return j, nil
+}
+
+// goal returns what the new version must get to, or why the update is not now.
+func (a *Applier) goal(ctx context.Context, to string) (Progress, error) {
+	if a.Ready != nil {
+		if err := a.Ready(ctx); err != nil {
+			return "", fmt.Errorf("the update to %s is put off: %w", to, err)
+		}
+	}
+	if a.Service == nil {
+		return NotRunning, nil
+	}
+	health, err := a.Service.Health(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w (%w)", ErrNotConfirmable, err)
+	}
+	if health.Progress == Starting {
+		return "", ErrNotConfirmable
+	}
+	return health.Progress, nil
+}
+
+func (a *Applier) time() time.Time {
+	if a.now != nil {
+		return a.now()
+	}
+	return time.Now()
+}
+
+// prune removes versions but the given ones, and those that a process executes.
+func prune(root *os.Root, keep ...string) error {
+	entries, err := fs.ReadDir(root.FS(), versionsDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if slices.Contains(keep, name) || executing(root, name) {
+			continue
+		}
+		if err := root.RemoveAll(versionsDir + "/" + name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Bounds in bytes. Archives have about 40 MB today.
+const (
+	maxSmall   = 256 << 10
+	maxList    = 16 << 20
+	maxArchive = 512 << 20
+)
+
+// stallTime ends a request that brings nothing for so long.
+const stallTime = 30 * time.Second
+
+var (
+	errStalled  = errors.New("nothing came for too long")
+	errTooLarge = errors.New("the answer is larger than any file of a release")
+)
+
+// client returns a client on the transport of the given one that bounds every
+// answer. Whole transfers are bounded by the caller's context.
+func (f *Finder) client(limit int64) *http.Client {
+	next := http.DefaultTransport
+	if f.Client != nil && f.Client.Transport != nil {
+		next = f.Client.Transport
+	}
+	return &http.Client{Transport: careful{next: next, stall: f.stall, limit: limit}, CheckRedirect: checkRedirect}
+}
+
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) >= 5 {
+		return errors.New("it redirects too often")
+	}
+	if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
+		return errors.New("it redirects from https to " + req.URL.Scheme)
+	}
+	return nil
+}
+
+// careful is a transport that ends what stalls, and what grows too large.
+type careful struct {
+	next  http.RoundTripper
+	stall time.Duration
+	limit int64
+}
+
+// RoundTrip makes one request.
+func (c careful) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
+	resp, err := c.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		timer.Stop()
+		cancel(nil)
+		return nil, stalled(ctx, err)
+	}
+	timer.Reset(c.stall)
+	resp.Body = &carefulBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, stall: c.stall, left: c.limit}
+	return resp, nil
+}
+
+// stalled returns the reason why a request was ended.
+func stalled(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	return err
+}
+
+type carefulBody struct {
+	io.ReadCloser
+
+	ctx    context.Context //nolint:containedctx // that of the one request whose body this is
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	stall  time.Duration
+	left   int64
+}
+
+// Read reads on, while something comes and not too much.
+func (b *carefulBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errTooLarge
+	}
+	if n > 0 {
+		b.timer.Reset(b.stall)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = stalled(b.ctx, err)
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (b *carefulBody) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// get opens a file of a mirror. The size is -1 if the mirror does not say.
+func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadCloser, size int64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	// A server that calls an archive's compression a transfer's would have it
+	// unpacked on the way, which then fits no checksum.
+	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, 0, err // it names the URL, without a password
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, 0, statusError{url: from.Redacted(), status: resp.Status, code: resp.StatusCode}
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
+const userAgent = "customer-managed-workflow-agent"
+
+// statusError is an answer without the file.
+type statusError struct {
+	url, status string
+	code        int
+}
+
+// Error returns what was asked and answered.
+func (e statusError) Error() string { return fmt.Sprintf("GET %s: %s", e.url, e.status) }
+
+// Is reports whether the file is not there.
+func (e statusError) Is(target error) bool {
+	return target == ErrNotFound && (e.code == http.StatusNotFound || e.code == http.StatusGone)
+}
+
+// readSmall reads a small file to its end and closes it.
+func readSmall(body io.ReadCloser) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxSmall+1))
+	_ = body.Close()
+	if err == nil && len(data) > maxSmall {
+		err = errTooLarge
+	}
+	return data, err
+}

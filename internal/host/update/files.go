@@ -1,0 +1,160 @@
+package update
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// step is called between two steps of an update. Tests end the process there.
+var step = func(string) {}
+
+// openPlain opens a regular file of a directory that somebody else may change at any
+// time: no link is followed, and no pipe or device makes us wait.
+func openPlain(dir *os.Root, name string) (*os.File, error) {
+	before, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	after, err := f.Stat()
+	if err == nil && (!after.Mode().IsRegular() || !os.SameFile(before, after)) {
+		err = fmt.Errorf("%s was exchanged while it was opened", name)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// readPlain reads a small regular file.
+func readPlain(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	return readOpen(f, limit)
+}
+
+// readIn reads a small regular file of a directory.
+func readIn(dir *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := openPlain(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	return readOpen(f, limit)
+}
+
+func readOpen(f *os.File, limit int64) ([]byte, error) {
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", f.Name())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", f.Name(), limit)
+	}
+	return data, err
+}
+
+// finish stores what was written to a file and closes it.
+func finish(f *os.File) error {
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// writeFile writes a new file and stores it. Its mode is that one, whatever the umask is.
+func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode)); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return finish(f)
+}
+
+// next is the name of a file or link until it takes the place of the one before.
+func next(name string) string { return "." + name + ".new" }
+
+// replace puts a file in place of another by one rename, and stores both the file and
+// the directory.
+func replace(dir *os.Root, name string, data []byte) error {
+	if err := dir.RemoveAll(next(name)); err != nil {
+		return err
+	}
+	err := writeFile(dir, next(name), data, 0o644)
+	step("written")
+	if err == nil {
+		err = dir.Rename(next(name), name)
+	}
+	if err != nil {
+		return errors.Join(err, dir.RemoveAll(next(name)))
+	}
+	return syncDir(dir, ".")
+}
+
+// syncDir stores the entries of a directory.
+func syncDir(dir *os.Root, name string) error {
+	f, err := dir.Open(name)
+	if err != nil {
+		return err
+	}
+	return finish(f)
+}
+
+// sweep removes everything from a directory but some files.
+func sweep(dir *os.Root, but ...string) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if slices.Contains(but, entry.Name()) {
+			continue
+		}
+		if err := dir.RemoveAll(entry.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockFile makes the file and locks it. The lock ends with the process, however that
+// ends. It returns [ErrBusy] if somebody has it.
+func lockFile(dir *os.Root, name string) (unlock func(), err error) {
+	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrBusy
+		}
+		return nil, fmt.Errorf("locking %s: %w", name, err)
+	}
+	return func() {
+		// Closing is not enough: a program that is being started by this process just
+		// now has the file, too, until it has become that program.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		_ = f.Close()
+	}, nil
+}

@@ -1,0 +1,244 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// Names in the root of an installation.
+const (
+	versionsDir = "versions"
+	currentLink = "current"
+	provenLink  = "proven"    // to the version that worked last
+	incomingDir = ".incoming" // of an update on its way
+	rootLock    = ".update.lock"
+)
+
+// Installation is one that can be updated: its Root holds versions/VERSION with the
+// files of a release each, and the link current to the one that is used. The programs
+// in Root are links through current, so that replacing that link replaces all.
+type Installation struct {
+	Root    string // absolute and without links
+	Version string // that the executable it was found by belongs to
+}
+
+// Find returns the installation of an executable. If the file belongs to a package
+// manager the error is a [*PackagedError], and one that says what to do if it is
+// neither.
+func Find(ctx context.Context, executable string) (Installation, error) {
+	path, err := filepath.Abs(executable)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return Installation{}, fmt.Errorf("looking for the installation of %s: %w", executable, err)
+	}
+	dir := filepath.Dir(path)
+	root := filepath.Dir(filepath.Dir(dir))
+	if filepath.Base(filepath.Dir(dir)) == versionsDir && release.CheckVersion(filepath.Base(dir)) == nil {
+		if info, err := os.Lstat(filepath.Join(root, currentLink)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return Installation{Root: root, Version: filepath.Base(dir)}, nil
+		}
+	}
+	if packaged := owner(ctx, path); packaged != nil {
+		return Installation{}, packaged
+	}
+	return Installation{}, fmt.Errorf("%s was not put there by install.sh, so that it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
+}
+
+// Current returns the version that the link current names.
+func (i Installation) Current() (string, error) {
+	target, err := os.Readlink(filepath.Join(i.Root, currentLink))
+	if err != nil {
+		return "", fmt.Errorf("looking for the current version: %w", err)
+	}
+	dir, version := filepath.Split(filepath.Clean(target))
+	if dir != versionsDir+"/" || release.CheckVersion(version) != nil {
+		return "", fmt.Errorf("%s names %s and not a version below %s: run install.sh again", filepath.Join(i.Root, currentLink), target, versionsDir)
+	}
+	return version, nil
+}
+
+// Updater is the path of the program that applies and recovers: not of the version
+// that is being tried, which may be what is broken, but of the one that worked last.
+// [Installation.Prove] makes it be there.
+func (i Installation) Updater() string {
+	return filepath.Join(i.Root, provenLink, release.Program)
+}
+
+// Prove says that the current version works, as who has installed it knows, unless an
+// update is on its way.
+func (i Installation) Prove() error {
+	if err := i.checkOwner(); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(i.Root)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	unlock, err := lockFile(root, rootLock)
+	if errors.Is(err, ErrBusy) {
+		return nil // that update knows better
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	version, err := i.Current()
+	if err != nil {
+		return err
+	}
+	if now, err := root.Readlink(provenLink); i.Pending() || err == nil && now == versionsDir+"/"+version {
+		return nil
+	}
+	return point(root, provenLink, version)
+}
+
+// checkOwner refuses an installation that others than us could change, who would
+// then have the service restarted with what they like.
+func (i Installation) checkOwner() error {
+	us := os.Geteuid()
+	if us == 0 { // whoever may rename a directory above may exchange all of it
+		for dir := filepath.Dir(i.Root); ; dir = filepath.Dir(dir) {
+			if err := checkDir(dir, us, true); err != nil {
+				return err
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	if err := checkDir(i.Root, us, false); err != nil {
+		return err
+	}
+	return checkDir(filepath.Join(i.Root, versionsDir), us, false)
+}
+
+func checkDir(path string, us int, above bool) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", path)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(stat.Uid) != us {
+		return fmt.Errorf("%s belongs to the user %d and not to us (%d): %w", path, stat.Uid, us, fs.ErrPermission)
+	}
+	others := info.Mode().Perm() & 0o022
+	if us != 0 {
+		others &= 0o002 // many systems give each user a group of one
+	}
+	if others != 0 && (!above || info.Mode()&fs.ModeSticky == 0) {
+		return fmt.Errorf("%s may be changed by others (mode %v): take that right away, with chmod go-w", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// PackagedError is the error of a program that a package manager put there and keeps
+// current.
+type PackagedError struct {
+	Path    string
+	Manager string // dpkg, rpm or Homebrew
+	Package string
+	Command string // that updates it
+}
+
+// Error says who keeps the program current, and how.
+func (e *PackagedError) Error() string {
+	return fmt.Sprintf("%s belongs to the package %s of %s, which keeps it current: run %s", e.Path, e.Package, e.Manager, e.Command)
+}
+
+// askTime bounds a question to a package manager, whose database may be locked.
+const askTime = 20 * time.Second
+
+// owner returns the package that a file belongs to, or nil. The path has no links.
+func owner(ctx context.Context, path string) error {
+	parts := strings.Split(path, "/")
+	if i := slices.Index(parts, "Cellar"); i > 0 && i+1 < len(parts) {
+		return &PackagedError{Path: path, Manager: "Homebrew", Package: parts[i+1], Command: "brew upgrade " + parts[i+1]}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if out, err := ask(ctx, "dpkg-query", "-S", "--", path); err == nil {
+		// "package:arch: /path", or "package, package: /path".
+		name, _, _ := strings.Cut(out, ": ")
+		name, _, _ = strings.Cut(name, ",")
+		name, _, _ = strings.Cut(name, ":")
+		return &PackagedError{Path: path, Manager: "dpkg", Package: name, Command: "sudo apt-get update && sudo apt-get install --only-upgrade " + name}
+	}
+	if name, err := ask(ctx, "rpm", "-qf", "--queryformat", `%{NAME}\n`, "--", path); err == nil {
+		name, _, _ = strings.Cut(name, "\n")
+		command := "sudo dnf upgrade " + name
+		if _, err := exec.LookPath("dnf"); err != nil {
+			if _, err := exec.LookPath("zypper"); err == nil {
+				command = "sudo zypper update " + name
+			}
+		}
+		return &PackagedError{Path: path, Manager: "rpm", Package: name, Command: command}
+	}
+	return nil
+}
+
+// ask runs a package manager's query. It is an error if there is no such program.
+func ask(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// executing reports whether a process runs a program of a version: an agent that was
+// not restarted yet, or the runner of a job.
+func executing(root *os.Root, version string) bool {
+	dir := filepath.Join(root.Name(), versionsDir, version) + "/"
+	for _, path := range executables() {
+		if strings.HasPrefix(path, dir) {
+			return true
+		}
+	}
+	// Not every account sees the processes of others. But the system lets nobody write
+	// to a program that runs.
+	for _, name := range release.Programs() {
+		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
+		if errors.Is(err, syscall.ETXTBSY) {
+			return true
+		}
+		if err == nil {
+			_ = f.Close()
+		}
+	}
+	return false
+}
+
+// executables returns the programs of the processes that we may see.
+func executables() []string {
+	var paths []string
+	entries, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err == nil && len(entries) > 0 {
+		for _, entry := range entries {
+			if path, err := os.Readlink(entry); err == nil {
+				paths = append(paths, path)
+			}
+		}
+		return paths
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	out, _ := ask(ctx, "ps", "-axo", "comm=") // without it, nothing is seen
+	return strings.Split(out, "\n")
+}

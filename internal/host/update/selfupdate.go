@@ -1,0 +1,241 @@
+// Package update keeps an installation at the newest signed release. It has two
+// halves that trust each other in nothing.
+//
+// A [Finder] looks for releases with go-selfupdate, at GitHub or in a plain HTTP
+// directory, checks the signature and the checksum, and stages one: three files in a
+// directory, and a request beside them. It runs as the agent's own account.
+//
+// An [Applier] installs what was staged. It may run as root, while the stage belongs
+// to somebody else: it copies first, checks the copy with the keys of its own
+// binary, tries the new program, swaps all programs by one rename, restarts the
+// service, and swaps back if the new version does not get to work. A journal makes
+// every step safe against the death of the process and of the machine.
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+	upstream "github.com/creativeprojects/go-selfupdate"
+
+	"workflowagent/internal/host/release"
+)
+
+// Options say where releases are found.
+type Options struct {
+	// Home is where releases are published: https://github.com/OWNER/REPO, a
+	// directory that any HTTP server serves (a mirror), or the REST API of another
+	// GitHub as in github+https://github.example.com/api/v3/OWNER/REPO.
+	Home    string
+	Channel string       // release.Stable or release.Beta; "": release.Stable
+	Keys    release.Keys // any of which must have signed
+	// Client brings the proxies and certificate authorities: only its transport is
+	// used, and times and sizes are bounded here. nil: Go's default transport.
+	Client *http.Client
+	// Memory is a file that remembers the newest channel file that was seen, so that
+	// nobody can serve an older one later. "": nothing is remembered.
+	Memory string
+
+	// For tests; zero values are this machine and the usual bounds.
+	goos, goarch string
+	stall        time.Duration
+	now          func() time.Time
+}
+
+// Finder looks for releases and stages them. It may be used by several goroutines.
+type Finder struct {
+	Options
+
+	home *url.URL // without github+
+	// Of a GitHub; "" for a mirror.
+	owner, repo string
+}
+
+// ErrNotFound is the error of a release that is not there for this platform.
+var ErrNotFound = errors.New("there is no such release")
+
+// ErrDevelopment is the error of a build that has no version to compare with.
+var ErrDevelopment = errors.New("this is a development build without a version, which cannot be compared with a release: install a release")
+
+// findTime bounds a search for a release.
+const findTime = 2 * time.Minute
+
+// Open returns a finder. It makes no request.
+func Open(o Options) (*Finder, error) {
+	if o.Channel == "" {
+		o.Channel = release.Stable
+	}
+	if o.goos == "" {
+		o.goos, o.goarch = runtime.GOOS, runtime.GOARCH
+	}
+	if o.stall == 0 {
+		o.stall = stallTime
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if len(o.Keys) == 0 {
+		return nil, release.ErrNoKeys
+	}
+	if o.Channel != release.Stable && o.Channel != release.Beta {
+		return nil, fmt.Errorf("the update channel %q is not known: use %s or %s", o.Channel, release.Stable, release.Beta)
+	}
+	if o.Home == "" {
+		return nil, errors.New("this build does not know where its releases are published: name the URL of a mirror")
+	}
+	f := &Finder{Options: o}
+	text, api := strings.CutPrefix(o.Home, "github+")
+	home, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil || home.Host == "" || home.Scheme != "https" && home.Scheme != "http" || home.RawQuery != "" || home.Fragment != "" {
+		// Neither the text nor the parser's error is repeated: there may be a password in it.
+		return nil, errors.New("the URL of the releases must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
+	}
+	f.home = home
+	if api || strings.EqualFold(home.Hostname(), "github.com") {
+		parts := strings.Split(strings.Trim(home.Path, "/"), "/")
+		n := len(parts)
+		if n < 2 || !api && n != 2 {
+			return nil, fmt.Errorf("the URL of the releases %s must end with OWNER/REPO", home.Redacted())
+		}
+		f.owner, f.repo = parts[n-2], parts[n-1]
+		f.home = &url.URL{Scheme: "https", Host: "api.github.com", Path: "/"}
+		if api {
+			f.home = &url.URL{Scheme: home.Scheme, User: home.User, Host: home.Host, Path: "/" + strings.Join(append(parts[:n-2], ""), "/")}
+		}
+	}
+	if _, err := release.Archive("v0.0.1", o.goos, o.goarch); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Candidate is a release that was found. Nothing of it is checked but a mirror's
+// channel file: [Finder.Stage] does that.
+type Candidate struct {
+	Version   string
+	Published time.Time // zero if the source does not say
+	Notes     string    // a page for people, "" if there is none
+
+	source upstream.Source
+	found  *upstream.Release
+}
+
+// Newer reports whether the candidate is newer than a version that runs. What git
+// describe calls v1.2.3-4-gabcdef counts as v1.2.3, of which it is a later state. It
+// returns [ErrDevelopment] for a build without a version.
+func (c Candidate) Newer(current string) (bool, error) { return newer(c.Version, current) }
+
+// describe is what git describe says of a commit after a tag.
+var describe = regexp.MustCompile(`(-\d+-g[0-9a-f]{4,40})?(-dirty)?$`)
+
+func newer(candidate, current string) (bool, error) {
+	base := describe.ReplaceAllString(current, "")
+	if release.CheckVersion(base) != nil || strings.HasPrefix(base, "v0.0.0") {
+		return false, ErrDevelopment
+	}
+	order, err := compare(candidate, base)
+	return order > 0, err
+}
+
+// compare orders two versions of releases.
+func compare(a, b string) (int, error) {
+	if err := errors.Join(release.CheckVersion(a), release.CheckVersion(b)); err != nil {
+		return 0, err
+	}
+	va, err := semver.StrictNewVersion(a[1:])
+	if err != nil {
+		return 0, fmt.Errorf("reading the version %s: %w", a, err)
+	}
+	vb, err := semver.StrictNewVersion(b[1:])
+	if err != nil {
+		return 0, fmt.Errorf("reading the version %s: %w", b, err)
+	}
+	return va.Compare(vb), nil
+}
+
+// Latest returns the newest release of the channel. It returns [ErrNotFound] if there
+// is none for this platform, and [ErrReplay] if the mirror serves an older state than
+// it did before.
+func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
+	c, err := f.find(ctx, "")
+	if err != nil {
+		return Candidate{}, fmt.Errorf("looking for the newest %s release at %s: %w", f.Channel, f.shown(), err)
+	}
+	return c, nil
+}
+
+// Version returns a certain release, of whichever channel.
+func (f *Finder) Version(ctx context.Context, version string) (Candidate, error) {
+	if err := release.CheckVersion(version); err != nil {
+		return Candidate{}, err
+	}
+	c, err := f.find(ctx, version)
+	if err != nil {
+		return Candidate{}, fmt.Errorf("looking for the release %s at %s: %w", version, f.shown(), err)
+	}
+	return c, nil
+}
+
+// shown is the home without a password.
+func (f *Finder) shown() string {
+	if f.owner != "" {
+		return f.home.Redacted() + " (" + f.owner + "/" + f.repo + ")"
+	}
+	return f.home.Redacted()
+}
+
+func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
+	ctx, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	// A source belongs to one search: it remembers what that has found.
+	source := f.newSource(want)
+	updater, err := upstream.NewUpdater(upstream.Config{
+		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
+		// The source leaves the one archive that fits; without a filter the updater
+		// would look for its own names of platforms.
+		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
+	})
+	if err != nil {
+		return Candidate{}, err
+	}
+	found, ok, err := updater.DetectVersion(ctx, upstream.NewRepositorySlug(f.owner, f.repo), want)
+	if err != nil {
+		return Candidate{}, err
+	}
+	if !ok {
+		return Candidate{}, fmt.Errorf("%w for %s/%s", ErrNotFound, f.goos, f.goarch)
+	}
+	return Candidate{Version: "v" + found.Version(), Published: found.PublishedAt, Notes: found.URL, source: source, found: found}, nil
+}
+
+// validator is the chain that go-selfupdate follows from an archive: the archive by
+// the checksums, the checksums by their signature.
+func (f *Finder) validator() *upstream.PatternValidator {
+	return new(upstream.PatternValidator).
+		Add(release.ChecksumsFile, signature{f.Keys}).
+		SkipValidation("*"+release.SignatureSuffix).
+		Add("*", &upstream.ChecksumValidator{UniqueFilename: release.ChecksumsFile})
+}
+
+// signature validates a file by the signature of any of several keys, which
+// go-selfupdate's own validator cannot.
+type signature struct{ keys release.Keys }
+
+// Validate checks the signature over a file.
+func (s signature) Validate(name string, data, signature []byte) error {
+	if err := s.keys.Verify(data, signature); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// GetValidationAssetName returns the name of the file's signature.
+func (s signature) GetValidationAssetName(name string) string { return name + release.SignatureSuffix }

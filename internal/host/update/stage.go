@@ -1,0 +1,258 @@
+package update
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/host/release"
+)
+
+// RequestFile is the file in a stage that says that everything is there. It appears
+// last, by a rename, so that a service manager can wait for it.
+const RequestFile = "request.json"
+
+// stageLock is the file in a stage that is locked while something is put there.
+const stageLock = ".lock"
+
+// downloadTime bounds the download of an archive.
+const downloadTime = time.Hour
+
+// ErrBusy is the error of an update while another is on its way.
+var ErrBusy = errors.New("another update is on its way")
+
+// Staging says where a release is put for an [Applier], and how.
+type Staging struct {
+	Dir string // made if it is not there; nothing else may be kept in it
+	// Explicit asks for this very version, as a person does: it is tried even if it
+	// failed lately.
+	Explicit bool
+	// Progress is told how far the download is, in bytes; total is -1 if nobody
+	// knows. nil: nobody wants to know.
+	Progress func(done, total int64)
+}
+
+// request is the content of [RequestFile]. It is a wish, and believed in nothing.
+type request struct {
+	Version  string `json:"version"`
+	Explicit bool   `json:"explicit,omitempty"`
+}
+
+// Stage downloads a release, checks the signature over its checksums and the checksum
+// of its archive, and puts all three into the directory, with a request beside them.
+// What is there already and has the right checksum is not downloaded again. After an
+// error there is no request.
+func (f *Finder) Stage(ctx context.Context, c Candidate, s Staging) error {
+	if c.found == nil {
+		return errors.New("nothing was found that could be staged")
+	}
+	if err := f.stage(ctx, c, s); err != nil {
+		return fmt.Errorf("downloading %s to %s: %w", c.Version, s.Dir, explain(err))
+	}
+	return nil
+}
+
+func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	dir, unlock, err := openStage(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	names, err := f.wanted(c.Version)
+	if err != nil {
+		return err
+	}
+	archive := names[0]
+	if err := sweep(dir, stageLock, archive); err != nil {
+		return err
+	}
+	step("cleared")
+	// An interrupted download is of no use later: the archive is fetched again from
+	// its beginning, and a full disk is given back.
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, sweep(dir, stageLock))
+		}
+	}()
+
+	sums, sign, err := f.sums(ctx, c)
+	if err != nil {
+		return err
+	}
+	want, err := checksum(f.Keys, sums, sign, archive)
+	if err != nil {
+		return err
+	}
+	if !same(dir, archive, want) {
+		if err := dir.RemoveAll(archive); err != nil {
+			return err
+		}
+		if err := f.download(ctx, c, dir, archive, want, s.Progress); err != nil {
+			return err
+		}
+	}
+	step("downloaded")
+	text, err := json.Marshal(request{Version: c.Version, Explicit: s.Explicit})
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{names[1]: sums, names[2]: sign} {
+		if err := writeFile(dir, name, data, 0o644); err != nil {
+			return err
+		}
+	}
+	step("signed")
+	return replace(dir, RequestFile, text)
+}
+
+// sums downloads the checksums and their signature, by the chain that was found.
+func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err error) {
+	var files [][]byte
+	for _, link := range c.found.ValidationChain {
+		body, err := c.source.DownloadReleaseAsset(ctx, c.found, link.ValidationAssetID)
+		if err != nil {
+			return nil, nil, fmt.Errorf("downloading %s: %w", link.ValidationAssetName, err)
+		}
+		data, err := readSmall(body)
+		if err != nil {
+			return nil, nil, fmt.Errorf("downloading %s: %w", link.ValidationAssetName, err)
+		}
+		files = append(files, data)
+	}
+	if len(files) != 2 {
+		return nil, nil, errors.New("the release has no signed checksums")
+	}
+	return files[0], files[1], nil
+}
+
+// checksum returns the SHA-256 sum of an archive from a list of checksums, after it
+// has checked the signature over the list. The version is part of the archive's name:
+// so the signature also says which version the archive is.
+func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, error) {
+	if err := (signature{keys}).Validate(release.ChecksumsFile, sums, sign); err != nil {
+		return [32]byte{}, err
+	}
+	list, err := release.ParseChecksums(sums)
+	if err != nil {
+		return [32]byte{}, err
+	}
+	want, ok := list[archive]
+	if !ok {
+		return want, fmt.Errorf("the signed %s does not list %s: it is of another release", release.ChecksumsFile, archive)
+	}
+	return want, nil
+}
+
+// errChanged is the error of an archive with another checksum than the signed one.
+var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed or damaged on its way")
+
+// download fetches the archive into the directory. It is hashed on the way instead of
+// by go-selfupdate's validator, which wants all of it in memory.
+func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name string, want [32]byte, progress func(done, total int64)) error {
+	body, err := c.source.DownloadReleaseAsset(ctx, c.found, c.found.AssetID)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	total := int64(-1)
+	if known, ok := body.(sized); ok {
+		total = known.size
+	} else if c.found.AssetByteSize > 0 {
+		total = int64(c.found.AssetByteSize)
+	}
+	if total > maxArchive {
+		return fmt.Errorf("%s: %w", name, errTooLarge)
+	}
+	to, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(to, hash, &counter{progress: progress, total: total}), body); err != nil {
+		return err
+	}
+	if [32]byte(hash.Sum(nil)) != want {
+		return fmt.Errorf("%s: %w", name, errChanged)
+	}
+	return finish(to)
+}
+
+// counter tells how many bytes went by.
+type counter struct {
+	done, total int64
+	progress    func(done, total int64)
+}
+
+// Write counts.
+func (c *counter) Write(p []byte) (int, error) {
+	c.done += int64(len(p))
+	if c.progress != nil {
+		c.progress(c.done, c.total)
+	}
+	return len(p), nil
+}
+
+// same reports whether the file is there with the checksum.
+func same(dir *os.Root, name string, want [32]byte) bool {
+	f, err := openPlain(dir, name)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	hash := sha256.New()
+	_, err = io.Copy(hash, io.LimitReader(f, maxArchive))
+	return err == nil && [32]byte(hash.Sum(nil)) == want
+}
+
+// Unstage removes what was staged and not applied. It returns [ErrBusy] while
+// something is being staged.
+func Unstage(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, unlock, err := openStage(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return sweep(dir, stageLock)
+}
+
+func openStage(path string) (dir *os.Root, unlock func(), err error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, nil, err
+	}
+	if dir, err = os.OpenRoot(path); err != nil {
+		return nil, nil, err
+	}
+	free, err := lockFile(dir, stageLock)
+	if err != nil {
+		_ = dir.Close()
+		return nil, nil, err
+	}
+	return dir, func() {
+		free()
+		_ = dir.Close()
+	}, nil
+}
+
+// explain adds what to do about an error that a person can mend.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: make room (an update needs about 300 MB) and try again", err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: run this as the owner of the installation, with sudo for one of the machine", err)
+	}
+	return err
+}

@@ -1,0 +1,342 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/host/update"
+)
+
+// source is a source whose newest release is set by the test.
+type source struct {
+	mu      sync.Mutex
+	version string
+	err     error
+	looked  []time.Time
+	staged  []string
+}
+
+func (s *source) Latest(context.Context) (update.Candidate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked = append(s.looked, time.Now())
+	return update.Candidate{Version: s.version}, s.err
+}
+
+func (s *source) Stage(_ context.Context, c update.Candidate, at update.Staging) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.staged = append(s.staged, c.Version)
+	return os.WriteFile(filepath.Join(at.Dir, update.RequestFile), nil, 0o600)
+}
+
+func (s *source) set(version string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.err = version, err
+}
+
+func (s *source) times() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.looked)
+}
+
+// handed returns the versions that were staged.
+func (s *source) handed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.staged)
+}
+
+// well is an agent that could be restarted at any time.
+func well() status.Report {
+	return status.Report{State: status.Ready, Server: status.Server{Connected: true}, Engine: status.Engine{Up: true}, Slots: status.Slots{Total: 1, Free: 1}}
+}
+
+// installation is one at v1.0.0, with its stage.
+func installation(t *testing.T) (*update.Installation, string) {
+	t.Helper()
+	root, stage := t.TempDir(), t.TempDir()
+	if err := os.Symlink("versions/v1.0.0", filepath.Join(root, "current")); err != nil {
+		t.Fatal(err)
+	}
+	return &update.Installation{Root: root, Version: "v1.0.0"}, stage
+}
+
+// keep runs a keeper until the test ends.
+func keep(t *testing.T, o Options) (*Keeper, *test.Hook) {
+	t.Helper()
+	log, hook := test.NewNullLogger()
+	log.SetOutput(io.Discard)
+	o.Log, o.Version = logrus.NewEntry(log), "v1.0.0"
+	if o.Report == nil {
+		o.Report = well
+	}
+	k := New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return k, hook
+}
+
+// said counts the lines of the log with a text.
+func said(hook *test.Hook, text string) int {
+	n := 0
+	for _, e := range hook.AllEntries() {
+		if strings.Contains(e.Message, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLooksNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{version: "v1.0.0"}
+		k, hook := keep(t, Options{Source: s})
+		begin := time.Now()
+		time.Sleep(36 * time.Hour)
+		looked := s.times()
+		if first := looked[0].Sub(begin); first < firstLook*3/4 || first > firstLook*5/4 {
+			t.Errorf("the first look came after %s", first)
+		}
+		same := true
+		for i := 2; i < len(looked); i++ {
+			pause := looked[i].Sub(looked[i-1])
+			if pause < everyLook*3/4 || pause > everyLook*5/4 {
+				t.Errorf("look %d came after %s", i, pause)
+			}
+			same = same && pause == looked[1].Sub(looked[0])
+		}
+		if same {
+			t.Error("the pauses are all the same: every agent of a pool would look at the same time")
+		}
+		if st := k.Status(); st.Mode != status.UpdateTells || st.Available != "" || st.CheckedAt == nil || st.Error != "" || len(hook.AllEntries()) > 0 {
+			t.Errorf("%+v, and the log has %d lines", st, len(hook.AllEntries()))
+		}
+	})
+}
+
+func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{err: errors.New("no route to host")}
+		k, hook := keep(t, Options{Source: s})
+		time.Sleep(72 * time.Hour)
+		looked := s.times()
+		for i := 1; i < len(looked); i++ {
+			want := min(retryLook<<min(i-1, 10), everyLook)
+			if pause := looked[i].Sub(looked[i-1]); pause < want*3/4 || pause > want*5/4 {
+				t.Errorf("look %d came after %s, want about %s", i, pause, want)
+			}
+		}
+		if st := k.Status(); st.Error != "no route to host" || len(looked) < 12 {
+			t.Errorf("%+v after %d looks", st, len(looked))
+		}
+		if n := said(hook, "could not bring itself up to date"); n != 1 {
+			t.Errorf("it was told %d times", n)
+		}
+		s.set("v1.0.0", nil)
+		time.Sleep(8 * time.Hour)
+		if st := k.Status(); st.Error != "" {
+			t.Errorf("afterwards it is %+v", st)
+		}
+	})
+}
+
+func TestTellsOncePerRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{version: "v1.1.0"}
+		k, hook := keep(t, Options{Source: s, Advice: "run apt-get"})
+		time.Sleep(48 * time.Hour)
+		if n := said(hook, "run apt-get"); n != 1 {
+			t.Errorf("it was told %d times", n)
+		}
+		s.set("v1.2.0", nil)
+		time.Sleep(24 * time.Hour)
+		if n := said(hook, "run apt-get"); n != 2 {
+			t.Errorf("two releases were told %d times", n)
+		}
+		if st := k.Status(); st.Available != "v1.2.0" || st.State != "run apt-get" || len(s.handed()) > 0 {
+			t.Errorf("%+v, staged %q", st, s.handed())
+		}
+	})
+}
+
+func TestBuildWithoutAVersionLooksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{version: "v1.1.0"}
+		log, _ := test.NewNullLogger()
+		k := New(Options{Source: s, Version: "v0.0.0-dev", Log: logrus.NewEntry(log)})
+		k.Run(t.Context())
+		if st := k.Status(); st.Mode != status.UpdateOff || !strings.Contains(st.State, "development build") {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A release is handed over when nothing is in its way, and again only after a while.
+func TestInstalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		install, stage := installation(t)
+		s := &source{version: "v1.1.0"}
+		var mu sync.Mutex
+		r := well()
+		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Preparing}}
+		k, hook := keep(t, Options{Source: s, Install: install, Stage: stage, Report: func() status.Report {
+			mu.Lock()
+			defer mu.Unlock()
+			return r
+		}})
+		time.Sleep(30 * time.Minute)
+		if st := k.Status(); st.State != "waits until no job is being started" || len(s.handed()) > 0 {
+			t.Fatalf("%+v, staged %q", st, s.handed())
+		}
+		mu.Lock()
+		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Running}} // which goes on without the agent
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		if len(s.handed()) != 1 || said(hook, "handed over") != 1 {
+			t.Fatalf("staged %q", s.handed())
+		}
+
+		// The helper takes the request, and refuses.
+		if err := os.Remove(filepath.Join(stage, update.RequestFile)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if st := k.Status(); !strings.Contains(st.Error, "v1.1.0 was not installed") || len(s.handed()) != 1 {
+			t.Errorf("%+v, staged %q", st, s.handed())
+		}
+	})
+}
+
+func TestNobodyTakesTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		install, stage := installation(t)
+		k, _ := keep(t, Options{Source: &source{version: "v1.1.0"}, Install: install, Stage: stage})
+		time.Sleep(15 * time.Minute)
+		if st := k.Status(); !strings.Contains(st.Error, "run service install") {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestVersionThatFailedIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		install, stage := installation(t)
+		note := fmt.Sprintf(`{"version": "v1.1.0", "at": %q, "reason": "it was deaf"}`, time.Now().Format(time.RFC3339))
+		if err := os.WriteFile(filepath.Join(install.Root, "update-failed.json"), []byte(note), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := &source{version: "v1.1.0"}
+		k, hook := keep(t, Options{Source: s, Install: install, Stage: stage})
+		time.Sleep(14 * time.Hour)
+		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "left alone") != 1 {
+			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "left alone"))
+		}
+		s.set("v1.2.0", nil) // which is another version
+		time.Sleep(9 * time.Hour)
+		if len(s.handed()) == 0 || s.handed()[0] != "v1.2.0" {
+			t.Errorf("staged %q", s.handed())
+		}
+	})
+}
+
+// The process that is started in the middle of an update tells how it ended.
+func TestTellsHowAnUpdateEnded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		current, failed, want string
+	}{
+		"good":       {"v1.1.0", "", "The agent was updated"},
+		"taken back": {"v1.0.0", "v1.1.0", "The update was taken back: the new version did not get to work"},
+		"given up":   {"v1.0.0", "", "The update was taken back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				install, stage := installation(t)
+				write := func(name, text string) {
+					if err := os.WriteFile(filepath.Join(install.Root, name), []byte(text), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write(update.JournalFile, `{"phase": "forward", "from": "v1.0.0", "to": "v1.1.0", "wait": "polled"}`)
+				s := &source{version: "v1.0.0"}
+				k, hook := keep(t, Options{Source: s, Install: install, Stage: stage})
+				time.Sleep(time.Hour)
+				if st := k.Status(); !strings.Contains(st.State, "not confirmed yet") || len(s.times()) > 0 {
+					t.Errorf("in the middle it is %+v, after %d looks", st, len(s.times()))
+				}
+				if err := os.Remove(filepath.Join(install.Root, "current")); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink("versions/"+tt.current, filepath.Join(install.Root, "current")); err != nil {
+					t.Fatal(err)
+				}
+				if tt.failed != "" {
+					write("update-failed.json", fmt.Sprintf(`{"version": %q, "at": %q, "reason": "deaf"}`, tt.failed, time.Now().Format(time.RFC3339)))
+				}
+				if err := os.Remove(filepath.Join(install.Root, update.JournalFile)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(12 * time.Hour)
+				entries := hook.AllEntries()
+				if len(entries) != 1 || entries[0].Message != tt.want {
+					t.Errorf("the log has %v, want %q", entries, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestBlocked(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(r *status.Report)
+		want   string
+	}{
+		{"well", func(*status.Report) {}, ""},
+		{"a job that runs", func(r *status.Report) {
+			r.Slots.Free, r.Jobs = 0, []status.Job{{Phase: status.Running, Epoch: 3}, {Phase: status.Reporting, Epoch: 1}}
+		}, ""},
+		{"a job that was found again", func(r *status.Report) {
+			r.Jobs = []status.Job{{Phase: status.Running, Epoch: 3, Reattached: true}}
+		}, ""},
+		{"no server", func(r *status.Report) { r.Server.Connected = false }, "server answers"},
+		{"no engine", func(r *status.Report) { r.Engine.Up = false }, "jobs can run"},
+		{"a drain", func(r *status.Report) { r.Draining = true }, "about to end"},
+		{"a stop", func(r *status.Report) { r.Stopping = true }, "about to end"},
+		{"a claim", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Preparing, Epoch: 1}} }, "being started"},
+		{"a launch", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.StartingJob, Epoch: 1}} }, "being started"},
+		{"a search", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Reattaching, Epoch: 1}} }, "found again"},
+		{"a stock server, with room", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Running}} }, ""},
+		{"a stock server, without", func(r *status.Report) { r.Slots.Free, r.Jobs = 0, []status.Job{{Phase: status.Running}} }, "end of a job"},
+	} {
+		r := well()
+		tt.change(&r)
+		if got := Blocked(r); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
