@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/runner"
 )
 
@@ -47,7 +48,7 @@ func TestDebugKeepsTheDirectory(t *testing.T) {
 	if code != 0 || err != nil || len(left) != 1 || !strings.Contains(stderr, left[0]) {
 		t.Fatalf("%d, %v, %v: %s%s", code, left, err, out, stderr)
 	}
-	if data, err := os.ReadFile(filepath.Join(left[0], executor.DirWork, "file")); err != nil || string(data) != "here\n" {
+	if data, err := os.ReadFile(filepath.Join(left[0], protocol.DirWork, "file")); err != nil || string(data) != "here\n" {
 		t.Errorf("%q, %v", data, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"
@@ -152,11 +151,11 @@ func TestRunJob(t *testing.T) {
 			t.Errorf("%s shows:\n%s%s", bad, stdout.String(), stderr.String())
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, executor.FileResult))
+	data, err := os.ReadFile(filepath.Join(dir, protocol.FileResult))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var result executor.Result
+	var result protocol.Result
 	if err := json.Unmarshal(data, &result); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/fakes"
@@ -135,7 +137,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal, "SIGKILL"},
 		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
-		{"no launch document", executor.Exit{Code: executor.ExitNoLaunch}, workflow.ReasonLaunch, "nothing of the job was run"},
+		{"no launch document", executor.Exit{Code: protocol.ExitNoLaunch}, workflow.ReasonLaunch, "nothing of the job was run"},
 		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
 		// The job can write the runner's result file, and kill the runner.
 		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
@@ -188,15 +190,15 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 }
 
 // forged is a result that claims that the server knows everything already.
-func forged(status workflow.Status) *executor.Result {
-	return &executor.Result{Status: status, Reported: true}
+func forged(status workflow.Status) *protocol.Result {
+	return &protocol.Result{Status: status, Reported: true}
 }
 
 func TestRunnerThatCouldNotReport(t *testing.T) {
 	w := newWorld(t)
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		spoolStep(t, j, 2, "all done\n")
-		return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
+		return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
 	})
 	job := w.server.add()
 	a := w.start()

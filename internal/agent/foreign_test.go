@@ -56,7 +56,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				w := newWorld(t)
 				w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 					spoolStep(t, j, 2, "all done\n")
-					return sealed(j, executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded}})
+					return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
 				})
 				var beaten chan struct{}
 				if call.phase == "preparing" { // or the job is prepared before the second heartbeat

@@ -207,7 +207,7 @@ func (w *world) runner(status workflow.Status) func(context.Context, *fakes.Job)
 		if err := job.Result(ctx, result); err != nil {
 			return executor.Exit{Code: 1, Detail: err.Error()}
 		}
-		return sealed(j, executor.Exit{Result: &executor.Result{Status: status, Reported: true}})
+		return sealed(j, executor.Exit{Result: &protocol.Result{Status: status, Reported: true}})
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/workflow"
@@ -18,7 +20,7 @@ import (
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newWorld(t)
 	w.executor.OnRun(sealing(fakes.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
-		executor.Exit{Result: &executor.Result{Status: workflow.StatusSucceeded, Reported: true}})))
+		executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
 	w.server.waitFor("leave", func() bool { return job.leave })

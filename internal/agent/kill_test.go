@@ -16,7 +16,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/process"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/delivery"
@@ -127,7 +126,7 @@ func runRunner(args []string) error {
 	if _, err := job.Heartbeat(context.Background(), protocol.PhaseRunning); err != nil {
 		return err
 	}
-	spool, err := delivery.Open(filepath.Join(args[1], executor.DirSpool), delivery.Options{})
+	spool, err := delivery.Open(filepath.Join(args[1], protocol.DirSpool), delivery.Options{})
 	if err != nil {
 		return err
 	}
@@ -143,11 +142,11 @@ func runRunner(args []string) error {
 	if err := job.Result(context.Background(), protocol.ResultRequest{Status: workflow.StatusSucceeded, Steps: []protocol.StepResult{}}); err != nil {
 		return err
 	}
-	data, err := json.Marshal(executor.Result{Status: workflow.StatusSucceeded, Reported: true, FinishedAt: time.Now()}.Sealed(launch.JobToken))
+	data, err := json.Marshal(protocol.Result{Status: workflow.StatusSucceeded, Reported: true, FinishedAt: time.Now()}.Sealed(launch.JobToken))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(args[1], executor.FileResult), data, 0o600)
+	return os.WriteFile(filepath.Join(args[1], protocol.FileResult), data, 0o600)
 }
 
 func waitForFile(path string) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
@@ -45,7 +47,7 @@ func spoolStep(t *testing.T, j *fakes.Job, step int, text string) {
 		if err != nil {
 			t.Error(err)
 		}
-		j.WriteFile(executor.DirSpool+"/"+file.Name(), data)
+		j.WriteFile(protocol.DirSpool+"/"+file.Name(), data)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/fakes"
@@ -106,7 +108,7 @@ func TestStockServer(t *testing.T) {
 		<-ctx.Done()
 		return executor.Exit{}
 	})
-	w.executor.OnRun(sealing(fakes.UntilInterrupt(executor.Exit{Result: &executor.Result{Status: workflow.StatusFailed, Reported: true}})))
+	w.executor.OnRun(sealing(fakes.UntilInterrupt(executor.Exit{Result: &protocol.Result{Status: workflow.StatusFailed, Reported: true}})))
 	job := w.server.add()
 	a := w.start()
 	w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
 )
@@ -53,7 +55,7 @@ func judge(exit executor.Exit, cancelled bool) verdict {
 	case exit.Signal != "":
 		v.reason = workflow.ReasonSignal
 		v.message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)
-	case exit.Code == executor.ExitNoLaunch:
+	case exit.Code == protocol.ExitNoLaunch:
 		v.reason = workflow.ReasonLaunch
 		v.message = "The runner did not receive the job, as when the connection to the engine breaks; nothing of the job was run."
 	case exit.Code != 0:

@@ -156,29 +156,6 @@ type MissingLog struct {
 	Received int64 `json:"received"`
 }
 
-// Launch is what an agent hands to the runner on its standard input, as one
-// JSON document. It holds secrets, which is why it is neither an argument nor an
-// environment variable. A runner that gets none within 30 s starts nothing.
-type Launch struct {
-	ServiceURL   string                  `json:"serviceURL"` // of the API, as the job can reach it
-	JobID        string                  `json:"jobID"`
-	JobToken     string                  `json:"jobToken"`
-	OIDCToken    string                  `json:"oidcToken,omitempty"`
-	Epoch        int64                   `json:"epoch,omitempty"` // 0: a server with only the stock calls
-	Definition   *workflow.JobDefinition `json:"definition"`
-	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; wins over the definition, always masked
-	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, for a place that sets none; the definition wins
-	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
-	UserAgent    string                  `json:"userAgent,omitempty"`
-	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
-	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
-	// Offline says that there is no server: the job is run for its echo only. ServiceURL and
-	// JobToken are empty then.
-	Offline bool `json:"offline,omitempty"`
-	// Probe, if it is there, is all there is to do: nothing of a job is run.
-	Probe *Probe `json:"probe,omitempty"`
-}
-
 // Probe asks a runner how far it gets to some URLs from where it is. It answers on its standard
 // output, with one line of JSON.
 type Probe struct {

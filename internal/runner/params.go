@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/workflow"
 )
 
@@ -70,7 +71,7 @@ func (j *job) paramsFor(step workflow.Step, preRun int) (*Params, error) {
 	}
 	p := &Params{
 		JobDir:  j.opts.JobDir,
-		WorkDir: filepath.Join(j.opts.JobDir, executor.DirWork),
+		WorkDir: filepath.Join(j.opts.JobDir, protocol.DirWork),
 		Stack:   d.StackName(),
 	}
 	if d.Source != nil && d.Source.Git != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/durable"
 	"workflowagent/internal/protocol"
@@ -28,7 +27,7 @@ const maxConflicts = 8
 // the server. It tries for as long as the server takes evidence, or for half a
 // minute once the place where the runner lives is about to go. shipper is nil if
 // there is no log.
-func (j *job) deliver(ctx context.Context, shipper *delivery.Shipper, v verdict) executor.Result {
+func (j *job) deliver(ctx context.Context, shipper *delivery.Shipper, v verdict) protocol.Result {
 	if v.finished.IsZero() {
 		v.finished = time.Now()
 	}
@@ -170,8 +169,8 @@ func (j *job) unavailable(missing []protocol.MissingLog, all bool) []int {
 }
 
 // left is what the runner leaves of a verdict that the server does not have yet.
-func (v verdict) left() executor.Result {
-	r := executor.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
+func (v verdict) left() protocol.Result {
+	r := protocol.Result{Status: v.status, Reason: v.reason, FinishedAt: v.finished}
 	switch {
 	case v.exitCode != nil:
 		r.ExitCode = *v.exitCode
@@ -183,12 +182,12 @@ func (v verdict) left() executor.Result {
 
 // writeResult leaves the outcome in the job directory: when it is known, and again,
 // as the last thing that the runner does, when it was delivered or could not be.
-func writeResult(jobDir string, result executor.Result) error {
+func writeResult(jobDir string, result protocol.Result) error {
 	data, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	if err := durable.WriteFile(filepath.Join(jobDir, executor.FileResult), append(data, '\n'), 0o600); err != nil {
+	if err := durable.WriteFile(filepath.Join(jobDir, protocol.FileResult), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("leaving the result in the job directory: %w", err)
 	}
 	return nil

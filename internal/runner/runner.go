@@ -23,7 +23,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
@@ -33,7 +32,7 @@ import (
 // Exit codes of `workflow-runner run` that are not a step's.
 const (
 	ExitFailed   = 1                     // the job failed and no step's exit code says how
-	ExitNoLaunch = executor.ExitNoLaunch // no job came in: nothing was started
+	ExitNoLaunch = protocol.ExitNoLaunch // no job came in: nothing was started
 )
 
 // Server is what the runner says to the server about its job;
@@ -52,7 +51,7 @@ type Server interface {
 
 // Options are what the runner needs besides the job.
 type Options struct {
-	JobDir  string           // the job's own directory, see [executor.DirSpool] and the like
+	JobDir  string           // the job's own directory, see [protocol.DirSpool] and the like
 	Self    string           // path of this program, which also runs steps
 	Environ []string         // of the place the job runs in
 	Echo    io.Writer        // where the masked log is copied to if the launch asks for it
@@ -136,8 +135,8 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 }
 
 // run does everything but leaving the result file.
-func (j *job) run(ctx context.Context) (executor.Result, error) {
-	spool, err := delivery.Open(filepath.Join(j.opts.JobDir, executor.DirSpool), delivery.Options{Log: j.log})
+func (j *job) run(ctx context.Context) (protocol.Result, error) {
+	spool, err := delivery.Open(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{Log: j.log})
 	if err != nil {
 		verdict := verdict{status: workflow.StatusFailed, reason: workflow.ReasonInternalError, message: "the runner could not keep the log: " + err.Error()}
 		return j.deliver(ctx, nil, verdict), err
@@ -301,7 +300,7 @@ func (j *job) prepare() error {
 	for _, name := range j.masks.Skipped() {
 		j.notices = append(j.notices, fmt.Sprintf("warning: the value of %s is shorter than %d characters, so it cannot be masked", name, redact.MinLength))
 	}
-	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, executor.DirWork), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("making the job's work directory: %w", err)
 	}
 	env, err := newEnvironment(j.opts, j.launch, j.definition)

@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"
@@ -98,7 +97,7 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 	}
 }
 
-func (h *harness) run() (int, executor.Result) {
+func (h *harness) run() (int, protocol.Result) {
 	h.t.Helper()
 	logger := logrus.New()
 	logger.SetOutput(&h.log)
@@ -118,11 +117,11 @@ func (h *harness) run() (int, executor.Result) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(h.dir, executor.FileResult))
+	data, err := os.ReadFile(filepath.Join(h.dir, protocol.FileResult))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	var left executor.Result
+	var left protocol.Result
 	if err := json.Unmarshal(data, &left); err != nil {
 		h.t.Fatal(err)
 	}

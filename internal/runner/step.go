@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -91,7 +90,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 // give them up otherwise.
 func (j *job) prepareCommand(step workflow.Step, preRun int, env []string, out io.Writer) (cmd *exec.Cmd, passParams func(started bool), err error) {
 	nothing := func(bool) {}
-	work := filepath.Join(j.opts.JobDir, executor.DirWork)
+	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
 	args, internal, err := internalCommand(step.Run)
 	if err != nil {
 		return nil, nothing, err

@@ -1,19 +1,16 @@
 // Package executor is the contract of a place where jobs run. Its
-// sub-packages implement it: docker and process for real use, fake for tests,
-// and executortest is the suite that all of them pass.
+// sub-packages implement it: docker and process. internal/dev has an
+// implementation for tests and the suite that all of them pass.
 package executor
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -67,55 +64,6 @@ type Executor interface {
 	Close() error
 }
 
-// The runner is started as `workflow-runner run --job-dir DIR`. DIR is the job's
-// own directory, made by the executor, writable for the job only; the runner
-// keeps its log spool in DirSpool, its checkout in DirWork and writes FileResult
-// (a [Result]) atomically: when the steps have ended, before it delivers log and
-// result, and once more, last of all, to say whether the server has them.
-const (
-	DirSpool   = "spool"
-	DirWork    = "work"
-	FileResult = "result.json"
-)
-
-// ExitNoLaunch is the exit code of a runner that got no launch document, or only a part
-// of one: nothing of the job was run. A runner that has a job never ends with it.
-const ExitNoLaunch = 64
-
-// Result is what a runner leaves in its job directory once its steps have ended,
-// so that an agent that was not there learns how the job ended, and one that was
-// there learns it even if the runner is killed while it delivers. It holds no secret.
-type Result struct {
-	ExitCode   int             `json:"exitCode"`
-	Status     workflow.Status `json:"status"`
-	Reason     workflow.Reason `json:"reason,omitempty"`
-	Reported   bool            `json:"reported"` // the server has acknowledged log and result
-	FinishedAt time.Time       `json:"finishedAt"`
-	// Seal is the HMAC-SHA256 of all the above with the job's token, in hex. The
-	// job's own processes can write FileResult, but a container keeps that token from
-	// them: it enters by standard input and stays in the runner's memory. Processes of
-	// deploy_target process share the agent's user, which can read it.
-	Seal string `json:"seal,omitempty"`
-}
-
-// Sealed returns r with its seal.
-func (r Result) Sealed(jobToken string) Result {
-	r.Seal = hex.EncodeToString(r.sum(jobToken))
-	return r
-}
-
-// SealedWith reports whether r was sealed with the token.
-func (r Result) SealedWith(jobToken string) bool {
-	seal, err := hex.DecodeString(r.Seal)
-	return err == nil && jobToken != "" && hmac.Equal(seal, r.sum(jobToken))
-}
-
-func (r Result) sum(jobToken string) []byte {
-	mac := hmac.New(sha256.New, []byte(jobToken))
-	fmt.Fprintf(mac, "%d\n%q\n%q\n%t\n%d", r.ExitCode, r.Status, r.Reason, r.Reported, r.FinishedAt.UnixNano())
-	return mac.Sum(nil)
-}
-
 // Stop is how a job is asked to end.
 type Stop int
 
@@ -161,11 +109,11 @@ type Exit struct {
 	Lost       bool      // it is gone and nobody knows how it ended (engine restarted, reboot)
 	Detail     string    // one line for people, e.g. the engine's own error
 	FinishedAt time.Time // zero if unknown
-	// Result is what FileResult holds, nil if it is missing or cannot be read. It is a
+	// Result is the content of [protocol.FileResult], nil if it is missing or unreadable. It is a
 	// claim: the job's own processes can write that file and kill the runner. So no
-	// executor derives anything from it, and only [Result.SealedWith] makes it count.
+	// executor derives anything from it, and only [protocol.Result.SealedWith] makes it count.
 	// All other members are the word of the operating system or the engine.
-	Result *Result
+	Result *protocol.Result
 }
 
 // Success reports whether the runner ended with exit code 0.

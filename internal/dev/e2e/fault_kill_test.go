@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 )
 
 // Who is killed in a row.
@@ -105,11 +105,11 @@ func killedInPulumi(strike func(a *arena)) func(a *arena) {
 func (a *arena) workDone() {
 	a.t.Helper()
 	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
-		found, err := filepath.Glob(filepath.Join(a.dir, "agent*", "state", "processes", "*", "job", executor.FileResult))
+		found, err := filepath.Glob(filepath.Join(a.dir, "agent*", "state", "processes", "*", "job", protocol.FileResult))
 		if err != nil || len(found) == 1 {
 			return len(found) == 1, err
 		}
-		found, err = filepath.Glob(filepath.Join(a.dir, sharedDir, "*", "*", "job", executor.FileResult))
+		found, err = filepath.Glob(filepath.Join(a.dir, sharedDir, "*", "*", "job", protocol.FileResult))
 		return len(found) == 1, err
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"workflowagent/internal/protocol"
+
 	"workflowagent/internal/agent/executor"
 )
 
@@ -101,8 +103,8 @@ func (j *job) exit() executor.Exit {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	exit := j.result
-	if data, ok := j.files[executor.FileResult]; ok && exit.Result == nil {
-		var r executor.Result
+	if data, ok := j.files[protocol.FileResult]; ok && exit.Result == nil {
+		var r protocol.Result
 		if json.Unmarshal(data, &r) == nil {
 			exit.Result = &r
 		}
@@ -116,7 +118,7 @@ func (j *job) spool() map[string][]byte {
 	defer j.mu.Unlock()
 	out := map[string][]byte{}
 	for name, data := range maps.All(j.files) {
-		if rest, ok := strings.CutPrefix(name, executor.DirSpool+"/"); ok {
+		if rest, ok := strings.CutPrefix(name, protocol.DirSpool+"/"); ok {
 			out[rest] = data
 		}
 	}

@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/protocol"
+
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/lab"
 )
 
@@ -66,7 +67,7 @@ func cycle(t *testing.T, e *Executor, docker *client.Client) {
 		t.Error("the spool was not copied:", err)
 	}
 	if j.Shared != "" {
-		if _, err := os.Stat(filepath.Join(j.Shared, sharedJob, executor.DirSpool, "step-0001.state")); err != nil {
+		if _, err := os.Stat(filepath.Join(j.Shared, sharedJob, protocol.DirSpool, "step-0001.state")); err != nil {
 			t.Error("the job's directory is not the one on the host:", err)
 		}
 	}

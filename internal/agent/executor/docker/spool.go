@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"workflowagent/internal/protocol"
+
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
@@ -37,7 +39,7 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	copied, err := engine.CopyFromContainer(ctx, j.Name, client.CopyFromContainerOptions{SourcePath: path.Join(j.JobDir, executor.DirSpool)})
+	copied, err := engine.CopyFromContainer(ctx, j.Name, client.CopyFromContainerOptions{SourcePath: path.Join(j.JobDir, protocol.DirSpool)})
 	if errdefs.IsNotFound(err) {
 		// No spool, or no container?
 		_, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
@@ -62,7 +64,7 @@ func extract(r io.Reader, to *executor.SpoolCopy) error {
 		if err != nil {
 			return err
 		}
-		name, inSpool := strings.CutPrefix(path.Clean(header.Name), executor.DirSpool+"/")
+		name, inSpool := strings.CutPrefix(path.Clean(header.Name), protocol.DirSpool+"/")
 		if header.Typeflag != tar.TypeReg || !inSpool {
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"workflowagent/internal/protocol"
+
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -123,12 +125,12 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	if t, err := time.Parse(time.RFC3339Nano, state.FinishedAt); err == nil && t.Year() > 1 {
 		exit.FinishedAt = t
 	}
-	data, err := readFile(ctx, engine, j.Name, j.JobDir+"/"+executor.FileResult, maxResult)
+	data, err := readFile(ctx, engine, j.Name, j.JobDir+"/"+protocol.FileResult, maxResult)
 	if err != nil && ctx.Err() != nil {
 		return executor.Exit{}, ctx.Err()
 	}
 	if err == nil {
-		var r executor.Result
+		var r protocol.Result
 		if json.Unmarshal(data, &r) == nil {
 			exit.Result = &r
 		}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"workflowagent/internal/protocol"
+
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
@@ -110,13 +112,13 @@ func (d dir) lock(ctx context.Context) (func(), error) {
 }
 
 // result returns what the runner left in its result file, nil if nothing.
-func (d dir) result() *executor.Result {
+func (d dir) result() *protocol.Result {
 	root, err := os.OpenRoot(d.path(dirJob))
 	if err != nil {
 		return nil
 	}
 	defer root.Close()
-	f, err := root.OpenFile(executor.FileResult, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(protocol.FileResult, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}
@@ -128,7 +130,7 @@ func (d dir) result() *executor.Result {
 	if err != nil {
 		return nil
 	}
-	var r executor.Result
+	var r protocol.Result
 	if json.Unmarshal(data, &r) != nil {
 		return nil
 	}
@@ -148,7 +150,7 @@ func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 		return err
 	}
 	defer job.Close()
-	src, err := job.OpenRoot(executor.DirSpool)
+	src, err := job.OpenRoot(protocol.DirSpool)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

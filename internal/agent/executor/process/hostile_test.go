@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"workflowagent/internal/protocol"
 
-	"workflowagent/internal/agent/executor"
+	"golang.org/x/sys/unix"
 )
 
 // TestCopySpoolOfAHostileJob has a job leave in its spool what must not be copied:
@@ -16,7 +16,7 @@ import (
 func TestCopySpoolOfAHostileJob(t *testing.T) {
 	base := t.TempDir()
 	d := dir(filepath.Join(base, "workflow-job"))
-	spool := d.path(dirJob, executor.DirSpool)
+	spool := d.path(dirJob, protocol.DirSpool)
 	if err := os.MkdirAll(filepath.Join(spool, "1"), 0o700); err != nil {
 		t.Fatal(err)
 	}

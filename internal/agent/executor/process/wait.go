@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"workflowagent/internal/protocol"
+
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
@@ -163,6 +165,6 @@ func fromStatus(status unix.WaitStatus) exitRecord {
 	return r
 }
 
-func (r exitRecord) exit(result *executor.Result) executor.Exit {
+func (r exitRecord) exit(result *protocol.Result) executor.Exit {
 	return executor.Exit{Code: r.Code, Signal: r.Signal, Detail: r.Detail, FinishedAt: r.FinishedAt, Result: result}
 }
