@@ -65,7 +65,16 @@ func withinAny(importPath string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return within(importPath, path) })
 }
 
-// ban is packages that must not be there, and why.
+// The groups of packages below internal. All others are shared by the programs.
+const (
+	agent  = module + "internal/agent"
+	host   = module + "internal/host"
+	runner = module + "internal/runner"
+	server = module + "internal/server"
+	dev    = module + "internal/dev"
+)
+
+// ban lists packages that must not be imported, and the reason.
 type ban struct {
 	paths  []string
 	reason string
@@ -85,23 +94,6 @@ func harmless() []string {
 	}
 }
 
-// agentOnly are the packages that only the agent may use.
-func agentOnly() []string {
-	return []string{
-		module + "internal/agent/config", module + "internal/host/doctor", module + "internal/agent/health", module + "internal/agent/control", module + "internal/agent/status", module + "internal/agent/pooltoken", module + "internal/host/service", module + "internal/host/update", module + "internal/host/upkeep",
-		module + "internal/agent/executor/docker", module + "internal/agent/executor/kubernetes", module + "internal/agent/executor/process",
-	}
-}
-
-// testOnly are the packages that only tests and tools may use, such as those that make a release.
-func testOnly() []string {
-	return []string{
-		"testing", module + "internal/dev/e2e", module + "internal/dev/lab", module + "internal/dev/bench",
-		module + "internal/dev/fakes", module + "internal/dev/executortest", module + "internal/dev/storetest",
-		module + "internal/dev/release/homebrew", module + "internal/dev/release/image",
-	}
-}
-
 // TestPrograms checks what each program links, directly or not.
 func TestPrograms(t *testing.T) {
 	for _, tt := range []struct {
@@ -114,29 +106,29 @@ func TestPrograms(t *testing.T) {
 			{[]string{"k8s.io"}, "the runner is inside the pod already, and must stay small"},
 			{sqlPaths, "the runner keeps no database, and must stay small"},
 			{updatePaths, "the agent replaces the runner, which must stay small"},
-			{[]string{"github.com/prometheus"}, "nobody scrapes a job, and the runner must stay small"},
-			{[]string{module + "internal/server"}, "code of the control plane must not run beside untrusted code"},
-			{append(agentOnly(), module+"internal/agent"), "the agent's code has no place inside a job"},
-			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi, it does not link one"},
-			{testOnly(), "code of tests and tools must not be shipped"},
+			{[]string{"github.com/prometheus"}, "a job serves no metrics, and the runner must stay small"},
+			{[]string{server}, "code of the control plane must not run next to untrusted code"},
+			{[]string{agent, host}, "code of the agent must not run inside a job"},
+			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi and links none"},
+			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/customer-managed-workflow-agent",
 		[]ban{
 			{sqlPaths, "the agent's journal is files; a database belongs to the control plane"},
-			{[]string{module + "internal/server"}, "the agent knows the control plane by its wire only"},
+			{[]string{server}, "the agent knows the control plane by its wire only"},
 			{[]string{"github.com/pulumi"}, "the agent never runs pulumi itself"},
-			{testOnly(), "code of tests and tools must not be shipped"},
+			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/workflow-server",
 		[]ban{
 			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints by its own code and never links the engine"},
 			{dockerPaths, "the control plane runs no jobs"},
-			{append(updatePaths, module+"internal/host/update"), "the control plane may serve a mirror, and updates nobody"},
+			{updatePaths, "the control plane may serve a mirror, and installs nothing"},
 			{[]string{"k8s.io"}, "the control plane runs no jobs"},
-			{[]string{module + "internal/agent", module + "internal/runner", module + "internal/agent/executor", module + "internal/agent/config"}, "the control plane knows agents and runners by their wire only"},
-			{testOnly(), "code of tests and tools must not be shipped"},
+			{[]string{agent, host, runner}, "the control plane knows agents and runners by their wire only"},
+			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}} {
 		for _, goos := range []string{"linux", "darwin"} {
@@ -187,7 +179,9 @@ func chainTo(packages []goPackage, from string, paths, allowed []string) []strin
 	return nil
 }
 
-// rule is about the direct imports of the packages within of, except those within except.
+// rule is about the direct imports of the packages within of (all if it is empty; only those
+// below it if it ends with a slash), except those within except. A banned path that ends with
+// "$" stands for that package without those below it.
 type rule struct {
 	of     string
 	except []string
@@ -196,78 +190,24 @@ type rule struct {
 
 // rules are the directions in which our packages may import.
 func rules() []rule {
-	server := module + "internal/server"
-	all := []rule{
+	return []rule{
 		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of ours"}},
 		{of: module + "internal/workflow", ban: ban{append([]string{"net/http", "os", "github.com", "go.yaml.in"}, sqlPaths...), "workflow is the pure domain and does no input or output"}},
-		{of: "", except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates; there is nothing in it to import"}},
-		{
-			of: "", except: []string{server, module + "cmd/workflow-server", module + "internal/dev/e2e"},
-			ban: ban{[]string{server}, "only the control plane's own program knows its packages; all others speak to it over the wire"},
-		},
-	}
-	for _, name := range []string{"agent", "executor", "config", "doctor", "health", "osservice", "selfupdate"} {
-		all = append(all, rule{
-			of: server, ban: ban{[]string{module + "internal/" + name}, "the control plane knows agents by their wire only"},
-		})
-	}
-	all = append(
-		all,
-		rule{of: server, ban: ban{[]string{module + "internal/runner"}, "the control plane knows runners by their wire only"}},
-		rule{
-			of: server, except: []string{server + "/api", server + "/console"},
-			ban: ban{[]string{"github.com/go-chi"}, "inside the control plane only api and console know HTTP"},
-		},
-		rule{
-			of: server, except: []string{server + "/store"},
-			ban: ban{sqlPaths, "inside the control plane only store knows SQL"},
-		},
-		rule{
-			of: "", except: []string{server + "/store", module + "internal/dev/e2e", module + "internal/dev/bench"},
-			ban: ban{sqlPaths, "only the store of the control plane knows SQL"},
-		},
-		rule{
-			of: "", except: []string{module + "internal/agent/executor/docker", module + "internal/dev/lab", module + "internal/dev/e2e", module + "internal/dev/bench"},
-			ban: ban{dockerPaths, "only the docker executor knows the engine's API"},
-		},
-		rule{
-			of: "", except: []string{module + "internal/host/update"},
-			ban: ban{updatePaths, "only selfupdate knows where and how releases are found"},
-		},
-		rule{
-			of: "", except: []string{module + "cmd", module + "internal/dev/tools"},
-			ban: ban{[]string{"github.com/spf13"}, "the command line is translated in cmd and known nowhere else"},
-		},
-		rule{
-			of: module + "internal/runner", ban: ban{append(agentOnly(), module+"internal/agent"), "the runner lives inside the job and shares only the executor's contract with the agent"},
-		},
-		rule{
-			of: module + "internal/agent/executor", ban: ban{[]string{module + "internal/agent", module + "internal/runner"}, "the agent uses executors, not the other way round"},
-		},
-	)
-	return all
-}
+		{except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates and exports nothing"}},
+		{except: []string{dev}, ban: ban{[]string{dev}, "code of tests and tools must not be shipped"}},
+		{except: []string{server, module + "cmd/workflow-server", dev}, ban: ban{[]string{server}, "all other programs know the control plane by its wire only"}},
+		{except: []string{agent, host, module + "cmd/customer-managed-workflow-agent", dev}, ban: ban{[]string{agent, host}, "only the agent's program knows its packages"}},
+		{except: []string{runner, module + "cmd/workflow-runner", dev}, ban: ban{[]string{runner}, "only the runner's program knows its packages"}},
+		{of: agent, ban: ban{[]string{host}, "the agent works without a service or an update of itself"}},
+		{of: agent + "/", ban: ban{[]string{agent + "$"}, "the agent uses its parts, not the other way round"}},
 
-// onlyOurs are packages that may import nothing of ours but what is listed.
-func onlyOurs() map[string]ban {
-	return map[string]ban{
-		module + "internal/protocol":        {[]string{module + "internal/workflow", module + "internal/sleep"}, "protocol is the wire of the domain and knows nothing else"},
-		module + "internal/host/update":     {[]string{module + "internal/durable", module + "internal/host/release", module + "internal/sleep"}, "updating knows the form of releases, and is told everything else by the agent's command"},
-		module + "internal/host/upkeep":     {[]string{module + "internal/host/update", module + "internal/agent/status", module + "internal/sleep"}, "upkeep decides when, and is told everything else by the agent's command"},
-		module + "internal/redact":          {nil, "masking is used on both sides and depends on nothing"},
-		module + "internal/reach":           {nil, "the way to a URL is looked at on both sides and depends on nothing"},
-		module + "internal/host/release":    {nil, "the form of a release is shared by who makes and who installs it, and depends on nothing"},
-		module + "internal/agent/config":    {nil, "the configuration depends on nothing, so that everything may depend on it"},
-		module + "internal/agent/status":    {[]string{module + "internal/termtext"}, "a report is data, whoever fills it in"},
-		module + "internal/agent/serve":     {nil, "serving until a context ends depends on nothing"},
-		module + "internal/agent/health":    {[]string{module + "internal/agent/status", module + "internal/agent/serve", module + "internal/sleep"}, "health is told of activity and looks at nothing itself"},
-		module + "internal/agent/control":   {[]string{module + "internal/agent/status", module + "internal/agent/serve"}, "the control socket passes reports and orders on and knows nobody"},
-		module + "internal/termtext":        {nil, "cleaning text is used on both sides and depends on nothing"},
-		module + "internal/sleep":           {nil, "waiting is used everywhere and depends on nothing"},
-		module + "internal/durable":         {nil, "storing files is used everywhere and depends on nothing"},
-		module + "internal/bootid":          {nil, "the id of the host's start depends on nothing"},
-		module + "internal/procguard":       {nil, "guarding memory is used on both sides and depends on nothing"},
-		module + "internal/server/outbound": {nil, "fetching documents depends on nothing, so that every domain may be given it"},
+		{of: server, except: []string{server + "/api", server + "/console"}, ban: ban{[]string{"github.com/go-chi"}, "inside the control plane only api and console know HTTP"}},
+		// The wiring opens the listener.
+		{of: server + "/", except: []string{server + "/api", server + "/console", server + "/outbound"}, ban: ban{[]string{"net/http"}, "inside the control plane only api, console and outbound know HTTP"}},
+		{except: []string{server + "/store", dev}, ban: ban{sqlPaths, "only the store of the control plane knows SQL"}},
+		{except: []string{agent + "/executor/docker", dev}, ban: ban{dockerPaths, "only the docker executor knows the engine's API"}},
+		{except: []string{host + "/update"}, ban: ban{updatePaths, "only update knows where and how releases are found"}},
+		{except: []string{module + "cmd", dev + "/tools"}, ban: ban{[]string{"github.com/spf13"}, "only cmd knows the command line"}},
 	}
 }
 
@@ -283,35 +223,16 @@ func TestImports(t *testing.T) {
 // violations returns what a package imports and should not, each with the reason.
 func violations(p goPackage) []string {
 	var found []string
-	add := func(imported, reason string) {
-		found = append(found, p.ImportPath+" imports "+imported+", but "+reason)
-	}
 	for _, r := range rules() {
-		if r.of != "" && !within(p.ImportPath, r.of) || withinAny(p.ImportPath, r.except) {
+		below := strings.HasSuffix(r.of, "/") && p.ImportPath+"/" == r.of
+		if r.of != "" && !within(p.ImportPath, r.of) || below || withinAny(p.ImportPath, r.except) {
 			continue
 		}
 		for _, imported := range p.Imports {
-			if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) {
-				add(imported, r.ban.reason)
+			if withinAny(imported, r.ban.paths) && !within(p.ImportPath, imported) || slices.Contains(r.ban.paths, imported+"$") {
+				found = append(found, p.ImportPath+" imports "+imported+", but "+r.ban.reason)
 			}
 		}
-	}
-	for of, only := range onlyOurs() {
-		if !within(p.ImportPath, of) {
-			continue
-		}
-		for _, imported := range p.Imports {
-			if strings.HasPrefix(imported, module) && !within(imported, of) && !withinAny(imported, only.paths) {
-				add(imported, only.reason)
-			}
-		}
-	}
-	// The wiring opens the listener. The client, for foreign keys, is given to a subsystem from
-	// there: outbound is the one that knows where the server must not go.
-	server := module + "internal/server"
-	if within(p.ImportPath, server) && p.ImportPath != server && slices.Contains(p.Imports, "net/http") &&
-		!withinAny(p.ImportPath, []string{server + "/api", server + "/console", server + "/outbound"}) {
-		add("net/http", "inside the control plane only api, console and outbound know HTTP")
 	}
 	return found
 }
@@ -326,17 +247,21 @@ func TestViolations(t *testing.T) {
 		{"internal/workflow", "time", true},
 		{"internal/workflow", "net/http", false},
 		{"internal/protocol", "workflowagent/internal/workflow", true},
-		{"internal/protocol", "workflowagent/internal/delivery", false},
+		{"internal/protocol", "workflowagent/internal/agent/status", false},
 		{"internal/agent", "workflowagent/internal/server/store", false},
 		{"internal/agent", "database/sql", false},
 		{"internal/agent", "github.com/moby/moby/client", false},
 		{"internal/agent", "github.com/creativeprojects/go-selfupdate", false},
 		{"internal/host/update", "github.com/creativeprojects/go-selfupdate", true},
 		{"internal/host/update", "workflowagent/internal/host/release", true},
-		{"internal/host/update", "workflowagent/internal/host/service", false},
+		{"internal/host/update", "workflowagent/internal/agent/status", true},
+		{"internal/agent", "workflowagent/internal/host/release", false},
+		{"internal/agent", "workflowagent/internal/dev/fakes", false},
+		{"internal/dev/fakes", "workflowagent/internal/agent/executor", true},
+		{"internal/delivery", "workflowagent/internal/runner", false},
 		{"internal/agent", "workflowagent/internal/agent/config", true},
 		{"internal/runner/source", "workflowagent/internal/server", false},
-		{"internal/runner", "workflowagent/internal/agent/executor", true},
+		{"internal/runner", "workflowagent/internal/protocol", true},
 		{"internal/runner", "workflowagent/internal/agent/executor/process", false},
 		{"internal/agent/executor/docker", "github.com/moby/moby/client", true},
 		{"internal/agent/executor/process", "workflowagent/internal/agent", false},
@@ -344,6 +269,7 @@ func TestViolations(t *testing.T) {
 		{"internal/redact", "workflowagent/internal/server", false},
 		{"internal/agent/config", "workflowagent/internal/server", false},
 		{"internal/agent/config", "workflowagent/internal/agent", false},
+		{"internal/agent/status", "workflowagent/internal/agent/config", true},
 		{"internal/server", "net/http", true},
 		{"internal/server/api", "net/http", true},
 		{"internal/server/api/state", "github.com/go-chi/chi/v5", true},
