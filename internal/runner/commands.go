@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"workflowagent/internal/runner/pulumi"
@@ -76,7 +77,8 @@ func PreRun(p *Params, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, preRunLine(p.Command))
+	// As a shell with -x prints it.
+	fmt.Fprintln(out, "+ "+strings.ReplaceAll(strings.TrimSpace(p.Command), "\n", "\n+ "))
 	find := func() (string, error) { return shell[0], nil }
 	return become(dir, find, append(shell[1:], "-c", p.Command))
 }

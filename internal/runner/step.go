@@ -3,7 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,7 +61,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 	for _, notice := range notices {
 		out.line(notice)
 	}
-	cmd, passParams, err := j.prepareCommand(step, preRun, env, out)
+	cmd, passParams, err := j.prepareCommand(step, preRun, env)
 	if err != nil {
 		return failed(err)
 	}
@@ -88,7 +87,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
 // prepareCommand makes the command of a step. passParams must be called once, to
 // hand over the parameters of a command of ours if the command has started, and to
 // give them up otherwise.
-func (j *job) prepareCommand(step workflow.Step, preRun int, env []string, out io.Writer) (cmd *exec.Cmd, passParams func(started bool), err error) {
+func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
 	nothing := func(bool) {}
 	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
 	args, internal, err := internalCommand(step.Run)
@@ -99,10 +98,6 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string, out i
 		params, err := j.paramsFor(step, preRun)
 		if err != nil {
 			return nil, nothing, err
-		}
-		if cmd, says := params.directly(step.Run, env); cmd != nil {
-			_, _ = io.WriteString(out, says)
-			return cmd, nothing, nil
 		}
 		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper ends it
 		cmd.Dir, cmd.Env = work, env

@@ -12,9 +12,6 @@
 //	exit.json     how it ended, written by whichever agent learned it
 //	job/          the runner's own directory (--job-dir)
 //	home/ tmp/    HOME and TMPDIR of the job
-//
-// The runner's program is started with the directory already, because that takes
-// longest. It waits for Start to tell it what to do, and does nothing otherwise.
 package process
 
 import (
@@ -55,9 +52,6 @@ type Executor struct {
 	ctx     context.Context // ends with Close; reapers watch it
 	cancel  context.CancelFunc
 	reapers sync.WaitGroup
-
-	mu     sync.Mutex
-	spares map[dir]*spare // runners of prepared jobs; they wait to be told what to do
 }
 
 // New returns an executor. It makes the base directory; that the runner is there
@@ -70,7 +64,7 @@ func New(o Options) (*Executor, error) {
 		return nil, fmt.Errorf("making the directory for jobs: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel, spares: map[dir]*spare{}}, nil
+	return &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel}, nil
 }
 
 // Name returns [Name].
@@ -93,7 +87,6 @@ func (e *Executor) Check(context.Context) error {
 // Close ends the watching of jobs, not the jobs.
 func (e *Executor) Close() error {
 	e.cancel()
-	e.coolAll()
 	e.reapers.Wait()
 	return nil
 }
@@ -131,7 +124,6 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err := d.create(m); err != nil {
 		return executor.Handle{}, launchError("The job's directory could not be made on the agent's host.", err)
 	}
-	e.warm(d)
 	progress("Running as a process of the agent's host, without a container")
 	return e.handle(d, m)
 }
@@ -184,7 +176,6 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 	if err != nil {
 		return err
 	}
-	e.cool(d)
 	p, err := d.process()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing job %s: %w", h.JobID, err)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"workflowagent/internal/agent/executor"
@@ -71,10 +73,50 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	id, stdin, err := e.claim(d)
+	id, stdin, err := e.startRunner(d)
 	if err != nil {
 		never := exitRecord{Code: -1, Detail: "the runner could not be started", FinishedAt: time.Now()}
 		return identity{}, nil, errors.Join(err, writeJSON(d.path(fileExit), never))
+	}
+	return id, stdin, nil
+}
+
+// startRunner starts the runner in the directory of a job and records its identity. It
+// returns the writing end of the runner's standard input.
+func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
+	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	defer output.Close()
+	input, stdin, err := os.Pipe()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	defer input.Close()
+	p, err := os.StartProcess(e.runner, []string{filepath.Base(e.runner), "run", "--job-dir", d.path(dirJob)}, &os.ProcAttr{
+		Dir:   d.path(dirJob),
+		Env:   append(environment(os.Environ(), d), d.marker()),
+		Files: []*os.File{input, output, output},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return identity{}, nil, errors.Join(err, stdin.Close())
+	}
+	// From here on the runner is known by its identity, as to any other agent process.
+	// It is a child, so its pid is not reused before its status is taken.
+	id, err := identify(p.Pid)
+	if err == nil {
+		err = writeJSON(d.path(fileProcess), id)
+	}
+	if err != nil { // it has no launch document, so it has started nothing
+		_ = stdin.Close()
+		_ = p.Kill()
+		_, _ = p.Wait()
+		return identity{}, nil, err
+	}
+	if err := p.Release(); err != nil {
+		return identity{}, nil, errors.Join(err, stdin.Close())
 	}
 	return id, stdin, nil
 }
