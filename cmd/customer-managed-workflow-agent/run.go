@@ -19,6 +19,8 @@ import (
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/bootid"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/upkeep"
 	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -29,7 +31,7 @@ func newRunCommand(version string, load loader) *cobra.Command {
 	var (
 		verbose bool
 		envFile string
-		updates updateFlags
+		updates upkeep.Updater
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -42,23 +44,23 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			liveLong()
-			if err := loadEnvironment(envFile); err != nil {
+			if err := service.LoadEnvironment(envFile); err != nil {
 				return usageError{err}
 			}
-			s := &supervision{}
-			defer s.close()
-			c, err := configured(cmd.Context(), load, s)
+			s := &service.Supervision{}
+			defer s.Close()
+			c, err := service.AwaitConfiguration(cmd.Context(), load, s)
 			if err != nil || c == nil {
 				return err
 			}
-			return run(cmd.Context(), c, version, verbose, updates, s)
+			return run(cmd.Context(), c, version, verbose, &updates, s)
 		},
 	}
 	cmd.Flags().BoolVar(&verbose, "debug", false, "log more")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
-	cmd.Flags().StringVar(&updates.stage, "updates", "", "directory from which the service's helper installs updates")
-	cmd.Flags().DurationVar(&updates.first, "first-update-check", 0, "time to the first look for an update")
-	cmd.Flags().DurationVar(&updates.every, "update-check-interval", 0, "time between two looks for an update")
+	cmd.Flags().StringVar(&updates.Stage, "updates", "", "directory from which the service's helper installs updates")
+	cmd.Flags().DurationVar(&updates.First, "first-update-check", 0, "time to the first look for an update")
+	cmd.Flags().DurationVar(&updates.Every, "update-check-interval", 0, "time between two looks for an update")
 	for _, hidden := range []string{"updates", "first-update-check", "update-check-interval"} {
 		_ = cmd.Flags().MarkHidden(hidden) // they are defined above
 	}
@@ -84,7 +86,7 @@ func liveLong() {
 }
 
 // run is the agent from its configuration to its end.
-func run(ctx context.Context, c *config.Config, version string, verbose bool, updates updateFlags, s *supervision) error {
+func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Updater, s *service.Supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -185,7 +187,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, up
 	}).Info("The agent has started")
 
 	plain := newReporter(a, tracker, c)
-	keeper := &updating{config: c, version: version, flags: updates, caPEM: caPEM, report: plain, log: log}
+	keeper.Config, keeper.Version, keeper.CACertPEM, keeper.Report, keeper.Log = c, version, caPEM, plain, log
 	report := func() status.Report {
 		r := plain()
 		r.Update = keeper.Status()
@@ -207,7 +209,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, up
 	defer beside.Wait()
 	defer endServing()
 	defer close(over)
-	s.say(func() string { return report().Line() }, a.Alive)
+	s.Say(func() string { return report().Line() }, a.Alive)
 	return runUntilSignal(ctx, a, log)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/upkeep"
 )
 
 // newServiceCommand returns the commands about the agent as a service of the
@@ -88,16 +89,7 @@ func registered(o service.Options) (service.Service, error) {
 	if o, err = chosen(o); err != nil {
 		return nil, err
 	}
-	if o, err = withUpdates(context.Background(), o); err != nil {
-		fmt.Fprintf(os.Stderr, "The service does not update itself: %v\n", err)
-	}
-	if s, err = service.Open(o); err != nil {
-		return nil, err
-	}
-	if err := s.Install(); err != nil {
-		return nil, err
-	}
-	return s, s.Enable(context.Background())
+	return upkeep.Register(context.Background(), o, nil, func(err error) { fmt.Fprintln(os.Stderr, err) })
 }
 
 // Exit codes of service status, as systemctl and the LSB have them.

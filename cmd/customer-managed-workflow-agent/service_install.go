@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/upkeep"
 )
 
 func newServiceInstallCommand(o *service.Options) *cobra.Command {
@@ -54,28 +55,8 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 				return err
 			}
 			options = amended(options, told, cmd.Flags().Changed)
-			if options, err = withUpdates(cmd.Context(), options); err != nil {
-				cmd.PrintErrf("The service does not update itself: %v\n", err)
-			}
-			s, err := service.Open(options)
-			if err != nil {
-				return err
-			}
-			if err := s.Install(); err != nil {
-				return err
-			}
-			if err := service.Remember(s, options); err != nil {
-				return err
-			}
-			if len(variables) > 0 {
-				if err := service.SetEnvironment(s, variables); err != nil {
-					return err
-				}
-			}
-			if o.Packaged {
-				return nil
-			}
-			if err := s.Enable(cmd.Context()); err != nil {
+			s, err := upkeep.Register(cmd.Context(), options, variables, func(err error) { cmd.PrintErrln(err) })
+			if err != nil || o.Packaged {
 				return err
 			}
 			cmd.Printf("Installed %s.\n", s.File())

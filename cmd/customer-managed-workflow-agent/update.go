@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
+	"workflowagent/internal/host/upkeep"
 )
 
 // exitNewer is the exit code of update --check when there is a newer release.
@@ -105,7 +106,7 @@ func (u *updateCommand) known(ctx context.Context) error {
 }
 
 func (u *updateCommand) run(ctx context.Context) error {
-	install, err := ownInstallation(ctx)
+	install, err := update.FindOwn(ctx)
 	packaged, isPackaged := errors.AsType[*update.PackagedError](err)
 	if err != nil && !u.check {
 		if isPackaged && u.asJSON {
@@ -176,7 +177,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	if install.Root != "" && !u.check {
 		memory = filepath.Join(install.Root, "releases-seen.json")
 	}
-	return newFinder(c, caPEM, memory)
+	return upkeep.NewFinder(c, caPEM, memory)
 }
 
 // config is the configuration of the service, as far as it can be told from here.
@@ -266,8 +267,8 @@ func (u *updateCommand) install(ctx context.Context, install update.Installation
 		return err
 	}
 	restarted := " An agent that runs goes on as it was until it is started again."
-	if s := openUpdated(u.service, install, u.config, ""); s != nil {
-		a.Service, a.Ready = s, s.ready
+	if s := upkeep.OpenService(u.service, install, u.config, ""); s != nil {
+		a.Service, a.Ready = s, s.Ready
 		if health, err := s.Health(ctx); err != nil || health.Progress != update.NotRunning {
 			restarted = "" // or this fails
 		}

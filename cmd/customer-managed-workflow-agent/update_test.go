@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -44,5 +45,38 @@ func TestUpdateCheckAnswers(t *testing.T) {
 		if err := u.answerCheck(tt.answer, tt.install); exitCode(err) != tt.code || out.String() != tt.says {
 			t.Errorf("got %q, %v, want %q, %d", out.String(), err, tt.says, tt.code)
 		}
+	}
+}
+
+// TestUpdatesWithoutKeys: a build from source says why it does not update itself, where it was asked to.
+func TestUpdatesWithoutKeys(t *testing.T) {
+	p := newPlane(t, false)
+	a := p.runAgent(t, "auto_update=true")
+	a.until("says that it has no keys", func() bool {
+		return strings.Contains(a.stderr.String(), "auto_update has no effect: this build has no release key")
+	})
+	out, code, err := execute(t, "update", "--check", "--config", settings(t, "token: pul-secret-token\n"))
+	if code != exitFailed || err == nil || !errors.Is(err, release.ErrNoKeys) {
+		t.Errorf("update --check says %q, %d, %v", out, code, err)
+	}
+}
+
+func TestProgressOfADownload(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{out: &out, what: "v1.1.0", shown: -1}
+	for _, done := range []int64{0, 1, 20 << 20, 20<<20 + 1, 40 << 20} {
+		p.show(done, 40<<20)
+	}
+	p.end()
+	want := "\rDownloading v1.1.0:   0 % of 40 MiB\rDownloading v1.1.0:  50 % of 40 MiB\rDownloading v1.1.0: 100 % of 40 MiB\n"
+	if out.String() != want {
+		t.Errorf("got %q", out.String())
+	}
+	out.Reset()
+	p = newProgress(&out, "v1.1.0") // which is no terminal
+	p.show(1, 2)
+	p.end()
+	if out.Len() > 0 {
+		t.Errorf("got %q", out.String())
 	}
 }

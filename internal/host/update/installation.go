@@ -57,6 +57,15 @@ func Find(ctx context.Context, executable string) (Installation, error) {
 	return Installation{}, fmt.Errorf("%s was not put there by install.sh, so that it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
 }
 
+// FindOwn returns the installation that the running program belongs to, as [Find] does.
+func FindOwn(ctx context.Context) (Installation, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return Installation{}, fmt.Errorf("finding the agent's own binary: %w", err)
+	}
+	return Find(ctx, program)
+}
+
 // Current returns the version that the link current names.
 func (i Installation) Current() (string, error) {
 	target, err := os.Readlink(filepath.Join(i.Root, currentLink))

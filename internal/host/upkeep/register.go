@@ -1,7 +1,8 @@
-package main
+package upkeep
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"runtime"
 
@@ -11,23 +12,51 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// withUpdates returns the options of a service with what lets it bring itself up to
-// date, if this program belongs to an installation that can. The error says why it
-// cannot although it should.
+// Register registers a service, or brings its registration up to date, and lets it start
+// with the machine. The service updates itself where its installation can; warn receives
+// the reason if it cannot although it should. A running service keeps running as it is.
+func Register(ctx context.Context, o service.Options, variables map[string]string, warn func(error)) (service.Service, error) {
+	o, err := withUpdates(ctx, o)
+	if err != nil {
+		warn(fmt.Errorf("the service does not update itself: %w", err))
+	}
+	s, err := service.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Install(); err != nil {
+		return nil, err
+	}
+	if err := service.Remember(s, o); err != nil {
+		return nil, err
+	}
+	if len(variables) > 0 {
+		if err := service.SetEnvironment(s, variables); err != nil {
+			return nil, err
+		}
+	}
+	if o.Packaged {
+		return s, nil
+	}
+	return s, s.Enable(ctx)
+}
+
+// withUpdates adds to the options of a service what it needs to update itself, if its
+// installation can. The error is the reason why it cannot although it should.
 func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
-		return o, nil //nolint:nilerr // a build that takes no release for genuine has nothing to install
+		return o, nil //nolint:nilerr // a build without release keys can verify no update
 	}
 	install, err := update.Find(ctx, o.Executable)
 	if err != nil {
-		return o, nil //nolint:nilerr // somebody else keeps it current
+		return o, nil //nolint:nilerr // a package manager, or the operator, keeps it current
 	}
 	// The link that each update leaves in its place, not the version that it names now.
 	o.Executable = filepath.Join(install.Root, release.Program)
 	if runtime.GOOS == "darwin" && !o.User && o.Account != "" {
 		return o, nil // root's helper cannot tell where that account keeps its state; "update" by hand works
 	}
-	state, err := stateOf(o)
+	state, err := StateDirectory(o)
 	if err != nil {
 		return o, err
 	}
@@ -46,8 +75,8 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	return o, nil
 }
 
-// stateOf returns the directory in which the agent of a service keeps its state.
-func stateOf(o service.Options) (string, error) {
+// StateDirectory returns the directory in which the agent of a service keeps its state.
+func StateDirectory(o service.Options) (string, error) {
 	options := config.ProcessOptions(o.Config)
 	options.Cwd = "" // a service has none of its own
 	if options.Path == "" && !o.User {

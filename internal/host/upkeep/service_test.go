@@ -1,7 +1,6 @@
-package main
+package upkeep
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -92,7 +91,7 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 				answering(t, state, *tt.agent)
 			}
 			path := settings(t, tt.config)
-			s := &updatedService{
+			s := &Service{
 				Service: &tt.service, states: []string{t.TempDir(), state},
 				load: func() (*config.Config, error) { return config.Load(config.LoadOptions{Path: path, UID: os.Geteuid()}) },
 			}
@@ -119,8 +118,8 @@ func TestVersionOfAServiceThatWaits(t *testing.T) {
 	if err := os.Symlink("versions/v1.1.0", filepath.Join(root, "current")); err != nil {
 		t.Fatal(err)
 	}
-	m := &managed{state: service.State{Active: "active", PID: 7, Detail: waitsForConfiguration}}
-	s := &updatedService{Service: m, install: update.Installation{Root: root}}
+	m := &managed{state: service.State{Active: "active", PID: 7, Detail: service.WaitingForConfiguration}}
+	s := &Service{Service: m, install: update.Installation{Root: root}}
 	if health, err := s.Health(t.Context()); err != nil || health.Version != "" {
 		t.Errorf("before it is %+v, %v", health, err)
 	}
@@ -159,7 +158,7 @@ func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 				Server: status.Server{LastPoll: &now, Connected: true}, Jobs: []status.Job{{Phase: tt.phase, Epoch: 1}},
 			})
 			m := &managed{state: service.State{Active: "active", PID: 7}}
-			h := helper{log: logrus.NewEntry(log), service: &updatedService{Service: m, install: update.Installation{Root: root}, states: []string{state}}}
+			h := Helper{Log: logrus.NewEntry(log), service: &Service{Service: m, install: update.Installation{Root: root}, states: []string{state}}}
 			err := h.catchUp(t.Context())
 			if (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) || m.restarts != tt.restarts {
 				t.Errorf("%d restarts, %v", m.restarts, err)
@@ -189,11 +188,11 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	}
 	log, _ := test.NewNullLogger()
 	path := settings(t, "auto_update: false\n")
-	h := helper{log: logrus.NewEntry(log), stage: filepath.Join(state, "updates"), load: func() (*config.Config, error) {
+	h := Helper{Log: logrus.NewEntry(log), Stage: filepath.Join(state, "updates"), Load: func() (*config.Config, error) {
 		return config.Load(config.LoadOptions{Path: path, UID: os.Geteuid()})
 	}}
-	request := filepath.Join(h.stage, update.RequestFile)
-	if err := h.run(t.Context(), update.Installation{Root: root}); err == nil || !strings.Contains(err.Error(), "auto_update is false") {
+	request := filepath.Join(h.Stage, update.RequestFile)
+	if err := h.Run(t.Context(), update.Installation{Root: root}); err == nil || !strings.Contains(err.Error(), "auto_update is false") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(request); !errors.Is(err, os.ErrNotExist) {
@@ -201,13 +200,13 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	}
 
 	// Nothing is removed through a link.
-	if err := os.RemoveAll(h.stage); err != nil {
+	if err := os.RemoveAll(h.Stage); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(outside, h.stage); err != nil {
+	if err := os.Symlink(outside, h.Stage); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.run(t.Context(), update.Installation{Root: root}); err == nil {
+	if err := h.Run(t.Context(), update.Installation{Root: root}); err == nil {
 		t.Error("a link in the place of the stage is no error")
 	}
 	if _, err := os.Lstat(filepath.Join(outside, update.RequestFile)); err != nil {
@@ -235,22 +234,12 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestProgressOfADownload(t *testing.T) {
-	var out bytes.Buffer
-	p := &progress{out: &out, what: "v1.1.0", shown: -1}
-	for _, done := range []int64{0, 1, 20 << 20, 20<<20 + 1, 40 << 20} {
-		p.show(done, 40<<20)
+// settings writes a configuration file.
+func settings(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	p.end()
-	want := "\rDownloading v1.1.0:   0 % of 40 MiB\rDownloading v1.1.0:  50 % of 40 MiB\rDownloading v1.1.0: 100 % of 40 MiB\n"
-	if out.String() != want {
-		t.Errorf("got %q", out.String())
-	}
-	out.Reset()
-	p = newProgress(&out, "v1.1.0") // which is no terminal
-	p.show(1, 2)
-	p.end()
-	if out.Len() > 0 {
-		t.Errorf("got %q", out.String())
-	}
+	return path
 }

@@ -1,4 +1,4 @@
-package main
+package upkeep
 
 import (
 	"crypto/ecdsa"
@@ -40,23 +40,10 @@ func TestUpdateModes(t *testing.T) {
 		{"no service", good, "v1.0.0", "", nil, nil, status.UpdateTells, "customer-managed-workflow-agent update"},
 		{"somebody's own copy", good, "v1.0.0", "/stage", nil, errors.New("not installed by install.sh"), status.UpdateOff, "not installed by"},
 	} {
-		got := planUpdates(&tt.config, tt.version, tt.stage, tt.finderErr, func() error { return tt.ownErr })
+		got := plan(&tt.config, tt.version, tt.stage, tt.finderErr, func() error { return tt.ownErr })
 		if got.Mode != tt.mode || !strings.Contains(got.State, tt.state) {
 			t.Errorf("%s: %+v, want %s %q", tt.name, got, tt.mode, tt.state)
 		}
-	}
-}
-
-// TestUpdatesWithoutKeys: a build from source says why it does not update itself, where it was asked to.
-func TestUpdatesWithoutKeys(t *testing.T) {
-	p := newPlane(t, false)
-	a := p.runAgent(t, "auto_update=true")
-	a.until("says that it has no keys", func() bool {
-		return strings.Contains(a.stderr.String(), "auto_update has no effect: this build has no release key")
-	})
-	out, code, err := execute(t, "update", "--check", "--config", settings(t, "token: pul-secret-token\n"))
-	if code != exitFailed || err == nil || !errors.Is(err, release.ErrNoKeys) {
-		t.Errorf("update --check says %q, %d, %v", out, code, err)
 	}
 }
 

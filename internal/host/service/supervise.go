@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -12,12 +12,11 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/config"
-	"workflowagent/internal/host/service"
 )
 
-// supervision tells the service manager one line about the agent, and whether it
+// Supervision tells the service manager one line about the agent, and whether it
 // is alive. The first line says that the service is up.
-type supervision struct {
+type Supervision struct {
 	mu    sync.Mutex
 	line  func() string
 	alive func() bool
@@ -27,8 +26,8 @@ type supervision struct {
 	notifier sync.WaitGroup
 }
 
-// say sets both. A nil alive is an agent that waits for a person.
-func (s *supervision) say(line func() string, alive func() bool) {
+// Say sets both. A nil alive is an agent that waits for a person.
+func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.line, s.alive = line, alive
@@ -38,11 +37,11 @@ func (s *supervision) say(line func() string, alive func() bool) {
 	s.started = true
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(context.Background())
-	s.notifier.Go(func() { service.Notify(ctx, s.isAlive, s.text) })
+	s.notifier.Go(func() { Notify(ctx, s.isAlive, s.text) })
 }
 
-// close says that the service stops, if it was up.
-func (s *supervision) close() {
+// Close says that the service stops, if it was up.
+func (s *Supervision) Close() {
 	s.mu.Lock()
 	started := s.started
 	s.mu.Unlock()
@@ -52,39 +51,39 @@ func (s *supervision) close() {
 	}
 }
 
-func (s *supervision) text() string {
+func (s *Supervision) text() string {
 	s.mu.Lock()
 	line := s.line
 	s.mu.Unlock()
 	return line()
 }
 
-func (s *supervision) isAlive() bool {
+func (s *Supervision) isAlive() bool {
 	s.mu.Lock()
 	alive := s.alive
 	s.mu.Unlock()
 	return alive == nil || alive()
 }
 
-// waitsForConfiguration begins what a service says that has no token yet.
-const waitsForConfiguration = "waiting for a configuration"
+// WaitingForConfiguration begins what a service says that has no token yet.
+const WaitingForConfiguration = "waiting for a configuration"
 
 // configPause is the time between two looks for a configuration.
 const configPause = 2 * time.Second
 
-// configured returns the configuration as soon as it says who the agent is. A
+// AwaitConfiguration returns the configuration as soon as it says who the agent is. A
 // person gets the error at once; a service waits, because its package was
 // installed before anybody could configure it, and a restart would not help.
 // It returns nil and no error if it was told to stop before.
-func configured(ctx context.Context, load loader, s *supervision) (*config.Config, error) {
+func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
-	if err != nil || hasIdentity(c) || !service.Managed() {
+	if err != nil || HasIdentity(c) || !Managed() {
 		return c, err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	const advice = waitsForConfiguration + ": run customer-managed-workflow-agent configure"
-	s.say(func() string { return advice }, nil)
+	const advice = WaitingForConfiguration + ": run customer-managed-workflow-agent configure"
+	s.Say(func() string { return advice }, nil)
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.Warnf("No token is configured: %s, or write it to %s", advice, c.File())
@@ -98,7 +97,7 @@ func configured(ctx context.Context, load loader, s *supervision) (*config.Confi
 		case <-tick.C:
 		}
 		c, err := load()
-		if err == nil && hasIdentity(c) {
+		if err == nil && HasIdentity(c) {
 			log.Info("The configuration is there")
 			return c, nil
 		}
@@ -110,13 +109,13 @@ func configured(ctx context.Context, load loader, s *supervision) (*config.Confi
 	}
 }
 
-// hasIdentity reports whether the configuration says who the agent is. What a sample
+// HasIdentity reports whether the configuration says who the agent is. What a sample
 // has in the place of a token says nothing.
-func hasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
+func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
-// loadEnvironment sets the variables of an environment file that are not set
+// LoadEnvironment sets the variables of an environment file that are not set
 // already, for service managers that know no such files.
-func loadEnvironment(path string) error {
+func LoadEnvironment(path string) error {
 	if path == "" {
 		return nil
 	}
@@ -127,7 +126,7 @@ func loadEnvironment(path string) error {
 	if err != nil {
 		return fmt.Errorf("reading the environment file: %w", err)
 	}
-	variables, err := service.ParseEnvironment(string(data))
+	variables, err := ParseEnvironment(string(data))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

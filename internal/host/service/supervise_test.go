@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -42,14 +42,14 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	load := func() (*config.Config, error) {
 		return config.Load(config.LoadOptions{Path: path, TempDir: t.TempDir(), UID: os.Geteuid()})
 	}
-	s := &supervision{}
+	s := &Supervision{}
 	type result struct {
 		c   *config.Config
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		c, err := configured(t.Context(), load, s)
+		c, err := AwaitConfiguration(t.Context(), load, s)
 		done <- result{c, err}
 	}()
 	if line := told(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
@@ -69,7 +69,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("still waiting")
 	}
-	s.close()
+	s.Close()
 	if line := told(); line != "STOPPING=1" {
 		t.Errorf("told %q", line)
 	}
@@ -79,11 +79,11 @@ func TestServiceStopsWaiting(t *testing.T) {
 	told := manager(t)
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &supervision{}
-	defer s.close()
+	s := &Supervision{}
+	defer s.Close()
 	done := make(chan error, 1)
 	go func() {
-		_, err := configured(ctx, load, s)
+		_, err := AwaitConfiguration(ctx, load, s)
 		done <- err
 	}()
 	told()
@@ -96,7 +96,7 @@ func TestServiceStopsWaiting(t *testing.T) {
 func TestPersonIsToldAtOnce(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
-	c, err := configured(t.Context(), load, &supervision{})
+	c, err := AwaitConfiguration(t.Context(), load, &Supervision{})
 	if c == nil || err != nil {
 		t.Errorf("got %v, %v", c, err)
 	}
@@ -106,16 +106,26 @@ func TestLoadEnvironment(t *testing.T) {
 	path := settings(t, "# proxies\nWORKFLOW_TEST_A=\"one two\"\nWORKFLOW_TEST_B=from-file\n")
 	t.Setenv("WORKFLOW_TEST_B", "set before")
 	t.Cleanup(func() { os.Unsetenv("WORKFLOW_TEST_A") })
-	if err := loadEnvironment(path); err != nil {
+	if err := LoadEnvironment(path); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := os.Getenv("WORKFLOW_TEST_A"), os.Getenv("WORKFLOW_TEST_B"); a != "one two" || b != "set before" {
 		t.Errorf("got %q and %q", a, b)
 	}
-	if err := loadEnvironment(filepath.Join(t.TempDir(), "absent")); err != nil {
+	if err := LoadEnvironment(filepath.Join(t.TempDir(), "absent")); err != nil {
 		t.Error(err)
 	}
-	if err := loadEnvironment(settings(t, "nonsense secret\n")); err == nil || strings.Contains(err.Error(), "secret") {
+	if err := LoadEnvironment(settings(t, "nonsense secret\n")); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// settings writes a configuration file.
+func settings(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

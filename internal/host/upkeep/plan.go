@@ -1,11 +1,9 @@
-package main
+package upkeep
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -16,32 +14,28 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/update"
-	"workflowagent/internal/host/upkeep"
 	"workflowagent/internal/protocol"
 )
 
-// updateFlags are what the service's unit says about updates to the agent that it runs.
-type updateFlags struct {
-	stage        string        // where the service's helper looks for what the agent has verified; "": there is no helper
-	first, every time.Duration // 0: the usual
-}
-
-// updating is the agent's part in its own updates.
-type updating struct {
-	config  *config.Config
-	version string
-	flags   updateFlags
-	caPEM   []byte
-	report  func() status.Report
-	log     *logrus.Entry
+// Updater is the agent's part in its own updates.
+type Updater struct {
+	Config  *config.Config
+	Version string // of this process
+	// Stage is the directory from which the service's helper installs what the agent has
+	// verified; "" means that there is no helper.
+	Stage        string
+	First, Every time.Duration // 0 means the defaults
+	CACertPEM    []byte
+	Report       func() status.Report
+	Log          *logrus.Entry
 
 	mu     sync.Mutex
-	keeper *upkeep.Keeper // nil: there is nothing to do, or that is not known yet
-	off    status.Update  // without a keeper
+	keeper *Keeper       // nil until the mode is known, and where updates are off
+	off    status.Update // without a keeper
 }
 
 // Status returns what is known of newer releases.
-func (u *updating) Status() status.Update {
+func (u *Updater) Status() status.Update {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.keeper == nil {
@@ -52,56 +46,47 @@ func (u *updating) Status() status.Update {
 
 // Run decides what the agent does about new releases of itself, says so where it is not
 // what was asked for, and does it until ctx ends.
-func (u *updating) Run(ctx context.Context) {
+func (u *Updater) Run(ctx context.Context) {
 	if keeper := u.open(ctx); keeper != nil {
 		keeper.Run(ctx)
 	}
 }
 
-func (u *updating) open(ctx context.Context) *upkeep.Keeper {
-	finder, err := newFinder(u.config, u.caPEM, filepath.Join(u.config.StateDirectory, "releases-seen.json"))
+func (u *Updater) open(ctx context.Context) *Keeper {
+	finder, err := NewFinder(u.Config, u.CACertPEM, filepath.Join(u.Config.StateDirectory, "releases-seen.json"))
 	var install update.Installation
-	plan := planUpdates(u.config, u.version, u.flags.stage, err, func() (err error) {
-		install, err = ownInstallation(ctx)
+	mode := plan(u.Config, u.Version, u.Stage, err, func() (err error) {
+		install, err = update.FindOwn(ctx)
 		return err
 	})
-	asked := u.config.AutoUpdate == config.UpdateOn
-	if plan.Mode == status.UpdateOff {
+	asked := u.Config.AutoUpdate == config.UpdateOn
+	if mode.Mode == status.UpdateOff {
 		if asked {
-			u.log.Warnf("auto_update has no effect: %s", plan.State)
+			u.Log.Warnf("auto_update has no effect: %s", mode.State)
 		}
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		u.off = plan
+		u.off = mode
 		return nil
 	}
-	o := upkeep.Options{
-		Source: finder, Version: u.version, Advice: plan.State, Report: u.report, Log: u.log, First: u.flags.first, Every: u.flags.every,
+	o := Options{
+		Source: finder, Version: u.Version, Advice: mode.State, Report: u.Report, Log: u.Log, First: u.First, Every: u.Every,
 	}
-	if plan.Mode == status.UpdateInstalls {
-		o.Install, o.Stage = &install, u.flags.stage
+	if mode.Mode == status.UpdateInstalls {
+		o.Install, o.Stage = &install, u.Stage
 	} else if asked {
-		u.log.Warnf("auto_update can only tell of releases here: %s", plan.State)
+		u.Log.Warnf("auto_update can only tell of releases here: %s", mode.State)
 	}
-	keeper := upkeep.New(o)
+	keeper := New(o)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.keeper = keeper
 	return keeper
 }
 
-// ownInstallation returns the installation that this program belongs to.
-func ownInstallation(ctx context.Context) (update.Installation, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return update.Installation{}, fmt.Errorf("finding the agent's own binary: %w", err)
-	}
-	return update.Find(ctx, program)
-}
-
-// planUpdates returns what an agent does about releases, and as State why it does
+// plan returns what an agent does about releases, and as State why it does
 // nothing, or what a person has to do.
-func planUpdates(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
+func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {
 	case c.AutoUpdate == config.UpdateOff:
@@ -126,9 +111,9 @@ func planUpdates(c *config.Config, version, stage string, finderErr error, find 
 	return status.Update{Mode: status.UpdateInstalls}
 }
 
-// newFinder returns what looks for releases where the configuration says, or else where
+// NewFinder returns what looks for releases where the configuration says, or else where
 // this build was released.
-func newFinder(c *config.Config, caPEM []byte, memory string) (*update.Finder, error) {
+func NewFinder(c *config.Config, caPEM []byte, memory string) (*update.Finder, error) {
 	keys, err := release.BuiltinKeys()
 	if err != nil {
 		return nil, err

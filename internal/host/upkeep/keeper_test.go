@@ -335,7 +335,7 @@ func TestBlocked(t *testing.T) {
 	} {
 		r := well()
 		tt.change(&r)
-		if got := Blocked(r); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+		if got := blocked(r); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

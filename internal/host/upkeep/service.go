@@ -1,4 +1,4 @@
-package main
+package upkeep
 
 import (
 	"context"
@@ -14,12 +14,12 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
-	"workflowagent/internal/host/upkeep"
 )
 
-// updatedService is a service that an update restarts, and asks whether it works.
-type updatedService struct {
+// Service is a service that an update restarts, and asks whether it works.
+type Service struct {
 	service.Service
+
 	install update.Installation
 	load    func() (*config.Config, error) // of the service
 	states  []string                       // directories in which its agent may keep its state
@@ -30,7 +30,7 @@ type updatedService struct {
 }
 
 // Restart restarts the service.
-func (s *updatedService) Restart(context.Context) error {
+func (s *Service) Restart(context.Context) error {
 	version, err := s.install.Current()
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (s *updatedService) Restart(context.Context) error {
 }
 
 // Health asks the agent of the service how far it is.
-func (s *updatedService) Health(ctx context.Context) (update.Health, error) {
+func (s *Service) Health(ctx context.Context) (update.Health, error) {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.Active == "inactive" {
 		return update.Health{Progress: update.NotRunning}, nil
@@ -68,7 +68,7 @@ func (s *updatedService) Health(ctx context.Context) (update.Health, error) {
 
 // report asks the agent that is the process. It returns [control.ErrNotRunning] if no
 // agent says that it is.
-func (s *updatedService) report(ctx context.Context, pid int) (status.Report, error) {
+func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 	for _, dir := range s.states {
 		instances, err := control.Find(dir)
 		if err != nil {
@@ -85,19 +85,19 @@ func (s *updatedService) report(ctx context.Context, pid int) (status.Report, er
 }
 
 // waits reports whether the service waits for its configuration.
-func (s *updatedService) waits(state service.State) bool {
-	if strings.Contains(state.Detail, waitsForConfiguration) {
+func (s *Service) waits(state service.State) bool {
+	if strings.Contains(state.Detail, service.WaitingForConfiguration) {
 		return true
 	}
 	if s.Platform() != service.Launchd {
 		return false
 	}
 	c, err := s.load() // launchd does not tell what a service says
-	return err == nil && !hasIdentity(c)
+	return err == nil && !service.HasIdentity(c)
 }
 
-// ready says why the service's agent must not be restarted with another version now.
-func (s *updatedService) ready(ctx context.Context) error {
+// Ready says why the service's agent must not be restarted with another version now.
+func (s *Service) Ready(ctx context.Context) error {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.PID == 0 {
 		return nil
@@ -112,20 +112,20 @@ func (s *updatedService) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if reason := upkeep.Blocked(report); reason != "" {
+	if reason := blocked(report); reason != "" {
 		return errors.New("it " + reason)
 	}
 	return nil
 }
 
-// openUpdated opens the service of an installation. There may be none, and no service
+// OpenService opens the service of an installation. There may be none, and no service
 // manager either: then it returns nil.
-func openUpdated(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *updatedService {
+func OpenService(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *Service {
 	s, err := service.Open(o)
 	if err != nil {
 		return nil
 	}
-	u := &updatedService{Service: s, install: install, load: load}
+	u := &Service{Service: s, install: install, load: load}
 	if c, err := load(); err == nil {
 		u.states = append(u.states, c.StateDirectory)
 	}

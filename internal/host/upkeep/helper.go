@@ -1,0 +1,129 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
+	"workflowagent/internal/sleep"
+)
+
+// Helper installs updates of one service, as whoever owns the installation.
+type Helper struct {
+	Options  service.Options
+	Stage    string                         // directory with what the agent has verified; "" means none
+	Patience time.Duration                  // for the new version's first poll; 0 means the default
+	Load     func() (*config.Config, error) // of the service
+	Log      *logrus.Entry
+
+	service *Service // nil without a service manager
+}
+
+const (
+	// busyTime is how long another update may take: a person may have begun it.
+	busyTime  = 20 * time.Minute
+	busyPause = 2 * time.Second
+)
+
+// Run does what there is to do. An update that is refused is an error, one that was
+// taken back is none: it has come to its end.
+func (h *Helper) Run(ctx context.Context, install update.Installation) error {
+	if h.service == nil {
+		h.service = OpenService(h.Options, install, h.Load, h.Stage)
+	}
+	if err := install.Prove(); err != nil {
+		return err
+	}
+	a := &update.Applier{Installation: install, Log: h.Log, Patience: h.Patience}
+	if h.service != nil {
+		a.Service, a.Ready = h.service, h.service.Ready
+	}
+	request := filepath.Join(h.Stage, update.RequestFile)
+	if _, err := os.Lstat(request); h.Stage == "" || errors.Is(err, os.ErrNotExist) {
+		return h.conclude(ctx, a, func() (update.Result, error) { return a.Recover(ctx) })
+	}
+	// The agent does not ask then; somebody who has taken over its account might.
+	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
+		return errors.Join(errors.New("an update was asked for, but auto_update is false"), dropRequest(h.Stage))
+	}
+	var err error
+	if a.Keys, err = release.BuiltinKeys(); err != nil {
+		return errors.Join(err, dropRequest(h.Stage))
+	}
+	h.Log.WithField("stage", h.Stage).Info("The agent asks for an update that it has verified")
+	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.Stage) })
+}
+
+// dropRequest removes a request from a stage that belongs to somebody else, who may
+// have put a link in the place of the directory: nothing outside of the agent's state is
+// removed.
+func dropRequest(stage string) error {
+	state, err := os.OpenRoot(filepath.Dir(stage))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = state.Close() }() // nothing was written through it
+	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
+}
+
+// conclude brings an update to its end.
+func (h *Helper) conclude(ctx context.Context, a *update.Applier, work func() (update.Result, error)) error {
+	var result update.Result
+	err := whileBusy(ctx, func() (err error) {
+		result, err = work()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if result.Outcome == update.Nothing {
+		if err := h.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return a.Prove()
+}
+
+// catchUp restarts a service that does not run the current version yet, as when the
+// helper of another service of the installation has installed it.
+func (h *Helper) catchUp(ctx context.Context) error {
+	if h.service == nil {
+		return nil
+	}
+	health, err := h.service.Health(ctx)
+	if err != nil || health.Version == "" {
+		return nil //nolint:nilerr // an agent that does not answer is the service manager's business
+	}
+	current, err := h.service.install.Current()
+	if err != nil || health.Version == current {
+		return err
+	}
+	if err := h.service.Ready(ctx); err != nil {
+		return fmt.Errorf("the service runs %s, and is not restarted with %s yet: %w", health.Version, current, err)
+	}
+	h.Log.WithFields(logrus.Fields{"from": health.Version, "to": current}).Info("Restarting the service with the version that is installed")
+	return h.service.Restart(ctx)
+}
+
+// whileBusy tries again while another update of the installation is on its way.
+func whileBusy(ctx context.Context, do func() error) error {
+	deadline := time.Now().Add(busyTime)
+	for {
+		err := do()
+		if !errors.Is(err, update.ErrBusy) || time.Now().After(deadline) {
+			return err
+		}
+		if sleep.For(ctx, busyPause) != nil {
+			return err
+		}
+	}
+}
