@@ -47,8 +47,8 @@ func jobsOf(d deployments.Details) []jobBody {
 		return nil
 	}
 	j := jobBody{Status: d.Job.Status, Started: optionalTime(d.Job.StartedAt), LastUpdated: optionalTime(d.Job.ModifiedAt), Steps: []stepBody{}}
-	for _, st := range d.Steps {
-		j.Steps = append(j.Steps, stepBody{st.Name, st.Status, optionalTime(st.Started), optionalTime(st.LastUpdated), st.ExitCode})
+	for _, st := range d.Job.Steps {
+		j.Steps = append(j.Steps, stepBody{st.Name, st.Status, optionalTime(st.StartedAt), optionalTime(st.UpdatedAt), st.ExitCode})
 	}
 	return []jobBody{j}
 }
@@ -195,10 +195,10 @@ func detailsBodyOf(d deployments.Details) detailsBody {
 		deploymentBody: deploymentBodyOf(d), LatestVersion: d.LatestVersion, Jobs: jobsOf(d),
 		Configuration: configurationOf(d.Settings), CancelRequested: d.Job.CancelRequested,
 	}
-	for _, rec := range d.History {
+	for _, rec := range d.Job.Results {
 		b.Results = append(b.Results, resultBody{rec.At, rec.Result.Status, rec.Result.Reason, rec.Result.Message, rec.Result.ExitCode, rec.Result.Signal})
 	}
-	for _, n := range d.Notes {
+	for _, n := range d.Job.Notes {
 		b.Notes = append(b.Notes, n.Text)
 	}
 	return b

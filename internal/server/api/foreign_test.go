@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -249,7 +250,11 @@ func (l *lab) everything(auth string, names map[string]string, next map[string][
 	get("/api/orgs/acme/teams/others/tokens", "token "+l.admin)
 	err := l.db.Read(l.t.Context(), func(tx *store.Tx) error {
 		job, err := tx.Job(names["jobID"])
-		out["the job"] = string(job.Status) + job.Steps + job.LastSeenAt.String()
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(job)
+		out["the job"] = string(text)
 		return err
 	})
 	if err != nil {

@@ -132,8 +132,8 @@ func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Sett
 	if !pinned {
 		job.PoolID = org.DefaultPool
 	}
-	if err := setSteps(&job, freshSteps(d.Operation, set)); err != nil {
-		return err
+	for _, step := range set.Plan(d.Operation) {
+		job.Steps = append(job.Steps, store.StepState{Name: step.Name, Status: workflow.StepNotStarted})
 	}
 	if err := tx.InsertDeployment(*d); err != nil {
 		return err
@@ -145,13 +145,4 @@ func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Sett
 		tx.Notify(pools.QueueTopic, job.PoolID)
 	}
 	return nil
-}
-
-func freshSteps(op workflow.Operation, set *workflow.Settings) []stepState {
-	plan := set.Plan(op)
-	out := make([]stepState, len(plan))
-	for i, st := range plan {
-		out[i] = stepState{Name: st.Name, Status: workflow.StepNotStarted}
-	}
-	return out
 }

@@ -56,9 +56,9 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if d.RequestedBy != "" && !requester {
-			err := noteOnce(&job, now, d.Requester+", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks")
-			if err != nil {
-				return err
+			text := oneLine(d.Requester + ", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks")
+			if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
+				addNote(&job, now, text)
 			}
 		}
 		if err := tx.SaveJob(job); err != nil {

@@ -7,10 +7,7 @@ package deployments
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,72 +135,9 @@ func (s *Service) shutdown() {
 	s.dispatcher.close()
 }
 
-// stepState is what is known of a step of a job. Slices of it are kept as JSON
-// in store.Job.Steps.
-type stepState struct {
-	Name       string              `json:"name"`
-	Status     workflow.StepStatus `json:"status"`
-	ExitCode   *int                `json:"exitCode,omitempty"`
-	StartedAt  time.Time           `json:"startedAt,omitzero"`
-	FinishedAt time.Time           `json:"finishedAt,omitzero"`
-	UpdatedAt  time.Time           `json:"updatedAt,omitzero"`
-}
-
-// Note is something the server has to say in a deployment's log.
-type Note struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
-}
-
-func steps(j store.Job) ([]stepState, error) {
-	var out []stepState
-	if err := json.Unmarshal([]byte(j.Steps), &out); err != nil {
-		return nil, fmt.Errorf("reading the steps of job %s: %w", j.ID, err)
-	}
-	return out, nil
-}
-
-func setSteps(j *store.Job, st []stepState) error {
-	data, err := json.Marshal(st)
-	if err != nil {
-		return fmt.Errorf("writing the steps of job %s: %w", j.ID, err)
-	}
-	j.Steps = string(data)
-	return nil
-}
-
-func notes(j store.Job) ([]Note, error) {
-	var out []Note
-	if j.Notes == "" {
-		return nil, nil
-	}
-	if err := json.Unmarshal([]byte(j.Notes), &out); err != nil {
-		return nil, fmt.Errorf("reading the notes of job %s: %w", j.ID, err)
-	}
-	return out, nil
-}
-
-// addNote adds a line that the server says in the job's log.
-func addNote(j *store.Job, at time.Time, text string) error {
-	list, err := notes(*j)
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(append(list, Note{at, oneLine(text)}))
-	if err != nil {
-		return fmt.Errorf("writing the notes of job %s: %w", j.ID, err)
-	}
-	j.Notes = string(data)
-	return nil
-}
-
-// noteOnce is addNote for what a repeated call would say again.
-func noteOnce(j *store.Job, at time.Time, text string) error {
-	list, err := notes(*j)
-	if err != nil || slices.ContainsFunc(list, func(n Note) bool { return n.Text == oneLine(text) }) {
-		return err
-	}
-	return addNote(j, at, text)
+// addNote adds a line of the server to the job's log.
+func addNote(j *store.Job, at time.Time, text string) {
+	j.Notes = append(j.Notes, store.Note{At: at, Text: oneLine(text)})
 }
 
 // apply moves a job by an event. Where the event ends the job, finish does the

@@ -32,9 +32,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	}
 	job.Reason, job.Message = v.reason, oneLine(v.message)
 	if v.note != "" {
-		if err := addNote(job, now, v.note); err != nil {
-			return err
-		}
+		addNote(job, now, v.note)
 	}
 	// What is left of the job may still be delivered for a while; only a lost
 	// job may still be running and needs its access token.

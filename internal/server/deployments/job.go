@@ -125,23 +125,16 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		if err != nil {
 			return err
 		}
-		st, err := steps(job)
-		if err != nil {
-			return err
-		}
-		if step < 0 || step >= len(st) {
-			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(st)-1)
+		if step < 0 || step >= len(job.Steps) {
+			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
 		}
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
 			return nil // late news of a job that has its result
 		}
-		st[step].note(r, now)
-		if err := setSteps(&job, st); err != nil {
-			return err
-		}
+		updateStep(&job.Steps[step], r, now)
 		job.LastSeenAt, job.ModifiedAt = now, now
 		if job.Stock && job.Status == workflow.StatusRunning {
-			if err := s.endStock(tx, &job, st, now); err != nil {
+			if err := s.endStock(tx, &job, now); err != nil {
 				return err
 			}
 			if job.Status.Final() {
@@ -156,7 +149,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	return err
 }
 
-func (st *stepState) note(r protocol.StepStatusRequest, now time.Time) {
+func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
 	st.Status, st.UpdatedAt = r.Status, now
 	if r.ExitCode != nil {
 		st.ExitCode = r.ExitCode
@@ -177,9 +170,9 @@ func (st *stepState) note(r protocol.StepStatusRequest, now time.Time) {
 
 // endStock ends the job of an agent that knows no results: its steps say how
 // it went. Such agents never report step 0.
-func (s *Service) endStock(tx *store.Tx, job *store.Job, st []stepState, now time.Time) error {
+func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	succeeded := 0
-	for i, step := range st[1:] {
+	for i, step := range job.Steps[1:] {
 		switch step.Status {
 		case workflow.StepFailed:
 			return s.finish(tx, job, verdict{
@@ -190,7 +183,7 @@ func (s *Service) endStock(tx *store.Tx, job *store.Job, st []stepState, now tim
 			succeeded++
 		}
 	}
-	if succeeded < len(st)-1 {
+	if succeeded < len(job.Steps)-1 {
 		return nil
 	}
 	return s.finish(tx, job, verdict{event: workflow.EventSucceed}, now)

@@ -105,8 +105,6 @@ func (p position) next() position {
 type view struct {
 	now    time.Time // of the database
 	job    store.Job
-	steps  []stepState
-	notes  []Note
 	linked bool // an update of the deployment's operation exists
 }
 
@@ -127,13 +125,6 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 		}
 		return nil
 	})
-	if err != nil {
-		return v, err
-	}
-	if v.steps, err = steps(v.job); err != nil {
-		return v, err
-	}
-	v.notes, err = notes(v.job)
 	return v, err
 }
 
@@ -199,7 +190,7 @@ func (r *logReader) read(ctx context.Context) (done bool, err error) {
 		switch {
 		case r.pos.epoch > r.job.Epoch:
 			return r.job.Status.Final(), nil
-		case r.pos.step > len(r.steps):
+		case r.pos.step > len(r.job.Steps):
 			if r.pos.epoch < r.job.Epoch {
 				r.pos = position{epoch: r.pos.epoch + 1, queued: r.pos.queued}
 				continue
@@ -266,10 +257,10 @@ func (r *logReader) current() bool { return r.pos.epoch == r.job.Epoch }
 
 // started tells whether the step shows a header though it has no line.
 func (r *logReader) started() bool {
-	if !r.current() || r.pos.step >= len(r.steps) {
+	if !r.current() || r.pos.step >= len(r.job.Steps) {
 		return false
 	}
-	return r.steps[r.pos.step].Status != workflow.StepNotStarted
+	return r.job.Steps[r.pos.step].Status != workflow.StepNotStarted
 }
 
 // setupPatience is how long a reader waits for the agent to close step 0 when
@@ -289,7 +280,7 @@ func (r *logReader) over() bool {
 	if !r.current() || r.job.Status.Final() {
 		return true
 	}
-	if r.pos.step >= len(r.steps) {
+	if r.pos.step >= len(r.job.Steps) {
 		return false // the agent may speak until the job has ended
 	}
 	later, since := r.laterStarted()
@@ -299,13 +290,13 @@ func (r *logReader) over() bool {
 	if r.pos.step > 0 || r.job.Stock {
 		return true
 	}
-	st := r.steps[0].Status
+	st := r.job.Steps[0].Status
 	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.now.Sub(since) > setupPatience
 }
 
 // laterStarted tells whether and when a step after the current one was begun.
 func (r *logReader) laterStarted() (bool, time.Time) {
-	for _, st := range r.steps[r.pos.step+1:] {
+	for _, st := range r.job.Steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
 			return true, st.UpdatedAt // the database's clock, not the runner's
 		}
@@ -317,14 +308,14 @@ func (r *logReader) laterStarted() (bool, time.Time) {
 // held back: the stock CLI turns to the update, for a few seconds only, as soon
 // as it reads the header of the pulumi step.
 func (r *logReader) header() (string, bool) {
-	if r.pos.step >= len(r.steps) {
+	if r.pos.step >= len(r.job.Steps) {
 		return "Agent", true
 	}
-	name := r.steps[r.pos.step].Name
+	name := r.job.Steps[r.pos.step].Name
 	if name != workflow.PulumiStepName(r.job.Operation) || r.linked {
 		return name, true
 	}
-	st := r.steps[r.pos.step].Status
+	st := r.job.Steps[r.pos.step].Status
 	if r.job.Status.Final() || !r.current() || st == workflow.StepSucceeded || st == workflow.StepFailed {
 		return name + " (not started)", true
 	}
@@ -335,7 +326,7 @@ func (r *logReader) header() (string, bool) {
 // means that the page is full.
 func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
 	for i := range r.pos.left {
-		if i > len(r.steps) {
+		if i > len(r.job.Steps) {
 			break
 		}
 		lines, offset, err := r.s.logs.readLines(ctx, logKey(r.job.ID, r.pos.epoch, i), r.pos.left[i], &r.page)
@@ -344,8 +335,8 @@ func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
 		}
 		if len(lines) > 0 {
 			name := "Agent"
-			if i < len(r.steps) {
-				name = r.steps[i].Name
+			if i < len(r.job.Steps) {
+				name = r.job.Steps[i].Name
 			}
 			r.out = append(r.out, Line{Header: name + " (late lines)"})
 			r.out = append(r.out, lines...)
@@ -360,17 +351,17 @@ func (r *logReader) readLate(ctx context.Context) (more bool, err error) {
 
 // readNotes adds what the server itself has to say.
 func (r *logReader) readNotes() {
-	if r.pos.offset >= int64(len(r.notes)) {
+	if r.pos.offset >= int64(len(r.job.Notes)) {
 		return
 	}
 	if !r.pos.header {
 		r.out = append(r.out, Line{Header: "Server"})
 		r.pos.header = true
 	}
-	for _, n := range r.notes[r.pos.offset:] {
+	for _, n := range r.job.Notes[r.pos.offset:] {
 		r.out = append(r.out, Line{Time: n.At, Text: n.Text + "\n"})
 	}
-	r.pos.offset = int64(len(r.notes))
+	r.pos.offset = int64(len(r.job.Notes))
 }
 
 // StepPage is a part of the log of one step.
@@ -392,12 +383,12 @@ func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID stri
 	if err != nil {
 		return StepPage{}, err
 	}
-	if job != 0 || step < 0 || step > len(v.steps) {
+	if job != 0 || step < 0 || step > len(v.job.Steps) {
 		return StepPage{}, fault.NotFound("Not Found: the deployment has no step %d of a job %d", step, job)
 	}
 	page := StepPage{Name: "Agent"}
-	if step < len(v.steps) {
-		page.Name = v.steps[step].Name
+	if step < len(v.job.Steps) {
+		page.Name = v.job.Steps[step].Name
 	}
 	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
 		return StepPage{}, err

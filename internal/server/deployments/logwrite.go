@@ -25,12 +25,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	if err != nil {
 		return "", err
 	}
-	st, err := steps(job)
-	if err != nil {
-		return "", err
-	}
-	if step < 0 || step > len(st) {
-		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(st))
+	if step < 0 || step > len(job.Steps) {
+		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(job.Steps))
 	}
 	if job.Status.Final() && now.Sub(job.EndedAt) > s.opts.Evidence {
 		return "", ended(job)

@@ -202,15 +202,8 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventRequeue, now); err != nil {
 		return err
 	}
-	st, err := steps(*job)
-	if err != nil {
-		return err
-	}
-	for i := range st {
-		st[i] = stepState{Name: st[i].Name, Status: workflow.StepNotStarted}
-	}
-	if err := setSteps(job, st); err != nil {
-		return err
+	for i, step := range job.Steps {
+		job.Steps[i] = store.StepState{Name: step.Name, Status: workflow.StepNotStarted}
 	}
 	job.Epoch++
 	job.PollID, job.Stock = "", false

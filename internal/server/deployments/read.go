@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -13,27 +12,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Step is a step of a job as clients see it.
-type Step struct {
-	Name              string
-	Status            workflow.StepStatus
-	Started, Finished time.Time
-	LastUpdated       time.Time
-	ExitCode          *int
-}
-
 // Details is a deployment with all that clients may see of it.
 type Details struct {
 	store.DeploymentJob
 	LatestVersion int64 // of the stack's newest deployment
 	User          store.User
-	Settings      *workflow.Settings // nil in lists, as Notes and History
-	Steps         []Step
-	Updates       []store.Update // started ones; the operation's own first, then newest first
-	Notes         []Note
-	History       []Record // every result that was recorded
-	Message       string   // why it waits or how it ended, for people
-	Paused        bool     // its stack or organization is paused
+	Settings      *workflow.Settings // nil in lists
+	Updates       []store.Update     // started ones; the operation's own first, then newest first
+	Message       string             // why it waits or how it ended, for people
+	Paused        bool               // its stack or organization is paused
 }
 
 // Get returns a deployment of a stack.
@@ -75,11 +62,7 @@ func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.Deplo
 	if d.Settings, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
 		return d, fmt.Errorf("configuration of deployment %s: %w", d.ID, err)
 	}
-	if d.Notes, err = notes(d.Job); err != nil {
-		return d, err
-	}
-	d.History, err = records(d.Job)
-	return d, err
+	return d, nil
 }
 
 // settingsCopies is how much more than their text settings take while they are
@@ -156,17 +139,8 @@ func summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	if dj.Job.Status == workflow.StatusNotStarted {
 		d.Message = whyQueued(dj.Job, queue, org)
 	}
-	if d.Updates, err = updatesOf(tx, dj.Deployment); err != nil {
-		return d, err
-	}
-	st, err := steps(dj.Job)
-	if err != nil {
-		return d, err
-	}
-	for _, step := range st {
-		d.Steps = append(d.Steps, Step{step.Name, step.Status, step.StartedAt, step.FinishedAt, step.UpdatedAt, step.ExitCode})
-	}
-	return d, nil
+	d.Updates, err = updatesOf(tx, dj.Deployment)
+	return d, err
 }
 
 // shownUpdates bounds the updates of a deployment that are shown, the newest. A

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -15,14 +14,6 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
-
-// Record is one verdict about a job. A lost job may get a second one, and both
-// are kept.
-type Record struct {
-	At     time.Time              `json:"at"`
-	Epoch  int64                  `json:"epoch"`
-	Result protocol.ResultRequest `json:"result"`
-}
 
 // Missing says that a result cannot be taken yet because log is missing that
 // the sender still has.
@@ -79,7 +70,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 func repeated(job store.Job, r protocol.ResultRequest) error {
 	// A job that was cancelled before it started has no result of its agent;
 	// whatever the agent says now changes nothing.
-	if r.Status == job.Status || job.Result == "" {
+	if r.Status == job.Status || len(job.Results) == 0 {
 		return nil
 	}
 	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
@@ -111,16 +102,12 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 	if lost {
 		v.note = fmt.Sprintf("The deployment had been given up as lost; its runner has now reported that it %s.", r.Status)
 	}
-	if err := record(job, r, now); err != nil {
-		return err
-	}
+	job.Results = append(job.Results, store.JobResult{At: now, Epoch: job.Epoch, Result: r})
 	if err := s.finish(tx, job, v, now); err != nil {
 		return err
 	}
 	for _, c := range complaints {
-		if err := addNote(job, now, c); err != nil {
-			return err
-		}
+		addNote(job, now, c)
 	}
 	if lost {
 		if err := unblock(tx, job.StackID, job.DeploymentID); err != nil {
@@ -130,39 +117,10 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 	return tx.SaveJob(*job)
 }
 
-func record(job *store.Job, r protocol.ResultRequest, now time.Time) error {
-	list, err := records(*job)
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(append(list, Record{now, job.Epoch, r}))
-	if err != nil {
-		return fmt.Errorf("recording the result of job %s: %w", job.ID, err)
-	}
-	// JSON may carry NUL as an escape, which PostgreSQL's text takes.
-	job.Result = string(data)
-	return nil
-}
-
-func records(job store.Job) ([]Record, error) {
-	var out []Record
-	if job.Result == "" {
-		return nil, nil
-	}
-	if err := json.Unmarshal([]byte(job.Result), &out); err != nil {
-		return nil, fmt.Errorf("reading the results of job %s: %w", job.ID, err)
-	}
-	return out, nil
-}
-
 // checkLogs puts the log of a job on disk and compares it with what the sender
 // says. What the sender can still mend is a [*Missing] error, everything else
 // becomes a complaint for the log.
 func (s *Service) checkLogs(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {
-	st, err := steps(job)
-	if err != nil {
-		return nil, err
-	}
 	var complaints []string
 	if r.Truncated {
 		complaints = append(complaints, "The log is incomplete: the runner had to drop lines because its disk was full for too long.")
@@ -173,7 +131,7 @@ func (s *Service) checkLogs(ctx context.Context, job store.Job, r protocol.Resul
 		if len(sr.SHA256) > hex.EncodedLen(sha256.Size) {
 			return nil, fault.Invalid("Bad Request: the sha256 of step %d is too long", sr.Step)
 		}
-		if sr.Step < 0 || sr.Step > len(st) || seen[sr.Step] {
+		if sr.Step < 0 || sr.Step > len(job.Steps) || seen[sr.Step] {
 			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which was named before", sr.Step)
 		}
 		seen[sr.Step] = true
@@ -182,8 +140,8 @@ func (s *Service) checkLogs(ctx context.Context, job store.Job, r protocol.Resul
 			return nil, err
 		}
 		name := "the agent"
-		if sr.Step < len(st) {
-			name = "step " + st[sr.Step].Name
+		if sr.Step < len(job.Steps) {
+			name = "step " + job.Steps[sr.Step].Name
 		}
 		want := min(sr.Bytes, s.opts.LogLimit)
 		switch {

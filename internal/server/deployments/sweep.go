@@ -115,9 +115,7 @@ func (s *Service) beat(ctx context.Context) error {
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The agent on %s fell silent before it started the deployment; it goes back to the queue.", orUnknown(job.AgentHostname))
-		if err := addNote(&job, now, text); err != nil {
-			return err
-		}
+		addNote(&job, now, text)
 		return requeue(tx, &job, now)
 	})
 }

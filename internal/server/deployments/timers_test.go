@@ -41,7 +41,7 @@ func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 		}
 		p.must(p.heartbeat(second, protocol.PhaseStarting))
 		p.must(p.result(second, workflow.StatusSucceeded))
-		if job := p.job(id); job.Status != workflow.StatusSucceeded || !strings.Contains(job.Notes, "fell silent") {
+		if job := p.job(id); job.Status != workflow.StatusSucceeded || len(job.Notes) != 1 || !strings.Contains(job.Notes[0].Text, "fell silent") {
 			t.Errorf("job = %+v", job)
 		}
 	})
@@ -95,7 +95,7 @@ func TestLostAndFound(t *testing.T) {
 				p.must(p.heartbeat(c, protocol.PhaseRunning))
 				p.must(p.result(c, truth))
 				p.must(p.result(c, truth))
-				if job := p.job(id); job.Status != truth || job.Reason == workflow.ReasonLost || strings.Count(job.Result, `"epoch"`) != 1 {
+				if job := p.job(id); job.Status != truth || job.Reason == workflow.ReasonLost || len(job.Results) != 1 {
 					t.Errorf("after the evidence: %+v", job)
 				}
 				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseRunning)); kind != fault.KindGone {

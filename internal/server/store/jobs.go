@@ -1,15 +1,76 @@
 package store
 
 import (
+	"database/sql/driver"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
-// Job is the execution of a deployment and its place in the queue. Steps,
-// Result and Notes are JSON that package deployments owns.
+// StepState is the progress of a step of a job.
+type StepState struct {
+	Name       string              `json:"name"`
+	Status     workflow.StepStatus `json:"status"`
+	ExitCode   *int                `json:"exitCode,omitempty"`
+	StartedAt  time.Time           `json:"startedAt,omitzero"`
+	FinishedAt time.Time           `json:"finishedAt,omitzero"`
+	UpdatedAt  time.Time           `json:"updatedAt,omitzero"` // by the database's clock
+}
+
+// Note is a line that the server adds to a deployment's log.
+type Note struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+// JobResult is a recorded result of a job. A lost job may get a second one, and
+// both are kept.
+type JobResult struct {
+	At     time.Time              `json:"at"`
+	Epoch  int64                  `json:"epoch"`
+	Result protocol.ResultRequest `json:"result"`
+}
+
+// jsonList is a column that holds a list as JSON; the empty list is "".
+type jsonList[T any] []T
+
+// Scan implements [database/sql.Scanner].
+func (l *jsonList[T]) Scan(src any) error {
+	var text []byte
+	switch src := src.(type) {
+	case string:
+		text = []byte(src)
+	case []byte:
+		text = src
+	}
+	*l = nil
+	if len(text) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(text, l); err != nil {
+		return fmt.Errorf("decoding a column of a job: %w", err)
+	}
+	return nil
+}
+
+// Value implements [driver.Valuer]. JSON may carry NUL as an escape, which
+// PostgreSQL's text accepts.
+func (l jsonList[T]) Value() (driver.Value, error) {
+	if len(l) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a column of a job: %w", err)
+	}
+	return string(text), nil
+}
+
+// Job is the execution of a deployment and its place in the queue.
 type Job struct {
 	ID, DeploymentID string
 	OrgID, StackID   string
@@ -30,7 +91,9 @@ type Job struct {
 
 	CancelRequested, ForceRequested bool
 
-	Steps, Result, Notes string
+	Steps   []StepState
+	Results []JobResult
+	Notes   []Note
 
 	QueuedAt   time.Time
 	ClaimedAt  time.Time
@@ -60,7 +123,7 @@ func (t *jobTimes) fields(j *Job) []any {
 	return []any{
 		&j.ID, &j.DeploymentID, &j.OrgID, &j.StackID, &j.PoolID, &t.pinned, &j.Operation, &j.Version, &t.skip,
 		&j.Status, &j.Reason, &j.Message, &j.Epoch, &j.AgentID, &j.AgentHostname, &j.AgentVersion, &j.PollID, &t.stock,
-		&t.cancel, &t.force, &j.Steps, &j.Result, &j.Notes,
+		&t.cancel, &t.force, (*jsonList[StepState])(&j.Steps), (*jsonList[JobResult])(&j.Results), (*jsonList[Note])(&j.Notes),
 		&t.queued, &t.claimed, &t.started, &t.lastSeen, &t.ended, &t.modifiedRaw,
 	}
 }
@@ -84,7 +147,7 @@ func (j Job) values() []any {
 	return []any{
 		j.ID, j.DeploymentID, j.OrgID, j.StackID, j.PoolID, flag(j.PoolPinned), string(j.Operation), j.Version, flag(j.SkipIntermediate),
 		string(j.Status), string(j.Reason), j.Message, j.Epoch, j.AgentID, j.AgentHostname, j.AgentVersion, j.PollID, flag(j.Stock),
-		flag(j.CancelRequested), flag(j.ForceRequested), j.Steps, j.Result, j.Notes,
+		flag(j.CancelRequested), flag(j.ForceRequested), jsonList[StepState](j.Steps), jsonList[JobResult](j.Results), jsonList[Note](j.Notes),
 		micros(j.QueuedAt), micros(j.ClaimedAt), micros(j.StartedAt), micros(j.LastSeenAt), micros(j.EndedAt), micros(j.ModifiedAt),
 	}
 }
