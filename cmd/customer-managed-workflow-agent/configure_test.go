@@ -102,7 +102,7 @@ func TestConfigureWithFlags(t *testing.T) {
 	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != w.url || c.MaxConcurrentJobs != 4 || c.DeployTarget != config.TargetProcess {
 		t.Errorf("%v: %+v\n%s", err, c, w.content(t))
 	}
-	for _, want := range []string{"Wrote " + w.file, "the server takes the token"} {
+	for _, want := range []string{"Wrote " + w.file, "the server accepts the token"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output has no %q: %s", want, out)
 		}

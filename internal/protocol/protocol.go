@@ -30,6 +30,7 @@ const (
 // Headers of the answer to a status call. They are ours.
 const (
 	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
+	HeaderPoolName    = "X-Workflow-Pool-Name"    // its name, path-escaped
 	HeaderExternalURL = "X-Workflow-External-Url" // what jobs get as PULUMI_BACKEND_URL
 )
 

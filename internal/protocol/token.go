@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"net/http"
+	"net/url"
 )
 
 // StatusProbe is a path that only agents may ask, and the id in it that of no deployment: asking
@@ -20,6 +21,7 @@ type TokenCheck struct {
 	// PoolID is the pool of the token, and ExternalURL the one that jobs get. Both are empty on
 	// servers other than ours.
 	PoolID      string
+	PoolName    string // of the same pool
 	ExternalURL string
 }
 
@@ -36,6 +38,9 @@ func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, erro
 	check := TokenCheck{
 		PoolID:      oneLine(with.header.Get(HeaderAgentPool), maxField),
 		ExternalURL: oneLine(with.header.Get(HeaderExternalURL), maxField),
+	}
+	if name, err := url.PathUnescape(with.header.Get(HeaderPoolName)); err == nil {
+		check.PoolName = oneLine(name, maxField)
 	}
 	r.token = ""
 	_, err = c.deliver(ctx, r)

@@ -13,9 +13,9 @@ func TestCheckToken(t *testing.T) {
 		want          TokenCheck
 		code          int // of the error
 	}{
-		{"taken", 404, 401, TokenCheck{Proven: true, PoolID: "p", ExternalURL: "https://x"}, 0},
-		{"taken by a server that answers at all", 200, 403, TokenCheck{Proven: true, PoolID: "p", ExternalURL: "https://x"}, 0},
-		{"something else that has no such path", 404, 404, TokenCheck{PoolID: "p", ExternalURL: "https://x"}, 0},
+		{"taken", 404, 401, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
+		{"taken by a server that answers at all", 200, 403, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
+		{"something else that has no such path", 404, 404, TokenCheck{PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
 		{"refused", 401, 401, TokenCheck{}, 401},
 		{"of another kind", 403, 401, TokenCheck{}, 403},
 		{"broken", 500, 401, TokenCheck{}, 500},
@@ -26,6 +26,7 @@ func TestCheckToken(t *testing.T) {
 					t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 				}
 				w.Header().Set(HeaderAgentPool, "p")
+				w.Header().Set(HeaderPoolName, "a%20pool")
 				w.Header().Set(HeaderExternalURL, "https://x")
 				switch r.Header.Get("Authorization") {
 				case "token pul-x":

@@ -174,9 +174,17 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	case !e.token.Proven:
 		return warn("not checked: the server answers the same with and without "+what, "check service_url; the agent's first poll will show whether the token is good")
 	case e.token.PoolID == "":
-		return ok("the server takes " + what)
+		return ok("the server accepts " + what)
 	case c.RunnerPoolID != "" && c.RunnerPoolID != e.token.PoolID:
-		return warn(fmt.Sprintf("%s is of the pool %s, and runner_pool_id names %s", what, e.token.PoolID, c.RunnerPoolID), "correct runner_pool_id, or use a token of that pool")
+		return warn(fmt.Sprintf("%s belongs to the pool %s, and runner_pool_id names %s", what, e.pool(), c.RunnerPoolID), "correct runner_pool_id, or use a token of that pool")
 	}
-	return ok("the server takes " + what + "; its pool is " + e.token.PoolID)
+	return ok("the server accepts " + what + "; its pool is " + e.pool())
+}
+
+// pool names the pool of the token, as the server does.
+func (e *examination) pool() string {
+	if e.token.PoolName == "" {
+		return e.token.PoolID
+	}
+	return fmt.Sprintf("%q (%s)", e.token.PoolName, e.token.PoolID)
 }

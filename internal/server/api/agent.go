@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -171,6 +172,13 @@ func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
 	// For an agent's self-test, which asks with the id of no deployment.
 	w.Header().Set(protocol.HeaderAgentPool, principal(r).PoolID)
 	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
+	if r.URL.Path == protocol.StatusProbe {
+		name, err := a.deployments.PoolName(r.Context(), principal(r))
+		if err != nil {
+			return err
+		}
+		w.Header().Set(protocol.HeaderPoolName, url.PathEscape(name))
+	}
 	status, err := a.deployments.StatusForAgent(r.Context(), principal(r), param(r, "deploymentID"))
 	if err != nil {
 		return err

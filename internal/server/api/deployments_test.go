@@ -199,8 +199,8 @@ func TestPools(t *testing.T) {
 			t.Errorf("the log of a deployment without a pool = %+v", page)
 		}
 		l.do("PATCH", "/api/orgs/acme", `{"setDefaultAgentPoolID":"nope"}`).want(400, nil)
+		// The first pool is the default, and the deployment moves to it.
 		l.pool, l.poolToken = l.newPool("third")
-		l.do("PATCH", "/api/orgs/acme", `{"setDefaultAgentPoolID":"`+l.pool+`"}`).want(200, nil)
 		if job, _ := l.claim("b"); job.TypeSpecificID != dep {
 			t.Errorf("claimed %s, want %s", job.TypeSpecificID, dep)
 		}
@@ -216,14 +216,22 @@ func TestPools(t *testing.T) {
 		if len(pools.AgentPools) != 1 || !pools.AgentPools[0].IsDefault || pools.DefaultAgentPoolID != l.pool || pools.AgentPools[0].Status != "online" {
 			t.Errorf("pools = %+v", pools)
 		}
+		l.do("POST", base, `{"name":" third"}`).want(409, nil).says("already has an agent pool named 'third'")
+		id, _ = l.newPool("fourth")
+		l.do("PATCH", base+"/"+id, `{"name":"third"}`).want(409, nil)
+		l.do("GET", base, nil).want(200, &pools)
+		if pools.DefaultAgentPoolID != l.pool {
+			t.Errorf("the second pool replaced the default: %+v", pools)
+		}
 	})
 }
 
 func TestDeploymentWithoutPoolGetsOneFromItsSettings(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
+	l.do("PATCH", "/api/orgs/acme", `{"setDefaultAgentPoolID":""}`).want(200, nil)
 	path := l.stack("dev") + "/deployments"
 	id := l.deploy(path, "update")
-	if d := l.details(path, id); !strings.Contains(d.Message, "No agent pool") {
+	if d := l.details(path, id); !strings.Contains(d.Message, "--runner-pool "+l.pool+" --stack acme/proj/dev") {
 		t.Errorf("message = %q", d.Message)
 	}
 	got := make(chan string, 1)

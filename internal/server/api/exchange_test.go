@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -46,8 +47,14 @@ func TestRunnerTokens(t *testing.T) {
 		}
 
 		other, _ := l.newPool("p2")
-		l.newPool("twin")
-		l.newPool("twin")
+		// Two pools of one name exist only where an older server created them.
+		org, _, _ := l.ids("dev")
+		if err := l.db.Write(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.InsertPool(store.AgentPool{ID: "twin-1", OrgID: org, Name: "twin"}),
+				tx.InsertPool(store.AgentPool{ID: "twin-2", OrgID: org, Name: "twin"}))
+		}); err != nil {
+			t.Fatal(err)
+		}
 		const told = "the server's log says why"
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "agent-bad"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "stranger"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)

@@ -36,10 +36,10 @@ type Page struct {
 // says where it left the steps before, so that it gets such lines at the end.
 type position struct {
 	epoch  int64
-	step   int   // len(steps): the agent's own stream; one more: the server's notes
-	offset int64 // bytes; notes when they are read
-	header bool  // the header of the step was sent
-	queued bool  // the reader was told why the deployment waits
+	step   int        // len(steps): the agent's own stream; one more: the server's notes
+	offset int64      // bytes; notes when they are read
+	header bool       // the header of the step was sent
+	told   waitReason // why the deployment waits, as last reported to the reader
 	left   []int64
 }
 
@@ -60,10 +60,10 @@ func parsePosition(token string) (position, error) {
 		}
 		n[i] = v
 	}
-	if n[0] < 1 || n[1] > 1<<20 || n[3] > 3 {
+	if n[0] < 1 || n[1] > 1<<20 || n[3]>>1 >= int64(waitReasons) {
 		return position{}, bad
 	}
-	p := position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, queued: n[3]&2 != 0}
+	p := position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, told: waitReason(n[3] >> 1)}
 	if parts[4] == "" {
 		return p, nil
 	}
@@ -81,12 +81,9 @@ func parsePosition(token string) (position, error) {
 const maxToken = 16 << 10
 
 func (p position) String() string {
-	flags := 0
+	flags := int64(p.told) << 1
 	if p.header {
 		flags |= 1
-	}
-	if p.queued {
-		flags |= 2
 	}
 	left := make([]string, len(p.left))
 	for i, v := range p.left {
@@ -97,7 +94,7 @@ func (p position) String() string {
 
 // next returns the beginning of the following step.
 func (p position) next() position {
-	return position{epoch: p.epoch, step: p.step + 1, queued: p.queued, left: append(p.left, p.offset)}
+	return position{epoch: p.epoch, step: p.step + 1, told: p.told, left: append(p.left, p.offset)}
 }
 
 // view is what a reader of the log needs to know about a deployment, all of
@@ -106,6 +103,7 @@ type view struct {
 	now    time.Time // of the database
 	job    store.Job
 	linked bool // an update of the deployment's operation exists
+	wait   wait // for a queued deployment
 }
 
 func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string) (view, error) {
@@ -116,6 +114,11 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 			return err
 		}
 		v = view{now: tx.Now(), job: dj.Job}
+		if dj.Job.Status == workflow.StatusNotStarted {
+			if v.wait, err = s.whyQueued(tx, dj.Deployment, dj.Job); err != nil {
+				return err
+			}
+		}
 		kinds, err := tx.UpdateKindsOfDeployment(dj.ID)
 		if err != nil {
 			return err
@@ -185,14 +188,14 @@ type logReader struct {
 
 // read fills a page; done means that nothing more can come.
 func (r *logReader) read(ctx context.Context) (done bool, err error) {
-	r.sayWhyQueued()
+	r.reportWait()
 	for !r.page.full() {
 		switch {
 		case r.pos.epoch > r.job.Epoch:
 			return r.job.Status.Final(), nil
 		case r.pos.step > len(r.job.Steps):
 			if r.pos.epoch < r.job.Epoch {
-				r.pos = position{epoch: r.pos.epoch + 1, queued: r.pos.queued}
+				r.pos = position{epoch: r.pos.epoch + 1, told: r.pos.told}
 				continue
 			}
 			if !r.job.Status.Final() {
@@ -212,16 +215,17 @@ func (r *logReader) read(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-func (r *logReader) sayWhyQueued() {
-	if r.pos.queued || r.job.Status != workflow.StatusNotStarted || r.job.PoolID != "" {
+// reportWait adds why the deployment does not start, whenever the reason changes.
+func (r *logReader) reportWait() {
+	if r.wait.reason == waitTurn || r.wait.reason == r.pos.told {
 		return
 	}
-	r.pos.queued = true
-	r.out = append(r.out, Line{Header: "Queued"}, Line{Time: r.job.QueuedAt, Text: noPool + "\n"})
+	if r.pos.told == waitTurn {
+		r.out = append(r.out, Line{Header: "Queued"})
+	}
+	r.pos.told = r.wait.reason
+	r.out = append(r.out, Line{Time: r.now, Text: r.wait.text + "\n"})
 }
-
-// noPool tells why a deployment waits that no pool is responsible for.
-const noPool = "No agent pool is chosen for this deployment: set agentPoolID in the deployment settings, or a default pool for the organization. It starts once there is one."
 
 // readStep adds what is there of the current step; moved means that the reader
 // has gone on to the next one.

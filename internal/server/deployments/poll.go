@@ -110,3 +110,9 @@ func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, depl
 	}
 	return job.Status, nil
 }
+
+// PoolName returns the name of an agent's pool.
+func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, error) {
+	pool, err := s.opts.Pools.Get(ctx, p.Org.ID, p.PoolID)
+	return pool.Name, err
+}

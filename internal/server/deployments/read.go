@@ -50,7 +50,7 @@ func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.Deplo
 		if err != nil {
 			return err
 		}
-		d, err = summary(tx, dj)
+		d, err = s.summary(tx, dj)
 		return err
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 		}
 		total, out = n, make([]Details, 0, len(list))
 		for _, dj := range list {
-			d, err := summary(tx, dj)
+			d, err := s.summary(tx, dj)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 }
 
 // summary is what lists show of a deployment.
-func summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
+func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
 	var err error
 	if dj.RequestedBy != "" {
@@ -137,7 +137,11 @@ func summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	d.LatestVersion = max(queue.LastVersion, dj.Version)
 	d.Paused = queue.Paused || org.Paused
 	if dj.Job.Status == workflow.StatusNotStarted {
-		d.Message = whyQueued(dj.Job, queue, org)
+		w, err := s.whyQueued(tx, dj.Deployment, dj.Job)
+		if err != nil {
+			return d, err
+		}
+		d.Message = w.text
 	}
 	d.Updates, err = updatesOf(tx, dj.Deployment)
 	return d, err
@@ -182,22 +186,6 @@ func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]sto
 		return err
 	})
 	return out, err
-}
-
-// whyQueued tells people what a deployment waits for, "" for its turn.
-func whyQueued(j store.Job, queue store.StackQueue, org store.OrgQueue) string {
-	switch {
-	case j.PoolID == "":
-		return noPool
-	case org.Paused:
-		return "Deployments of the organization are paused."
-	case queue.Paused:
-		return "Deployments of the stack are paused."
-	case queue.BlockedBy != "":
-		return "An earlier deployment of the stack was lost and its update may still be running; this one starts when that has ended."
-	default:
-		return ""
-	}
 }
 
 // StackMetadata is the state of a stack's queue.

@@ -41,7 +41,8 @@ type Created struct {
 	Token string
 }
 
-// Create makes a pool and its token.
+// Create makes a pool and its token. The first pool of an organization becomes
+// its default, so that deployments that wait for a pool can start.
 func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Organization, name, description string) (Created, error) {
 	name, err := checkNames(name, description)
 	if err != nil {
@@ -53,18 +54,63 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 		ID: identity.NewID(), Hash: hash, Kind: store.PoolToken, Name: name,
 		OrgID: org.ID, PoolID: pool.ID, CreatedBy: p.User.ID,
 	}
+	first := false
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		pool.CreatedAt, row.CreatedAt = tx.Now(), tx.Now()
+		others, err := checkFree(tx, pool)
+		if err != nil {
+			return err
+		}
 		if err := tx.InsertPool(pool); err != nil {
 			return err
 		}
-		return tx.InsertToken(row)
+		if err := tx.InsertToken(row); err != nil {
+			return err
+		}
+		if first = others == 0; !first {
+			return nil
+		}
+		return chooseDefault(tx, org.ID, pool.ID)
 	})
 	if err != nil {
 		return Created{}, fmt.Errorf("creating an agent pool: %w", err)
 	}
-	s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()}).Info("created an agent pool")
+	log := s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()})
+	log.Info("created an agent pool")
+	if first {
+		// The pool exists, and only this answer carries its token: report success.
+		if err := s.moveQueued(ctx, org.ID, pool.ID); err != nil {
+			log.WithError(err).Warn("moving queued deployments to the new pool failed: set the default pool again")
+		}
+	}
 	return Created{pool, token}, nil
+}
+
+// checkFree returns how many other pools the organization has, or an error if
+// one of them has the same name.
+func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
+	list, err := tx.Pools(pool.OrgID)
+	for _, other := range list {
+		switch {
+		case other.ID == pool.ID:
+			continue
+		case other.Name == pool.Name:
+			return 0, fault.Conflict("Conflict: the organization already has an agent pool named '%s': choose another name, or create a further token for that pool", pool.Name)
+		}
+		others++
+	}
+	return others, err
+}
+
+// chooseDefault stores the pool of stacks that name none; "" for no pool.
+func chooseDefault(tx *store.Tx, orgID, id string) error {
+	queue, err := tx.OrgQueue(orgID)
+	if err != nil {
+		return err
+	}
+	queue.DefaultPool = id
+	tx.Notify(QueueTopic, OrgPayload(orgID))
+	return tx.SaveOrgQueue(queue)
 }
 
 func checkNames(name, description string) (string, error) {
@@ -184,6 +230,9 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 		if pool.Name, err = checkNames(pool.Name, pool.Description); err != nil {
 			return err
 		}
+		if _, err := checkFree(tx, pool); err != nil {
+			return err
+		}
 		return tx.RenamePool(orgID, id, pool.Name, pool.Description)
 	})
 	return pool, notFound(err, id)
@@ -200,13 +249,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 				return err
 			}
 		}
-		queue, err := tx.OrgQueue(orgID)
-		if err != nil {
-			return err
-		}
-		queue.DefaultPool = id
-		tx.Notify(QueueTopic, OrgPayload(orgID))
-		return tx.SaveOrgQueue(queue)
+		return chooseDefault(tx, orgID, id)
 	})
 	if err == nil {
 		err = s.moveQueued(ctx, orgID, id)
