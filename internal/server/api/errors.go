@@ -61,6 +61,8 @@ func classify(err error) (status int, message string) {
 		return http.StatusConflict, "Conflict: something else changed or made this at the same time"
 	case errors.Is(err, store.ErrInvalid):
 		return http.StatusBadRequest, "Bad Request: a value of the request cannot be kept: it holds a NUL, is not UTF-8, or is too large"
+	case store.IsFull(err):
+		return http.StatusServiceUnavailable, "Service Unavailable: the server's disk is full; its operator must free space, then try again"
 	case errors.Is(err, context.Canceled):
 		return statusClientClosed, "the client closed the request"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):

@@ -2,12 +2,16 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 const (
@@ -79,4 +83,16 @@ func dataDirs(file, blobs string) []string {
 		return []string{blobs}
 	}
 	return []string{filepath.Dir(file), blobs}
+}
+
+// IsFull reports whether err means that the disk of the database or of its blobs is full.
+func IsFull(err error) bool {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return true
+	}
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code()&0xff == sqlite3.SQLITE_FULL
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "53100" // disk_full
 }

@@ -182,6 +182,9 @@ func (w *writer) transaction(group []*writeRequest) error {
 			wrote = true
 		}
 		if _, err := w.session.ExecContext(ctx, end); err != nil {
+			if IsFull(req.err) { // SQLite has rolled back the whole transaction
+				err = req.err
+			}
 			return fmt.Errorf("ending a savepoint: %w", err)
 		}
 	}
