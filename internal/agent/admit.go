@@ -5,15 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
 // admit says whether this agent may run the job; nil means yes. It looks at the
 // structured fields that the runner obeys, never at text.
-func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) *verdict {
-	refuse := func(format string, args ...any) *verdict {
-		v := failure(workflow.ReasonRefused, format, args...)
+func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) *delivery.Verdict {
+	refuse := func(format string, args ...any) *delivery.Verdict {
+		v := delivery.Failed(workflow.ReasonRefused, format, args...)
 		return &v
 	}
 	kind := claim.WorkflowType
@@ -31,7 +32,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	}
 	if image := definition.Image; a.usesImages() {
 		if image == nil || image.Reference == "" {
-			v := failure(workflow.ReasonInvalidJob, "The job names no image to run in.")
+			v := delivery.Failed(workflow.ReasonInvalidJob, "The job names no image to run in.")
 			return &v
 		}
 		if !a.opts.Rules.AllowsImage(image.Reference) {

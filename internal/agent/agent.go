@@ -80,6 +80,7 @@ type Options struct {
 	RequestTimeout time.Duration
 	RetryWait      time.Duration // first pause after a failed poll; it doubles up to RetryMaxWait
 	RetryMaxWait   time.Duration
+	JobRetry       time.Duration // first pause after a call for a job that failed; 0 = 1 s
 	StatusInterval time.Duration
 }
 
@@ -138,6 +139,9 @@ func New(opts Options) (*Agent, error) {
 		return nil, errors.New("the agent needs room for at least one job")
 	case len(opts.Types) == 0:
 		return nil, errors.New("the agent needs at least one workflow type to work on")
+	}
+	if opts.JobRetry <= 0 {
+		opts.JobRetry = retryFirst
 	}
 	if opts.SingleRun {
 		opts.Slots = 1

@@ -150,6 +150,7 @@ func (w *world) start() *running {
 		RetryWait:      5 * time.Millisecond,
 		RetryMaxWait:   50 * time.Millisecond,
 		StatusInterval: 50 * time.Millisecond,
+		JobRetry:       20 * time.Millisecond,
 	}
 	if w.options != nil {
 		w.options(&opts)

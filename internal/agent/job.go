@@ -3,14 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/sleep"
@@ -31,7 +30,7 @@ var (
 // Pauses and bounds of one job.
 const (
 	heartbeatInterval = 10 * time.Second
-	retryFirst        = time.Second // first pause of calls that are repeated for a job
+	retryFirst        = time.Second // default of [Options.JobRetry]
 	retryLimit        = 10 * time.Second
 	insistFirst       = 100 * time.Millisecond // first pause of calls that a report waits for
 	// definitionTime is how long the definition is asked for; the server takes an
@@ -44,17 +43,11 @@ const (
 	leaveTime = 10 * time.Minute
 	// setupFlushTime is how long the set-up log may keep the end of a job waiting.
 	setupFlushTime = 30 * time.Second
-	// lastStatusTime is how long a step's status may outlast the result.
-	lastStatusTime = 2 * time.Second
 	// removeTime bounds removing a job's objects while the agent stops.
 	removeTime = 5 * time.Second
 	// deliverTime is how long log and result of a job are kept for a server that
 	// cannot be reached: as long as it takes them.
 	deliverTime = 24 * time.Hour
-	deliverWait = time.Minute
-	// resultTime is how much of that is kept for the result alone, if the log does not get
-	// through: how the job ended must arrive even then.
-	resultTime = 5 * time.Minute
 	// leastDeliverTime is how long the agent tries at least, as after it was off for a day.
 	leastDeliverTime = 15 * time.Minute
 )
@@ -62,19 +55,14 @@ const (
 // job is the agent's part in one job. Its fields are used by the goroutine that
 // runs it, except where a type is safe for more.
 type job struct {
-	agent  *Agent
-	name   string // in the journal
-	entry  entry
-	client *protocol.JobClient
-	log    *logrus.Entry
-	masks  *redact.Set
-	logs   *jobLogs // of the streams that the agent writes itself
-
-	statuses     sync.WaitGroup // step statuses under way
-	lastSent     chan struct{}  // closed when the last of them was sent
-	statusLost   atomic.Bool    // one of them was not taken
-	statusCtx    context.Context
-	dropStatuses context.CancelFunc
+	agent   *Agent
+	name    string // in the journal
+	entry   entry
+	client  *protocol.JobClient
+	log     *logrus.Entry
+	masks   *redact.Set
+	courier *delivery.Courier
+	logs    *delivery.Log // the streams that the agent writes itself
 }
 
 // newJob returns the agent's part in the job of an entry.
@@ -87,7 +75,6 @@ func (a *Agent) newJob(e entry) *job {
 		log:    a.jobLog(e),
 		masks:  redact.New(nil, redact.Options{}),
 	}
-	j.statusCtx, j.dropStatuses = context.WithCancel(a.stopping)
 	j.masks.Add(
 		redact.Secret{Name: "job token", Value: e.Claim.JobToken},
 		redact.Secret{Name: "OIDC token", Value: e.Claim.OIDCToken},
@@ -124,52 +111,29 @@ func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	}
 }
 
-// run does the agent's part in a job with its own log streams open, and settles
-// what is left of it afterwards.
-func (j *job) run(hard context.Context, part func(context.Context) (verdict, error)) {
-	logs, err := j.openLogs(hard)
+// run does the agent's part in a job with its own log streams open.
+func (j *job) run(hard context.Context, part func(context.Context) (delivery.Verdict, error)) {
+	j.courier = j.newCourier()
+	j.agent.board.change(j.name, func(s *shownJob) { s.courier = j.courier })
+	var v delivery.Verdict
+	err := j.openLog(hard)
 	switch {
-	case errors.Is(err, errStopping):
-		j.end(verdict{}, err)
-		return
-	case err != nil:
+	case err == nil:
+		v, err = j.survive(hard, part)
+	case !errors.Is(err, errStopping):
 		// Nothing was started, and the result can still say why.
-		j.log.WithError(err).Error("The log of the job cannot be kept: is the disk of state_directory full?")
-		j.end(j.report(hard, failure(workflow.ReasonLaunch, "The agent could not keep the log of this job on its disk."), nil))
-		return
+		j.log.WithError(err).Error("the log of the job cannot be stored: is the disk of state_directory full?")
+		v, err = j.report(hard, delivery.Failed(workflow.ReasonLaunch, "The agent could not keep the log of this job on its disk."))
 	}
-	j.logs = logs
-	v, err := j.survive(hard, part)
-	j.finishStatuses()
-	if err == nil && !j.ownEnd() && j.statusLost.Load() && j.agent.stopping.Err() != nil {
-		err = errStopping // the statuses are all that such a server is told
-	}
-	if err := logs.close(); err != nil {
-		j.log.WithError(err).Warn("Closing the log of the job failed")
+	if err := j.courier.Close(); err != nil {
+		j.log.WithError(err).Warn("closing the log of the job failed")
 	}
 	j.end(v, err)
 }
 
-// openLogs opens the agent's own streams of the job. A job that may be running is
-// not given up because of a full disk; the agent tries again.
-func (j *job) openLogs(hard context.Context) (*jobLogs, error) {
-	ctx, cancel := j.untilStopped(hard)
-	defer cancel(nil)
-	for tries := 0; ; tries++ {
-		logs, err := openJobLogs(j)
-		if err == nil || j.entry.Handle == nil {
-			return logs, err
-		}
-		j.log.WithError(err).Warn("The log of the job cannot be opened; trying again")
-		if sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
-			return nil, errStopping
-		}
-	}
-}
-
 // end tells how the agent's part ended and removes its traces, unless the next
 // process needs them.
-func (j *job) end(v verdict, err error) {
+func (j *job) end(v delivery.Verdict, err error) {
 	how := outcome(v)
 	switch {
 	case errors.Is(err, errStopping):
@@ -179,17 +143,17 @@ func (j *job) end(v verdict, err error) {
 		how = status.Outcome{Status: status.GivenAway}
 		j.log.Info("The server has given the job away or closed it; leaving it alone")
 	case err != nil:
-		how = status.Outcome{Status: status.Unreported, Reason: string(v.reason), Message: j.masks.String(err.Error())}
+		how = status.Outcome{Status: status.Unreported, Reason: string(v.Reason), Message: j.masks.String(err.Error())}
 		j.log.WithError(err).Error("The end of the job could not be reported")
 	default:
-		log := j.log.WithField("status", v.status)
-		if v.reason != "" {
-			log = log.WithField("reason", v.reason)
+		log := j.log.WithField("status", v.Status)
+		if v.Reason != "" {
+			log = log.WithField("reason", v.Reason)
 		}
 		log.Info("The job has ended")
 	}
 	j.ended(how)
-	if !j.ownEnd() && !errors.Is(err, errSuperseded) {
+	if j.stock() && !errors.Is(err, errSuperseded) {
 		j.agent.remember(j.name)
 	}
 	if err := j.agent.journal.remove(j.name); err != nil {
@@ -201,7 +165,7 @@ func (j *job) end(v verdict, err error) {
 }
 
 // fresh runs a job that was just claimed.
-func (j *job) fresh(hard context.Context) (verdict, error) {
+func (j *job) fresh(hard context.Context) (delivery.Verdict, error) {
 	j.log.Info("Running deployment workflow")
 	j.stepStatus(0, workflow.StepRunning)
 	identity := j.agent.opts.Identity
@@ -217,17 +181,17 @@ func (j *job) fresh(hard context.Context) (verdict, error) {
 }
 
 // conclude follows a job that was started, and ends one that could not be.
-func (j *job) conclude(hard context.Context, p prepared, err error) (verdict, error) {
+func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Verdict, error) {
 	switch {
 	case err == nil:
 		return j.follow(hard)
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
-		return verdict{}, err // the next process goes on from the journal
+		return delivery.Verdict{}, err // the next process goes on from the journal
 	}
 	if j.entry.Phase == phaseStarting {
 		// Start may have been called, so the job may run until Remove has succeeded.
 		if err := j.removeStarted(hard); err != nil {
-			return verdict{}, err
+			return delivery.Verdict{}, err
 		}
 	} else {
 		j.removeObjects(p.handle)
@@ -236,9 +200,9 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (verdict, er
 	case errors.Is(err, errStopping):
 		// It cannot have started: the server gives it to another agent.
 		j.log.Info("The agent stops; the job goes back to the queue")
-		return verdict{}, errSuperseded
+		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
-		return verdict{}, err
+		return delivery.Verdict{}, err
 	}
 	return j.neverStarted(hard, err)
 }
@@ -259,8 +223,8 @@ func (j *job) untilStopped(hard context.Context) (context.Context, context.Cance
 
 // neverStarted ends a job of which nothing ran: one clear line in the set-up log,
 // and a result.
-func (j *job) neverStarted(hard context.Context, err error) (verdict, error) {
-	v := failure(workflow.ReasonLaunch, "%s", err)
+func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, error) {
+	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
 	var refused *refusedError
 	var failed *executor.Error
 	var bad *protocol.DefinitionError
@@ -268,85 +232,37 @@ func (j *job) neverStarted(hard context.Context, err error) (verdict, error) {
 	case errors.As(err, &refused):
 		v = refused.verdict
 	case errors.Is(err, errCancelled):
-		v = failure(workflow.ReasonCancelled, "The deployment was cancelled before it started.")
+		v = delivery.Failed(workflow.ReasonCancelled, "The deployment was cancelled before it started.")
 	case errors.As(err, &bad):
-		v = failure(workflow.ReasonInvalidJob, "%s", bad)
+		v = delivery.Failed(workflow.ReasonInvalidJob, "%s", bad)
 	case errors.As(err, &failed):
-		v = failure(failed.Reason, "%s", failed.Message)
+		v = delivery.Failed(failed.Reason, "%s", failed.Message)
 	}
-	v.message = j.masks.String(v.message)
-	j.log.WithField("reason", v.reason).Warn("The job is not started: " + v.message)
-	j.say("%s", v.message)
-	j.logs.end(setupStep)
+	v.Message = j.masks.String(v.Message)
+	j.log.WithField("reason", v.Reason).Warn("The job is not started: " + v.Message)
+	j.say("%s", v.Message)
+	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
-	return j.report(hard, v, nil)
+	return j.report(hard, v)
 }
 
 // refusedError carries the verdict of a job that the agent does not start.
-type refusedError struct{ verdict verdict }
+type refusedError struct{ verdict delivery.Verdict }
 
 // Error returns the line for the deployment's log.
-func (e *refusedError) Error() string { return e.verdict.message }
+func (e *refusedError) Error() string { return e.verdict.Message }
 
 // say writes one line to the set-up log.
-func (j *job) say(format string, args ...any) { j.logs.line(setupStep, format, args...) }
+func (j *job) say(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
-// stepStatus tells the server the state of a step, in the order of the calls but
-// without making the job wait. It gives up after a while: statuses are for people
-// who watch, the result is what counts. A server without results learns the end of the
-// job from the statuses, so there they have the time of a result.
+// stepStatus reports the status of a step, in the order of the calls and without waiting.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
-	limit, longest := setupFlushTime, retryLimit
-	if !j.ownEnd() {
-		limit, longest = deliverTime, deliverWait
-	}
-	before, sent, log := j.lastSent, make(chan struct{}), j.log
-	j.lastSent = sent
 	now := time.Now().UTC()
-	req := protocol.StepStatusRequest{Status: status}
+	req := protocol.StepStatusRequest{Status: status, FinishedAt: &now}
 	if status == workflow.StepRunning {
-		req.StartedAt = &now
-	} else {
-		req.FinishedAt = &now
+		req.StartedAt, req.FinishedAt = &now, nil
 	}
-	j.statuses.Go(func() {
-		defer close(sent)
-		j.contain("reporting the status of a step", func() { j.sendStatus(step, req, before, limit, longest, log) })
-	})
-}
-
-// sendStatus sends one status after the one before.
-func (j *job) sendStatus(step int, req protocol.StepStatusRequest, before <-chan struct{}, limit, longest time.Duration, log *logrus.Entry) {
-	ctx, cancel := context.WithTimeout(j.statusCtx, limit)
-	defer cancel()
-	if before != nil {
-		select {
-		case <-before:
-		case <-ctx.Done():
-		}
-	}
-	for tries := 0; ; tries++ {
-		err := j.client.StepStatus(ctx, step, req)
-		if err == nil {
-			return
-		}
-		if protocol.Permanent(err) || sleep.For(ctx, protocol.Backoff(retryFirst, longest, tries, err)) != nil {
-			j.statusLost.Store(true)
-			log.WithError(err).Debug("A step's status was not taken")
-			return
-		}
-	}
-}
-
-// finishStatuses waits for the statuses under way. After a result they matter
-// only to look at, so they do not keep the slot for long.
-func (j *job) finishStatuses() {
-	if j.entry.Claim.Epoch != 0 {
-		timer := time.AfterFunc(lastStatusTime, j.dropStatuses)
-		defer timer.Stop()
-	}
-	j.statuses.Wait()
-	j.dropStatuses()
+	j.courier.ReportStep(step, req)
 }
 
 // removeStarted removes a job that may run. It tries until that has succeeded or the
@@ -409,7 +325,7 @@ func (j *job) removeObjects(h *executor.Handle) {
 		if err = j.agent.opts.Executor.Remove(ctx, *h); err == nil {
 			return
 		}
-		if sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, nil)) != nil {
 			break
 		}
 	}

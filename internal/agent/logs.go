@@ -6,157 +6,104 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
+	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
 )
 
 // setupStep is the step whose log the agent writes while it prepares the job. The
-// stream behind the definition's last step is the agent's, too: its closing words.
+// stream after the definition's last step is the agent's, too: its closing words.
 const setupStep = 0
 
 const (
-	// ownLogLimit bounds what the agent itself keeps of a job's log, in bytes; a
-	// pull that tells its progress is the most of it.
+	// ownLogLimit bounds the log that the agent itself writes for a job, in bytes; the
+	// progress of a pull is most of it.
 	ownLogLimit = 4 << 20
-	// maxLine bounds one line of the agent's own, in bytes.
+	// maxLine bounds a line of the agent, in bytes.
 	maxLine = 4 << 10
-	// lineTime bounds how long a full disk may hold up a line.
+	// lineTime bounds how long a full disk may delay a line.
 	lineTime = 5 * time.Second
 )
 
-// jobLogs are log streams of one job on disk, and what ships them.
-type jobLogs struct {
-	job     *job
-	spool   *delivery.Spool
-	shipper *delivery.Shipper
-	stop    context.CancelFunc
-	running sync.WaitGroup
+// newCourier returns what delivers log, statuses and result of the job.
+func (j *job) newCourier() *delivery.Courier {
+	return delivery.NewCourier(delivery.CourierOptions{
+		Server:    j.client,
+		Log:       j.log,
+		Stock:     j.stock(),
+		Compress:  !protocol.OnLoopback(j.entry.ServiceURL),
+		Retry:     j.agent.opts.JobRetry,
+		Guard:     j.keepRunning,
+		Reporting: func() { j.phase(status.Reporting) },
+		Refused: func(err error) {
+			// The server takes evidence for a day, in which the cause may be repaired.
+			j.agent.freeSlot(j.name)
+			j.log.WithError(err).Warn("the server refuses the result of the job; retrying for 24 h after the end of the job")
+		},
+	})
 }
 
-// openJobLogs opens the streams that the agent writes itself and ships them from
-// then on.
-func openJobLogs(j *job) (*jobLogs, error) {
-	return openLogs(j, filepath.Join(j.agent.journal.spoolDir(j.name), "agent"), nil)
-}
-
-// openLogs opens the streams in dir of the steps that has admits; nil admits all.
-func openLogs(j *job, dir string, has func(step int) bool) (*jobLogs, error) {
-	spool, err := delivery.Open(dir, delivery.Options{Limit: ownLogLimit, Has: has, Log: j.log})
-	if err != nil {
-		return nil, fmt.Errorf("opening the log of the job: %w", err)
+// openLog opens the agent's own streams of the job. A job that may be running is not
+// given up because of a full disk; the agent retries.
+func (j *job) openLog(hard context.Context) error {
+	ctx, cancel := j.untilStopped(hard)
+	defer cancel(nil)
+	dir := filepath.Join(j.agent.journal.spoolDir(j.name), "agent")
+	for tries := 0; ; tries++ {
+		var err error
+		if j.logs, err = j.courier.OpenLog(dir, delivery.Options{Limit: ownLogLimit}); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("opening the log of the job: %w", err)
+		if j.entry.Handle == nil {
+			return err
+		}
+		j.log.WithError(err).Warn("the log of the job cannot be opened; retrying")
+		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)) != nil {
+			return errStopping
+		}
 	}
-	l := &jobLogs{job: j, spool: spool}
-	j.agent.board.change(j.name, func(s *shownJob) { s.logs = append(s.logs, l) })
-	l.shipper = delivery.NewShipper(spool, newSender(j, spool), delivery.ShipperOptions{
-		Compress: !protocol.OnLoopback(j.entry.ServiceURL),
-		Log:      j.log,
-	})
-	// Shipping has the life of this object, not of a context that somebody ends:
-	// what is in the spool is worth sending until the last moment.
-	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
-	l.running.Go(func() {
-		j.keepRunning(ctx, "sending the log of a job", func() {
-			if err := l.shipper.Run(ctx); err != nil {
-				j.log.WithError(err).Debug("The server takes no more log of this job")
-			}
-		})
-	})
-	return l, nil
 }
 
-// line writes one line to a stream, masked. A line that cannot be stored is told
-// in the agent's own log.
-func (l *jobLogs) line(step int, format string, args ...any) {
-	text := strings.Join(strings.Fields(l.job.masks.String(fmt.Sprintf(format, args...))), " ")
+// writeLine writes one line to a stream, masked. A line that cannot be stored goes to the
+// agent's own log.
+func (j *job) writeLine(log *delivery.Log, step int, format string, args ...any) {
+	text := strings.Join(strings.Fields(j.masks.String(fmt.Sprintf(format, args...))), " ")
 	if len(text) > maxLine {
 		text = strings.ToValidUTF8(text[:maxLine], "") + " …"
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lineTime)
 	defer cancel()
-	stream, err := l.spool.Step(step)
+	stream, err := log.Step(step)
 	if err == nil {
 		_, err = stream.WriteContext(ctx, []byte(text+"\n"))
 	}
 	if err != nil && !errors.Is(err, delivery.ErrClosed) {
-		l.job.log.WithError(err).Warn("A line for the deployment's log could not be kept: " + text)
+		j.log.WithError(err).Warn("a line for the deployment's log is lost: " + text)
 	}
 }
 
-// end says that a stream is complete.
-func (l *jobLogs) end(step int) {
-	stream, err := l.spool.Step(step)
+// endStream marks a stream as complete.
+func (j *job) endStream(log *delivery.Log, step int) {
+	stream, err := log.Step(step)
 	if err == nil {
 		err = stream.Close()
 	}
 	if err != nil {
-		l.job.log.WithError(err).Warn("The end of a log could not be made safe")
+		j.log.WithError(err).Warn("the end of a log cannot be stored")
 	}
 }
 
-// last returns the last stream that has anything in it, or -1.
-func (l *jobLogs) last() int {
+// lastStream returns the last step whose stream is not empty, or -1.
+func lastStream(log *delivery.Log) int {
 	last := -1
-	for _, s := range l.spool.Summaries() {
+	for _, s := range log.Summaries() {
 		if s.Bytes > 0 {
 			last = max(last, s.Step)
 		}
 	}
 	return last
-}
-
-// endAll ends every stream there is and returns the last one that has anything
-// in it, or -1.
-func (l *jobLogs) endAll() int {
-	for _, s := range l.spool.Summaries() {
-		l.end(s.Step)
-	}
-	return l.last()
-}
-
-// flush waits until the server has everything, for good.
-func (l *jobLogs) flush(ctx context.Context) error {
-	if err := l.shipper.Flush(ctx); err != nil {
-		return fmt.Errorf("delivering the log: %w", err)
-	}
-	return nil
-}
-
-// results describes the streams for the job's result.
-func (l *jobLogs) results() (steps []protocol.StepResult, truncated bool) {
-	for _, s := range l.spool.Summaries() {
-		steps = append(steps, protocol.StepResult{Step: s.Step, Bytes: s.Bytes, SHA256: s.SHA256})
-		truncated = truncated || s.Truncated
-	}
-	return steps, truncated
-}
-
-// close stops shipping and releases the files.
-func (l *jobLogs) close() error {
-	l.stop()
-	l.running.Wait()
-	return l.spool.Close()
-}
-
-// newSender returns what carries the log in the spool to the job's server.
-func newSender(j *job, spool *delivery.Spool) delivery.Sender {
-	if j.entry.Claim.Epoch == 0 {
-		return delivery.NewLineSender(spool, j.client.PostLogLines)
-	}
-	return rawSender{j.client}
-}
-
-// rawSender sends frames as they are.
-type rawSender struct{ client *protocol.JobClient }
-
-// PutLog sends frames of a step.
-func (s rawSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (delivery.Ack, error) {
-	ack, err := s.client.PutLog(ctx, step, offset, framed, compress)
-	if gap, ok := errors.AsType[*protocol.LogGapError](err); ok {
-		return delivery.Ack{}, &delivery.GapError{Want: gap.Ack.Received}
-	}
-	return delivery.Ack{Received: ack.Received, Durable: ack.Durable, Limit: ack.Limit}, err
 }

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
 	"workflowagent/internal/workflow"
@@ -30,18 +31,18 @@ func (j *job) contain(what string, f func()) (panicked bool) {
 // survive runs a part of a job's life. After a panic the job is resumed as after a
 // restart of the agent: what may run is not called failed. A job that cannot have been
 // started is reported as failed.
-func (j *job) survive(hard context.Context, part func(context.Context) (verdict, error)) (v verdict, err error) {
+func (j *job) survive(hard context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
 	for panics := 0; ; panics++ {
 		if !j.contain("its work for this job", func() { v, err = part(hard) }) {
 			return v, err
 		}
 		if panics >= maxPanics || j.pause(hard, panics) != nil {
-			return verdict{}, errStopping // the next process continues from the journal
+			return delivery.Verdict{}, errStopping // the next process continues from the journal
 		}
 		part = j.resume
 		if j.entry.Phase == "" {
-			part = func(ctx context.Context) (verdict, error) {
-				return j.neverStarted(ctx, &refusedError{failure(workflow.ReasonInternalError,
+			part = func(ctx context.Context) (delivery.Verdict, error) {
+				return j.neverStarted(ctx, &refusedError{delivery.Failed(workflow.ReasonInternalError,
 					"The agent failed while it prepared this job. This is a defect: please report it with the agent's log.")})
 			}
 		}
@@ -52,13 +53,13 @@ func (j *job) survive(hard context.Context, part func(context.Context) (verdict,
 func (j *job) pause(hard context.Context, tries int) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
-	return sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil))
+	return sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil))
 }
 
 // keepRunning runs f until it returns without a panic or ctx ends.
 func (j *job) keepRunning(ctx context.Context, what string, f func()) {
 	for tries := 0; j.contain(what, f); tries++ {
-		if sleep.For(ctx, protocol.Backoff(retryFirst, time.Minute, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, time.Minute, tries, nil)) != nil {
 			return
 		}
 	}

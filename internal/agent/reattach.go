@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
 	"workflowagent/internal/workflow"
@@ -104,18 +105,18 @@ func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 }
 
 // resume goes on with a job of an earlier process.
-func (j *job) resume(hard context.Context) (verdict, error) {
+func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 	switch {
 	case j.entry.Phase == phaseReporting && j.entry.Result != nil:
 		r := j.entry.Result
-		v := verdict{status: r.Status, reason: r.Reason, message: r.Message, exitCode: r.ExitCode, signal: r.Signal}
+		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal}
 		j.removeObjects(j.entry.Handle)
-		if !j.ownEnd() {
+		if j.stock() {
 			j.stepStatus(setupStep, workflow.StepFailed) // which is how such a server learns the end
 		}
-		return j.report(hard, v, nil)
+		return j.report(hard, v)
 	case j.entry.Handle == nil:
-		return verdict{}, errors.New("the journal's entry names no objects")
+		return delivery.Verdict{}, errors.New("the journal's entry names no objects")
 	case j.entry.Phase == phaseStarted:
 		return j.follow(hard)
 	}
@@ -123,7 +124,7 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 	defer cancel(nil)
 	started, err := j.wasStarted(ctx)
 	if err != nil {
-		return verdict{}, errStopping
+		return delivery.Verdict{}, errStopping
 	}
 	if started {
 		j.entry.Phase = phaseStarted
@@ -131,7 +132,7 @@ func (j *job) resume(hard context.Context) (verdict, error) {
 	}
 	p := prepared{handle: j.entry.Handle}
 	if j.rebooted() {
-		return j.conclude(hard, p, &refusedError{failure(workflow.ReasonLost,
+		return j.conclude(hard, p, &refusedError{delivery.Failed(workflow.ReasonLost,
 			"The agent's host was restarted while the job was being started, so it is unknown whether the job ran; it is not started again. Check the stack before the next deployment.")})
 	}
 	if p.definition, err = j.fetchDefinition(ctx); err == nil {
@@ -170,7 +171,7 @@ func (j *job) wasStarted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 		j.log.WithError(err).Debug("The executor does not say whether the job was started")
-		if err := sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+		if err := sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)); err != nil {
 			return false, err
 		}
 	}

@@ -83,7 +83,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 			}
 			return // or a server without heartbeats
 		default:
-			pause = protocol.Backoff(retryFirst, retryLimit, tries, err)
+			pause = protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)
 			tries++
 			log.WithError(err).Debug("A heartbeat got no answer")
 		}
@@ -111,7 +111,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 			return nil, errSuperseded
 		}
 		if !protocol.Permanent(err) {
-			if sleep.For(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) == nil {
+			if sleep.For(limited, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)) == nil {
 				continue
 			}
 			if cause := context.Cause(ctx); cause != nil {
@@ -202,7 +202,7 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	}
 	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.say("The job was started.")
-	j.logs.end(setupStep)
+	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = phaseStarted
 	if err := j.keep(); err != nil {
@@ -230,7 +230,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 			askedAgain = true
 			continue
 		}
-		if sleep.For(ctx, protocol.Backoff(retryFirst, retryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, nil)) != nil {
 			return err
 		}
 		j.log.WithError(err).Warn("The job could not be started; trying again")
@@ -264,7 +264,7 @@ func (j *job) askLeave(ctx context.Context) error {
 		case protocol.Refused(err):
 			return errSuperseded
 		}
-		if sleep.For(limited, protocol.Backoff(retryFirst, retryLimit, tries, err)) != nil {
+		if sleep.For(limited, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)) != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}

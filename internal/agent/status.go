@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -34,7 +35,7 @@ type board struct {
 // shownJob is one job on the board.
 type shownJob struct {
 	status.Job
-	logs []*jobLogs // open streams that this process writes or delivers
+	courier *delivery.Courier // nil: none yet
 }
 
 func newBoard() *board {
@@ -124,8 +125,8 @@ func (j *job) phase(p status.Phase) {
 }
 
 // outcome is the job's end for the board.
-func outcome(v verdict) status.Outcome {
-	return status.Outcome{Status: string(v.status), Reason: string(v.reason), Message: v.message}
+func outcome(v delivery.Verdict) status.Outcome {
+	return status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
 }
 
 // Status returns what the agent says about itself, as far as it knows; its owner
@@ -163,10 +164,8 @@ func (b *board) fill(r *status.Report) {
 	r.Server.LastPoll, r.Server.Since = known(b.answered), known(b.pollSince)
 	for _, shown := range b.jobs {
 		j := shown.Job
-		for _, logs := range shown.logs {
-			written, pending := logs.spool.Progress()
-			j.Log.Written += written
-			j.Log.Pending += pending
+		if shown.courier != nil {
+			j.Log.Written, j.Log.Pending = shown.courier.Progress()
 		}
 		r.Storage.PendingLogBytes += j.Log.Pending
 		r.Jobs = append(r.Jobs, j)

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sleep"
 	"workflowagent/internal/workflow"
@@ -31,7 +32,7 @@ const (
 )
 
 // follow watches a started job to its end and delivers what its runner could not.
-func (j *job) follow(hard context.Context) (verdict, error) {
+func (j *job) follow(hard context.Context) (delivery.Verdict, error) {
 	j.phase(status.Running)
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
@@ -42,7 +43,7 @@ func (j *job) follow(hard context.Context) (verdict, error) {
 		if err := j.keep(); err != nil {
 			j.log.WithError(err).Debug("How much of the output was shown could not be noted")
 		}
-		return verdict{}, errStopping
+		return delivery.Verdict{}, errStopping
 	}
 	return j.settle(ctx, exit, cancelled.Load())
 }
@@ -88,7 +89,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 			j.log.WithError(err).Warn("The job cannot be watched at the moment; it goes on by itself")
 			told = true
 		}
-		if err := sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)); err != nil {
+		if err := sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)); err != nil {
 			return executor.Exit{}, err
 		}
 	}
@@ -158,7 +159,7 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 			return
 		}
 		j.log.WithError(err).Warn("The job could not be asked to end; trying again")
-		if sleep.For(ctx, protocol.Backoff(retryFirst, waitRetryLimit, tries, nil)) != nil {
+		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)) != nil {
 			return
 		}
 	}

@@ -84,9 +84,9 @@ func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 }
 
 // acknowledge applies the answer to a request for n bytes from offset on, where gap
-// says that it was a [GapError]. It says whether the server took what it was offered.
+// says that it was a [protocol.LogGapError]. It says whether the server took what it was offered.
 // The error says that spool and server do not hold the same log any more.
-func (s *Stream) acknowledge(ack Ack, gap bool, offset int64, n int) (taken bool, err error) {
+func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int) (taken bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.save()

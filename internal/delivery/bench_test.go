@@ -8,16 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
 )
 
 // sink is a server that takes everything and forgets it.
 type sink struct{ at map[int]int64 }
 
-func (k *sink) PutLog(_ context.Context, step int, offset int64, framed []byte, _ bool) (Ack, error) {
+func (k *sink) PutLog(_ context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	end := max(k.at[step], offset+int64(len(framed)))
 	k.at[step] = end
-	return Ack{Received: end, Durable: end}, nil
+	return protocol.LogAck{Received: end, Durable: end}, nil
 }
 
 // benchSize is written in each round, in lines of 100 bytes.
@@ -110,11 +111,11 @@ func TestMemoryStaysFlat(t *testing.T) {
 // slowSink takes a while for each request.
 type slowSink struct{ sink }
 
-func (k *slowSink) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (Ack, error) {
+func (k *slowSink) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error) {
 	select {
 	case <-time.After(5 * time.Millisecond):
 	case <-ctx.Done():
-		return Ack{}, ctx.Err()
+		return protocol.LogAck{}, ctx.Err()
 	}
 	return k.sink.PutLog(ctx, step, offset, framed, compress)
 }

@@ -35,29 +35,29 @@ type fakeServer struct {
 	lazy    bool // bytes become durable only when it is asked for
 	// before is called first and may refuse the request; after may change the answer.
 	before func(c call) error
-	after  func(c call, ack Ack) (Ack, error)
+	after  func(c call, ack protocol.LogAck) (protocol.LogAck, error)
 }
 
 func newFakeServer(t testing.TB) *fakeServer {
 	return &fakeServer{t: t, logs: make(map[int][]byte), durable: make(map[int]int64)}
 }
 
-func (f *fakeServer) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (Ack, error) {
+func (f *fakeServer) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return Ack{}, err
+		return protocol.LogAck{}, err
 	}
 	c := call{time.Now(), step, offset, len(framed)}
 	f.calls = append(f.calls, c)
 	if f.before != nil {
 		if err := f.before(c); err != nil {
-			return Ack{}, err
+			return protocol.LogAck{}, err
 		}
 	}
 	have := f.logs[step]
 	if offset > int64(len(have)) {
-		return Ack{}, fmt.Errorf("put: %w", &GapError{Want: int64(len(have))})
+		return protocol.LogAck{}, fmt.Errorf("put: %w", &protocol.LogGapError{APIError: &protocol.APIError{}, Ack: protocol.LogAck{Received: int64(len(have))}})
 	}
 	known := min(len(framed), len(have)-int(offset))
 	if !bytes.Equal(have[offset:offset+int64(known)], framed[:known]) {
@@ -70,7 +70,7 @@ func (f *fakeServer) PutLog(ctx context.Context, step int, offset int64, framed 
 	if !f.lazy || len(framed) == 0 {
 		f.durable[step] = int64(len(f.logs[step]))
 	}
-	ack := Ack{Received: int64(len(f.logs[step])), Durable: f.durable[step], Limit: f.limit}
+	ack := protocol.LogAck{Received: int64(len(f.logs[step])), Durable: f.durable[step], Limit: f.limit}
 	if f.after != nil {
 		return f.after(c, ack)
 	}

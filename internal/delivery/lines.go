@@ -47,7 +47,7 @@ func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines pro
 // PutLog sends the whole lines in the frames of a step. What was accepted counts
 // as durable, because there is no way to ask; the fragments of a line that has not
 // ended yet count as received only, and stay in the spool.
-func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (Ack, error) {
+func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	m, known := s.sent[step]
 	if !known {
 		m = s.load(step)
@@ -56,22 +56,22 @@ func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed 
 		m.ahead, m.open = 0, protocol.LogLine{}
 		s.sent[step] = m
 		if offset != m.bytes {
-			return Ack{}, &GapError{Want: m.bytes}
+			return protocol.LogAck{Received: m.bytes, Durable: m.bytes}, nil
 		}
 	}
 	batch := protocol.LogLines{Offset: m.lines}
 	next, err := m.take(framed, &batch)
 	if err != nil {
-		return Ack{}, err
+		return protocol.LogAck{}, err
 	}
 	if len(batch.Lines) > 0 {
 		if err := s.post(ctx, step, batch); err != nil {
-			return Ack{}, err
+			return protocol.LogAck{}, err
 		}
 		s.save(step, next)
 	}
 	s.sent[step] = next
-	return Ack{Received: next.bytes + next.ahead, Durable: next.bytes}, nil
+	return protocol.LogAck{Received: next.bytes + next.ahead, Durable: next.bytes}, nil
 }
 
 // take adds the lines that end in the frames to batch.

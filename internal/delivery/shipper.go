@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
 )
 
 const (
@@ -36,31 +38,15 @@ const (
 	maxAsk   = time.Second
 )
 
-// Ack is the server's answer about one stream.
-type Ack struct {
-	Received int64 // the server has all bytes below
-	Durable  int64 // the server can no longer lose the bytes below
-	Limit    int64 // the server takes no bytes from here on; 0 stands for no limit
-}
-
-// GapError says that the server did not take a request, because bytes before it are
-// missing: it wants those from Want on.
-type GapError struct{ Want int64 }
-
-func (e *GapError) Error() string {
-	return fmt.Sprintf("the server wants the log from byte %d on", e.Want)
-}
-
 // Sender carries bytes of a log to the server.
 //
-// An error may have more to say: [*GapError] names the offset to go on with, a method
-// RetryAfter() time.Duration how long to wait, and a method Permanent() bool that no
-// attempt can succeed any more. After any other error the request is repeated.
+// A [*protocol.LogGapError] names the offset to continue with. After another error the
+// request is repeated, unless the error is [protocol.Permanent].
 type Sender interface {
 	// PutLog sends the bytes of a step from offset on. None at all is a question for
 	// the present state, which should make the server store what it has. The bytes
 	// are valid until PutLog returns.
-	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (Ack, error)
+	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
 }
 
 // ShipperOptions are the settings of a [Shipper].
@@ -107,7 +93,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s, wait := sh.next(time.Now())
 		if s == nil {
-			sleep(ctx, wait, sh.sp.wake)
+			sleepOrWake(ctx, wait, sh.sp.wake)
 			continue
 		}
 		err := sh.ship(ctx, s)
@@ -120,7 +106,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the end of ctx is how Run is told to end
-		case isPermanent(err):
+		case protocol.Permanent(err):
 			err = fmt.Errorf("shipping the log of step %d: %w", s.step, err)
 			sh.stop(err)
 			return err
@@ -128,7 +114,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 		if failures == 0 {
 			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not take the job's log; it stays in the spool and is sent again")
 		}
-		sh.backoff(ctx, failures, retryAfter(err))
+		sh.backoff(ctx, failures, protocol.RetryAfter(err))
 		failures++
 	}
 	return nil
@@ -219,15 +205,15 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	ack, err := sh.sender.PutLog(ctx, s.step, offset, chunk, sh.opts.Compress && len(chunk) >= compressFrom)
-	var gap *GapError
+	gap, isGap := errors.AsType[*protocol.LogGapError](err)
 	switch {
-	case errors.As(err, &gap):
-		ack = Ack{Received: gap.Want}
+	case isGap:
+		ack = protocol.LogAck{Received: gap.Ack.Received}
 	case err != nil:
 		return err
 	}
 	_, before := s.Acked()
-	taken, aerr := s.acknowledge(ack, gap != nil, offset, len(chunk))
+	taken, aerr := s.acknowledge(ack, isGap, offset, len(chunk))
 	if aerr != nil {
 		sh.opts.Log.WithError(aerr).WithField("step", s.step).Error("the server's copy of the log does not match the spool; it will be shown as incomplete")
 	}
@@ -270,15 +256,15 @@ func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duratio
 		if left -= time.Since(start); left <= 0 {
 			return
 		}
-		sleep(ctx, left, sh.sp.wake)
+		sleepOrWake(ctx, left, sh.sp.wake)
 	}
 }
 
 // jitter returns a duration between half of d and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// sleep waits for d, or until ctx ends or wake is signalled.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// sleepOrWake waits for d, or until ctx ends or wake is signalled.
+func sleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -286,17 +272,4 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	case <-wake:
 	case <-ctx.Done():
 	}
-}
-
-func isPermanent(err error) bool {
-	var p interface{ Permanent() bool }
-	return errors.As(err, &p) && p.Permanent()
-}
-
-func retryAfter(err error) time.Duration {
-	var r interface{ RetryAfter() time.Duration }
-	if errors.As(err, &r) {
-		return r.RetryAfter()
-	}
-	return 0
 }

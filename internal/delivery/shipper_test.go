@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/protocol"
 )
 
 func TestShippingTimes(t *testing.T) {
@@ -175,7 +177,7 @@ func TestFlushAsksUntilDurable(t *testing.T) {
 		server := newFakeServer(t)
 		server.lazy = true
 		asked := 0
-		server.after = func(c call, ack Ack) (Ack, error) {
+		server.after = func(c call, ack protocol.LogAck) (protocol.LogAck, error) {
 			if c.n == 0 {
 				if asked++; asked < 5 {
 					ack.Durable = 0
@@ -266,11 +268,11 @@ func TestFaultyServer(t *testing.T) {
 			}
 			return nil
 		}
-		server.after = func(c call, ack Ack) (Ack, error) {
+		server.after = func(c call, ack protocol.LogAck) (protocol.LogAck, error) {
 			switch rnd.IntN(12) {
 			case 0:
 				faults["lost answer"]++
-				return Ack{}, errors.New("connection reset")
+				return protocol.LogAck{}, errors.New("connection reset")
 			case 1:
 				faults["took less"]++
 				keep := max(c.offset, server.durable[c.step])
@@ -280,7 +282,7 @@ func TestFaultyServer(t *testing.T) {
 				}
 			case 2:
 				faults["gap"]++
-				return Ack{}, &GapError{Want: ack.Received}
+				return protocol.LogAck{}, &protocol.LogGapError{APIError: &protocol.APIError{}, Ack: protocol.LogAck{Received: ack.Received}}
 			}
 			return ack, nil
 		}
@@ -334,7 +336,9 @@ func TestFaultyServer(t *testing.T) {
 func TestServerThatMovesBackAndForth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		server.after = func(c call, _ Ack) (Ack, error) { return Ack{Received: int64(c.n)}, nil }
+		server.after = func(c call, _ protocol.LogAck) (protocol.LogAck, error) {
+			return protocol.LogAck{Received: int64(c.n)}, nil
+		}
 		sp := openSpool(t, t.TempDir(), Options{})
 		s := openStep(t, sp, 1)
 		startShipper(t, sp, distant{server})
@@ -353,7 +357,7 @@ func TestServerThatMovesBackAndForth(t *testing.T) {
 // distant is a server that takes a millisecond to answer.
 type distant struct{ *fakeServer }
 
-func (d distant) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (Ack, error) {
+func (d distant) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error) {
 	time.Sleep(time.Millisecond)
 	return d.fakeServer.PutLog(ctx, step, offset, framed, compress)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/protocol"
 )
 
 // die leaves a spool as a process that is killed does: without a word to anybody.
@@ -186,14 +188,14 @@ func TestServerForgets(t *testing.T) {
 func TestLyingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		lie := Ack{Received: 1 << 60, Durable: 1 << 60}
-		server.after = func(call, Ack) (Ack, error) { return lie, nil }
+		lie := protocol.LogAck{Received: 1 << 60, Durable: 1 << 60}
+		server.after = func(call, protocol.LogAck) (protocol.LogAck, error) { return lie, nil }
 		sp := openSpool(t, t.TempDir(), Options{})
 		s := openStep(t, sp, 0)
 		sh, _ := startShipper(t, sp, server)
 		write(t, s, "line\n")
 		flush(t, sh)
-		lie = Ack{Received: -1, Durable: -1}
+		lie = protocol.LogAck{Received: -1, Durable: -1}
 		write(t, s, "line\n")
 		time.Sleep(time.Hour)
 		if n := len(server.seen()); !s.Truncated() || n > 400 {

@@ -69,7 +69,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 // step runs: that step ends in its own time, and no further one begins.
 func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	for suffix, heard := range map[string]string{
-		"/heartbeat": "does not want heartbeats", "/status": "refused the state of a step", "/log": "Sending the log has stopped",
+		"/heartbeat": "refuses heartbeats", "/status": "refuses the status of a step", "/log": "takes no more log",
 	} {
 		t.Run(suffix[1:], func(t *testing.T) {
 			h := newHarness(t, shellSteps("touch begun; echo working; while [ ! -e heard ]; do sleep 0.01; done; touch finished", "touch proof"))
@@ -150,7 +150,7 @@ func TestHeartbeatsOutlastARefusal(t *testing.T) {
 		}
 		return false
 	}
-	if code, left := h.run(); code != 0 || !left.Reported || strings.Count(h.log.String(), "does not want heartbeats") != 1 {
+	if code, left := h.run(); code != 0 || !left.Reported || strings.Count(h.log.String(), "refuses heartbeats") != 1 {
 		t.Errorf("exit code %d, left %+v after %d heartbeats\n%s", code, left, beats.Load(), h.log.String())
 	}
 }

@@ -38,12 +38,9 @@ const (
 // Server is what the runner says to the server about its job;
 // [protocol.JobClient] implements it.
 type Server interface {
+	delivery.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
-	StepStatus(ctx context.Context, step int, req protocol.StepStatusRequest) error
-	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
-	PostLogLines(ctx context.Context, step int, lines protocol.LogLines) error
-	Result(ctx context.Context, req protocol.ResultRequest) error
 	// Gone reports whether the server itself has said, to any of these calls, that the
 	// claim was superseded or the job has ended for good.
 	Gone() bool
@@ -68,7 +65,6 @@ type Timing struct {
 	Linger          time.Duration // for processes that hold a step's output after its end; 10 s
 	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server takes evidence
 	DeliveryStopped time.Duration // the same once the runner was told to end; 30 s
-	Statuses        time.Duration // how long states of steps may hold up the result; 1 min
 	Retry           time.Duration // first pause after a call that failed; 0.5 s
 }
 
@@ -84,8 +80,6 @@ func (t Timing) withDefaults() Timing {
 	fill(&t.Linger, 10*time.Second)
 	fill(&t.Delivery, 24*time.Hour)
 	fill(&t.DeliveryStopped, 30*time.Second)
-	fill(&t.Statuses, time.Minute)
-	fill(&t.Retry, 500*time.Millisecond)
 	return t
 }
 
@@ -98,9 +92,9 @@ type job struct {
 	log        *logrus.Entry
 
 	masks    *redact.Set
-	spool    *delivery.Spool
+	courier  *delivery.Courier
+	spool    *delivery.Log
 	stop     *stopper
-	reporter *reporter
 	env      *environment
 	notices  []string // for the log of the first step
 	sessions []int    // of the steps that ran
@@ -122,7 +116,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		masks:  redact.New(launchSecrets(launch), redact.Options{}),
 	}
 	outcome, err := j.run(ctx)
-	if fileErr := writeResult(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
+	if fileErr := writeOutcome(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
 		err = errors.Join(err, fileErr)
 	}
 	if outcome.Status == workflow.StatusSucceeded {
@@ -136,58 +130,46 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 
 // run does everything but leaving the result file.
 func (j *job) run(ctx context.Context) (protocol.Result, error) {
-	spool, err := delivery.Open(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{Log: j.log})
-	if err != nil {
-		verdict := verdict{status: workflow.StatusFailed, reason: workflow.ReasonInternalError, message: "the runner could not keep the log: " + err.Error()}
-		return j.deliver(ctx, nil, verdict), err
-	}
+	j.courier = delivery.NewCourier(delivery.CourierOptions{
+		Server:   j.server,
+		Log:      j.log,
+		Stock:    j.launch.Epoch == 0,
+		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // loopback has no network to spare
+		Retry:    j.opts.Timing.Retry,
+	})
 	defer func() {
-		if err := spool.Close(); err != nil {
-			j.log.WithError(err).Warn("Closing the log spool failed")
+		if err := j.courier.Close(); err != nil {
+			j.log.WithError(err).Warn("closing the log spool failed")
 		}
 	}()
-	j.spool = spool
-
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
+	var err error
+	if j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{}); err != nil {
+		v := delivery.Failed(workflow.ReasonInternalError, "the runner could not keep the log: %v", err)
+		v.FinishedAt = time.Now()
+		return j.deliver(background, v), err
+	}
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	defer endBackground()
-
-	j.reporter = newReporter(j.server, j.opts.Timing.Retry, j.log)
-	pulse := newPulse(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
-	shipper := delivery.NewShipper(spool, j.sender(), delivery.ShipperOptions{
-		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // there is no network to spare
-		Log:      j.log,
-	})
-	owned.Go(func() { j.reporter.run(background) })
-	owned.Go(func() { pulse.run(background) })
+	heartbeats := newHeartbeats(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
+	owned.Go(func() { heartbeats.run(background) })
 	owned.Go(func() { j.relaySignals(background) })
-	shipped := make(chan struct{})
-	go func() {
-		defer close(shipped)
-		if err := shipper.Run(background); err != nil && background.Err() == nil {
-			j.log.WithError(err).Warn("Sending the log has stopped")
-		}
-	}()
-	defer func() {
-		endBackground()
-		<-shipped // before the spool is closed
-	}()
 
 	v := j.work(background)
 	j.delivering.Store(true)
-	pulse.finish()
-	// Whoever ends the runner from here on does not change how the job ended.
-	if err := writeResult(j.opts.JobDir, v.left().Sealed(j.launch.JobToken)); err != nil {
-		j.log.WithError(err).Warn("The end of the job could not be noted before its delivery")
+	heartbeats.finish()
+	// Ending the runner from here on does not change how the job ended.
+	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
+		j.log.WithError(err).Warn("writing the end of the job before its delivery failed")
 	}
 	killSessions(j.sessions...)
 	if !killDescendants() {
 		j.log.Warn("Processes that the job has left could not be ended")
 	}
 	reapOrphans()
-	return j.deliver(background, shipper, v), nil
+	return j.deliver(background, v), nil
 }
 
 // relaySignals turns the signals of the process into requests to end. Repeating
@@ -217,32 +199,22 @@ func (j *job) relaySignals(ctx context.Context) {
 	}
 }
 
-// verdict is how the work of a job ended.
-type verdict struct {
-	status   workflow.Status
-	reason   workflow.Reason
-	message  string
-	exitCode *int
-	signal   string
-	finished time.Time
-}
-
 // work runs the steps and says how they ended.
-func (j *job) work(ctx context.Context) verdict {
+func (j *job) work(ctx context.Context) delivery.Verdict {
 	v := j.steps(ctx)
-	if v.finished.IsZero() {
-		v.finished = time.Now()
+	if v.FinishedAt.IsZero() {
+		v.FinishedAt = time.Now()
 	}
-	v.message = j.masks.String(v.message)
-	fields := logrus.Fields{"status": v.status}
-	if v.reason != workflow.ReasonNone {
-		fields["reason"] = v.reason
+	v.Message = j.masks.String(v.Message)
+	fields := logrus.Fields{"status": v.Status}
+	if v.Reason != workflow.ReasonNone {
+		fields["reason"] = v.Reason
 	}
 	j.log.WithFields(fields).Info("The work of the job has ended")
 	return v
 }
 
-func (j *job) steps(ctx context.Context) verdict {
+func (j *job) steps(ctx context.Context) delivery.Verdict {
 	if err := j.define(ctx); err != nil {
 		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
@@ -259,26 +231,20 @@ func (j *job) steps(ctx context.Context) verdict {
 			continue // the agent's
 		}
 		if reason, stopped := j.stop.reason(); stopped {
-			return verdict{
-				status: workflow.StatusFailed, reason: reason,
-				message: fmt.Sprintf("%s before the step %q", describeStop(reason), step.Name),
-			}
+			return delivery.Failed(reason, "%s before the step %q", describeStop(reason), step.Name)
 		}
 		if j.server.Gone() {
-			return verdict{
-				status: workflow.StatusFailed, reason: workflow.ReasonLost,
-				message: fmt.Sprintf("the server has ended this job or given it to another agent; the step %q was not started", step.Name),
-			}
+			return delivery.Failed(workflow.ReasonLost, "the server has ended this job or given it to another agent; the step %q was not started", step.Name)
 		}
 		v := j.step(index, step, preRun)
-		if v.status != workflow.StatusSucceeded {
+		if v.Status != workflow.StatusSucceeded {
 			return v
 		}
 		if step.Run == workflow.RunPreRun {
 			preRun++
 		}
 	}
-	return verdict{status: workflow.StatusSucceeded}
+	return delivery.Verdict{Status: workflow.StatusSucceeded}
 }
 
 // define gets and checks the definition.
@@ -313,7 +279,7 @@ func (j *job) prepare() error {
 }
 
 // refuse reports a job that cannot be run in the log of its first step.
-func (j *job) refuse(reason workflow.Reason, err error) verdict {
+func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {
 	message := err.Error()
 	if stream, streamErr := j.spool.Step(1); streamErr == nil {
 		out := newStepLog(j.masks, stream, j.echo(), j.log)
@@ -321,8 +287,8 @@ func (j *job) refuse(reason workflow.Reason, err error) verdict {
 		out.close()
 	}
 	now := time.Now()
-	j.reporter.report(1, protocol.StepStatusRequest{Status: workflow.StepFailed, StartedAt: &now, FinishedAt: &now})
-	return verdict{status: workflow.StatusFailed, reason: reason, message: message}
+	j.courier.ReportStep(1, protocol.StepStatusRequest{Status: workflow.StepFailed, StartedAt: &now, FinishedAt: &now})
+	return delivery.Failed(reason, "%s", message)
 }
 
 // echo returns where the masked log is copied to, or nil.

@@ -10,47 +10,48 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
 // step runs one step to its end and reports it. preRun says which of the pre-run
 // commands it is, if it is one.
-func (j *job) step(index int, step workflow.Step, preRun int) verdict {
+func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
 	if err != nil {
-		return verdict{status: workflow.StatusFailed, reason: workflow.ReasonInvalidJob, message: err.Error()}
+		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
 	out := newStepLog(j.masks, stream, j.echo(), log)
 	started := time.Now()
-	j.reporter.report(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
+	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
 	log.Info("Step begins")
 
 	v := j.command(step, preRun, out)
-	if v.status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
-		out.line("error: " + v.message)
+	if v.Status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
+		out.line("error: " + v.Message)
 	}
-	if last := out.lastLine(); v.reason == workflow.ReasonExitCode && strings.HasPrefix(last, "error: ") {
-		v.message = fmt.Sprintf("the step %q failed: %s", step.Name, strings.TrimPrefix(last, "error: "))
+	if last := out.lastLine(); v.Reason == workflow.ReasonExitCode && strings.HasPrefix(last, "error: ") {
+		v.Message = fmt.Sprintf("the step %q failed: %s", step.Name, strings.TrimPrefix(last, "error: "))
 	}
 	out.close()
-	v.finished = time.Now()
+	v.FinishedAt = time.Now()
 	state := workflow.StepSucceeded
-	if v.status != workflow.StatusSucceeded {
+	if v.Status != workflow.StatusSucceeded {
 		state = workflow.StepFailed
 	}
-	j.reporter.report(index, protocol.StepStatusRequest{
-		Status: state, ExitCode: v.exitCode, StartedAt: &started, FinishedAt: &v.finished,
+	j.courier.ReportStep(index, protocol.StepStatusRequest{
+		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt,
 	})
 	log.WithField("status", state).Info("Step ended")
 	return v
 }
 
 // command starts the step's command and waits for its end.
-func (j *job) command(step workflow.Step, preRun int, out *stepLog) verdict {
-	failed := func(err error) verdict {
-		return verdict{status: workflow.StatusFailed, reason: workflow.ReasonInvalidJob, message: err.Error()}
+func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
+	failed := func(err error) delivery.Verdict {
+		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
 	for _, notice := range j.notices {
 		out.line(notice)
@@ -193,27 +194,27 @@ func (j *job) patience() time.Duration {
 
 // judge says how a step ended. A command that was asked to end and still succeeded
 // has succeeded: that is the truth about the infrastructure.
-func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) verdict {
+func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) delivery.Verdict {
 	code := state.ExitCode()
-	v := verdict{status: workflow.StatusFailed, reason: workflow.ReasonExitCode}
+	v := delivery.Verdict{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode}
 	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {
 	case state.Success():
-		return verdict{status: workflow.StatusSucceeded, exitCode: &code}
+		return delivery.Verdict{Status: workflow.StatusSucceeded, ExitCode: &code}
 	case status.Signaled():
 		code = 128 + int(status.Signal()) // as a shell says it
-		v.reason, v.signal = workflow.ReasonSignal, signalName(status.Signal())
-		v.message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.signal)
+		v.Reason, v.Signal = workflow.ReasonSignal, signalName(status.Signal())
+		v.Message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.Signal)
 	default:
-		v.message = fmt.Sprintf("%s ended with exit code %d", step.Name, code)
+		v.Message = fmt.Sprintf("%s ended with exit code %d", step.Name, code)
 	}
-	v.exitCode = &code
+	v.ExitCode = &code
 	if reason, stopped := j.stop.reason(); stopped && what != sentNothing {
-		v.reason = reason
-		v.message = fmt.Sprintf("%s while %s was running", describeStop(reason), step.Name)
+		v.Reason = reason
+		v.Message = fmt.Sprintf("%s while %s was running", describeStop(reason), step.Name)
 	} else if oom {
-		v.reason = workflow.ReasonOOM
-		v.message = fmt.Sprintf("%s ran out of memory: a process of it was killed by the kernel; give the job more memory", step.Name)
+		v.Reason = workflow.ReasonOOM
+		v.Message = fmt.Sprintf("%s ran out of memory: a process of it was killed by the kernel; give the job more memory", step.Name)
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"sync"
 
 	"workflowagent/internal/workflow"
@@ -16,20 +17,20 @@ import (
 type stopper struct {
 	interrupted chan struct{} // closed by the first interrupt
 	killed      chan struct{} // closed by the first kill
-	hurried     chan struct{} // closed by the first hurry
+	hurried     context.Context
+	// hurry shortens the delivery of log and result, because the place where the
+	// runner lives is about to go away.
+	hurry context.CancelFunc
 
 	mu       sync.Mutex
 	why      workflow.Reason
 	isKilled bool
-	isHasty  bool
 }
 
 func newStopper() *stopper {
-	return &stopper{
-		interrupted: make(chan struct{}),
-		killed:      make(chan struct{}),
-		hurried:     make(chan struct{}),
-	}
+	s := &stopper{interrupted: make(chan struct{}), killed: make(chan struct{})}
+	s.hurried, s.hurry = context.WithCancel(context.Background())
+	return s
 }
 
 // interrupt asks the job to end and reports whether this was the first request.
@@ -52,17 +53,6 @@ func (s *stopper) kill(why workflow.Reason) {
 	if !s.isKilled {
 		s.isKilled = true
 		close(s.killed)
-	}
-}
-
-// hurry shortens the delivery of log and result, because the place where the
-// runner lives is about to go away.
-func (s *stopper) hurry() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.isHasty {
-		s.isHasty = true
-		close(s.hurried)
 	}
 }
 

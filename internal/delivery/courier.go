@@ -1,0 +1,289 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	firstRetry     = 500 * time.Millisecond
+	maxStatusPause = 15 * time.Second
+	maxResultPause = time.Minute
+	// statusTime is how long statuses of steps may delay the result.
+	statusTime = time.Minute
+	// resultTime is how much of the time for a delivery is reserved for the result, in
+	// case the log does not arrive: how the job ended must be reported even then.
+	resultTime = 5 * time.Minute
+	// maxConflicts is how often the server may ask for log that was sent, before the
+	// bytes that it asks for are declared gone.
+	maxConflicts = 8
+)
+
+// Server is the server of one job. [protocol.JobClient] implements it.
+type Server interface {
+	Sender
+	StepStatus(ctx context.Context, step int, req protocol.StepStatusRequest) error
+	PostLogLines(ctx context.Context, step int, lines protocol.LogLines) error
+	Result(ctx context.Context, req protocol.ResultRequest) error
+}
+
+// CourierOptions are the settings of a [Courier]. Server and Log are required.
+type CourierOptions struct {
+	Server Server
+	Log    *logrus.Entry
+	// Stock says that the server has only the stock calls: it takes log as lines of
+	// JSON and learns the end of the job from the statuses of the steps.
+	Stock bool
+	// Compress allows large pieces of log to be compressed.
+	Compress bool
+	// Retry is the first pause after a call that failed; 0 stands for half a second.
+	Retry time.Duration
+	// Reporting, if set, is called when the log was sent and the result is next.
+	Reporting func()
+	// Refused, if set, is called when the server refuses the result for the first time, and
+	// the delivery continues. Otherwise a refusal ends it.
+	Refused func(err error)
+	// Guard, if set, runs background work and repeats it after a panic until ctx ends.
+	Guard func(ctx context.Context, what string, work func())
+}
+
+// Verdict is how a job ended.
+type Verdict struct {
+	Status     workflow.Status
+	Reason     workflow.Reason
+	Message    string // one line for the deployment's log
+	ExitCode   *int
+	Signal     string
+	FinishedAt time.Time
+}
+
+// Failed returns the verdict of a job that failed.
+func Failed(reason workflow.Reason, format string, args ...any) Verdict {
+	return Verdict{Status: workflow.StatusFailed, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Result returns the result that reports v, without the streams of the log.
+func (v Verdict) Result() protocol.ResultRequest {
+	return protocol.ResultRequest{
+		Status: v.Status, Reason: v.Reason, Message: v.Message, ExitCode: v.ExitCode, Signal: v.Signal,
+		FinishedAt: v.FinishedAt, Steps: []protocol.StepResult{},
+	}
+}
+
+// Courier delivers what a job produces to its server: log streams, the statuses of its
+// steps in their order, and last the verdict.
+type Courier struct {
+	opts     CourierOptions
+	statuses *statusQueue
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+
+	mu   sync.Mutex
+	logs []*Log
+}
+
+// Log is a [Spool] that a courier ships.
+type Log struct {
+	*Spool
+	courier *Courier
+	shipper *Shipper
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// NewCourier returns a courier. The caller must close it.
+func NewCourier(opts CourierOptions) *Courier {
+	if opts.Retry <= 0 {
+		opts.Retry = firstRetry
+	}
+	if opts.Guard == nil {
+		opts.Guard = func(_ context.Context, _ string, work func()) { work() }
+	}
+	// What was accepted is worth sending until Close, whatever context the job ran in.
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Courier{opts: opts, statuses: newStatusQueue(opts.Server, opts.Retry, opts.Log), stop: stop}
+	c.running.Go(func() {
+		opts.Guard(ctx, "sending the statuses of steps", func() { c.statuses.run(ctx) })
+	})
+	return c
+}
+
+// OpenLog opens the spool in dir and ships it from then on.
+func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
+	if opts.Log == nil {
+		opts.Log = c.opts.Log
+	}
+	spool, err := Open(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	var sender Sender = c.opts.Server
+	if c.opts.Stock {
+		sender = NewLineSender(spool, c.opts.Server.PostLogLines)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l := &Log{Spool: spool, courier: c, stop: stop}
+	l.shipper = NewShipper(spool, sender, ShipperOptions{Compress: c.opts.Compress, Log: c.opts.Log})
+	c.mu.Lock()
+	c.logs = append(c.logs, l)
+	c.mu.Unlock()
+	l.running.Go(func() {
+		c.opts.Guard(ctx, "sending the log of a job", func() {
+			if err := l.shipper.Run(ctx); err != nil {
+				c.opts.Log.WithError(err).Warn("the server takes no more log of this job")
+			}
+		})
+	})
+	return l, nil
+}
+
+// Close stops shipping and closes the spool, whose files stay.
+func (l *Log) Close() error {
+	c := l.courier
+	c.mu.Lock()
+	c.logs = slices.DeleteFunc(c.logs, func(other *Log) bool { return other == l })
+	c.mu.Unlock()
+	l.stop()
+	l.running.Wait()
+	return l.Spool.Close()
+}
+
+// Close stops everything and closes the logs.
+func (c *Courier) Close() error {
+	c.stop()
+	c.running.Wait()
+	var errs []error
+	for _, l := range c.open() {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Courier) open() []*Log {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.logs)
+}
+
+// Progress returns how many bytes the open logs hold, and how many of them the server can
+// still lose.
+func (c *Courier) Progress() (written, pending int64) {
+	for _, l := range c.open() {
+		w, p := l.Spool.Progress()
+		written, pending = written+w, pending+p
+	}
+	return written, pending
+}
+
+// ReportStep queues the status of a step. It never waits.
+func (c *Courier) ReportStep(step int, req protocol.StepStatusRequest) {
+	c.statuses.add(step, req)
+}
+
+// FlushStatuses waits until the server has taken or refused every status.
+func (c *Courier) FlushStatuses(ctx context.Context) error { return c.statuses.flush(ctx) }
+
+// FlushLog waits until the server can no longer lose any of the log.
+func (c *Courier) FlushLog(ctx context.Context) error {
+	var errs []error
+	for _, l := range c.open() {
+		errs = append(errs, l.shipper.Flush(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Deliver sends the remaining log and statuses and then the verdict, until the server has
+// them or ctx ends. The result does not wait for statuses for long, and arrives even if the
+// log cannot.
+func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
+	logCtx := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		reserved, cancel := context.WithDeadline(ctx, deadline.Add(-min(resultTime, time.Until(deadline)/4)))
+		defer cancel()
+		logCtx = reserved
+	}
+	logErr := c.FlushLog(logCtx)
+	if logErr != nil {
+		c.opts.Log.WithError(logErr).Warn("part of the log is not delivered; it stays in the spool")
+	}
+	if c.opts.Reporting != nil {
+		c.opts.Reporting()
+	}
+	if c.opts.Stock {
+		return errors.Join(logErr, c.FlushStatuses(ctx))
+	}
+	limited, cancel := context.WithTimeout(ctx, statusTime)
+	if err := c.FlushStatuses(limited); err != nil {
+		c.opts.Log.WithError(err).Debug("the result is sent before some statuses of steps")
+	}
+	cancel()
+	return c.postResult(ctx, logCtx, v)
+}
+
+// postResult posts the verdict until the server takes it. Until logCtx ends, it sends the
+// log that the server asks for.
+func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
+	gone := map[int]bool{}
+	conflicts, refused := 0, false
+	for tries := 0; ; tries++ {
+		err := c.opts.Server.Result(ctx, c.describeLog(v.Result(), gone))
+		conflict, isConflict := errors.AsType[*protocol.ResultConflictError](err)
+		switch {
+		case err == nil:
+			return nil
+		case protocol.Gone(err):
+			return err
+		case isConflict:
+			conflicts++
+			unavailable := conflicts >= maxConflicts || c.FlushLog(logCtx) != nil && ctx.Err() == nil
+			for _, m := range conflict.Missing {
+				if unavailable || c.discarded(m) {
+					gone[m.Step] = true
+				}
+			}
+		case protocol.Permanent(err) && !refused:
+			if c.opts.Refused == nil {
+				return err
+			}
+			refused = true
+			c.opts.Refused(err)
+		}
+		if cause := sleep.For(ctx, protocol.Backoff(c.opts.Retry, maxResultPause, tries, err)); cause != nil {
+			return fmt.Errorf("delivering the result: %w", errors.Join(cause, err))
+		}
+	}
+}
+
+// describeLog adds the streams of the log to a result.
+func (c *Courier) describeLog(req protocol.ResultRequest, gone map[int]bool) protocol.ResultRequest {
+	for _, l := range c.open() {
+		for _, s := range l.Summaries() {
+			req.Steps = append(req.Steps, protocol.StepResult{Step: s.Step, Bytes: s.Bytes, SHA256: s.SHA256, Gone: gone[s.Step]})
+			req.Truncated = req.Truncated || s.Truncated
+		}
+	}
+	return req
+}
+
+// discarded reports whether bytes that the server asks for are no longer in a spool, because
+// the server had said that it can no longer lose them.
+func (c *Courier) discarded(m protocol.MissingLog) bool {
+	for _, l := range c.open() {
+		for _, s := range l.list() {
+			if _, durable := s.Acked(); s.step == m.Step && durable > m.Received {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,106 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/sleep"
+)
+
+// statusQueue sends the statuses of steps in order and in the background, so that a
+// server that does not answer delays no step.
+type statusQueue struct {
+	server Server
+	retry  time.Duration
+	log    *logrus.Entry
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	queue   []stepStatus
+	drained chan struct{} // closed while the queue is empty
+}
+
+type stepStatus struct {
+	step int
+	req  protocol.StepStatusRequest
+}
+
+func newStatusQueue(server Server, retry time.Duration, log *logrus.Entry) *statusQueue {
+	drained := make(chan struct{})
+	close(drained)
+	return &statusQueue{server: server, retry: retry, log: log, wake: make(chan struct{}, 1), drained: drained}
+}
+
+func (q *statusQueue) add(step int, req protocol.StepStatusRequest) {
+	q.mu.Lock()
+	if len(q.queue) == 0 {
+		q.drained = make(chan struct{})
+	}
+	q.queue = append(q.queue, stepStatus{step, req})
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flush waits until every status was sent or refused.
+func (q *statusQueue) flush(ctx context.Context) error {
+	q.mu.Lock()
+	drained := q.drained
+	q.mu.Unlock()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(errors.New("the server has not taken every status of a step"), context.Cause(ctx))
+	}
+}
+
+// run sends until ctx ends.
+func (q *statusQueue) run(ctx context.Context) {
+	for tries := 0; ctx.Err() == nil; {
+		next, ok := q.first()
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-q.wake:
+			}
+			continue
+		}
+		err := q.server.StepStatus(ctx, next.step, next.req)
+		if err != nil && !protocol.Permanent(err) {
+			_ = sleep.For(ctx, protocol.Backoff(q.retry, maxStatusPause, tries, err))
+			tries++
+			continue
+		}
+		if err != nil {
+			q.log.WithError(err).WithField("step", next.step).Warn("the server refuses the status of a step")
+		}
+		tries = 0
+		q.sent()
+	}
+}
+
+func (q *statusQueue) first() (stepStatus, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		return stepStatus{}, false
+	}
+	return q.queue[0], true
+}
+
+func (q *statusQueue) sent() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = q.queue[1:]
+	if len(q.queue) == 0 {
+		close(q.drained)
+	}
+}
