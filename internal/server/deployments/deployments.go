@@ -100,6 +100,7 @@ type Service struct {
 	claims     recent
 	active     atMost
 	held       wakers
+	results    keyLocks
 	unwatch    []func()
 	nudge      chan struct{} // asks the sweeper to look now; capacity 1
 	stopping   chan struct{} // closed when held polls are to end

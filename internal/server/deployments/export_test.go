@@ -1,6 +1,11 @@
 package deployments
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+
+	"workflowagent/internal/server/store"
+)
 
 // Sweep notes that the server is up and goes through all timers once, for tests
 // that let time pass themselves.
@@ -9,4 +14,21 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return err
 	}
 	return s.sweep(ctx)
+}
+
+// CountLogReads counts the reads of log from now on.
+func (s *Service) CountLogReads() *atomic.Int64 {
+	counting := &countingBlobs{Blobs: s.logs.blobs}
+	s.logs.blobs = counting
+	return &counting.reads
+}
+
+type countingBlobs struct {
+	store.Blobs
+	reads atomic.Int64
+}
+
+func (b *countingBlobs) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
+	b.reads.Add(1)
+	return b.Blobs.ReadAt(ctx, key, offset, limit)
 }

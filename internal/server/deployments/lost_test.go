@@ -1,6 +1,10 @@
 package deployments_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,5 +158,42 @@ func TestRepeatedResultReadsNoLog(t *testing.T) {
 	again := protocol.ResultRequest{Status: workflow.StatusSucceeded, Steps: []protocol.StepResult{{Step: 0, Bytes: 1000}}}
 	if err := p.service.Result(t.Context(), runner(c), c.Job.ID, again); err != nil {
 		t.Errorf("a repeated result is compared with the log: %v", err)
+	}
+}
+
+// TestResultsReadTheLogOnce: a result is small and the log that it names may be a gigabyte. A
+// result that cannot be recorded yet reads none of it, and several at a time read it once.
+func TestResultsReadTheLogOnce(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	p.deploy(p.stack("dev"))
+	c := p.poll("a")
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	log := protocol.AppendFrame(nil, time.Now(), false, []byte("line"))
+	_, _, err := p.service.PutLog(t.Context(), runner(c), c.Job.ID, 1, 0, log)
+	p.must(err)
+	sum := sha256.Sum256(log)
+	complete := protocol.StepResult{Step: 1, Bytes: int64(len(log)), SHA256: hex.EncodeToString(sum[:])}
+	send := func(steps ...protocol.StepResult) error {
+		return p.service.Result(t.Context(), runner(c), c.Job.ID, protocol.ResultRequest{Status: workflow.StatusSucceeded, FinishedAt: time.Now(), Steps: steps})
+	}
+	reads := p.service.CountLogReads()
+	var missing *deployments.Missing
+	if err := send(complete, protocol.StepResult{Step: 2, Bytes: 1}); !errors.As(err, &missing) {
+		t.Fatalf("a result with missing log: %v", err)
+	}
+	if n := reads.Load(); n != 0 {
+		t.Errorf("a result that asks for log read some %d times", n)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := send(complete); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := reads.Load(); n != 2 { // one piece and the end
+		t.Errorf("8 results at a time read the log %d times, want 2", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -31,8 +32,14 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, oneLine(string(r.Status)))
 	}
 	r.Message, r.Signal, r.Reason = oneLine(r.Message), oneLine(r.Signal), workflow.Reason(oneLine(string(r.Reason)))
+	// Results of one job are compared with its log one at a time: the first may end the job.
+	unlock, err := s.results.lock(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var job store.Job
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		job, err = callback(tx, p, jobID)
 		return err
 	})
@@ -118,55 +125,67 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 }
 
 // checkLogs puts the log of a job on disk and compares it with what the sender
-// says. What the sender can still mend is a [*Missing] error, everything else
-// becomes a complaint for the log.
+// reports. Log that the sender still has is a [*Missing] error, every other difference
+// becomes a complaint for the log. Streams are read only when none is missing.
 func (s *Service) checkLogs(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {
-	var complaints []string
-	if r.Truncated {
-		complaints = append(complaints, "The log is incomplete: the runner had to drop lines because its disk was full for too long.")
-	}
+	sizes := map[int]int64{}
 	missing := &Missing{}
-	seen := map[int]bool{}
 	for _, sr := range r.Steps {
 		if len(sr.SHA256) > hex.EncodedLen(sha256.Size) {
 			return nil, fault.Invalid("Bad Request: the sha256 of step %d is too long", sr.Step)
 		}
-		if sr.Step < 0 || sr.Step > len(job.Steps) || seen[sr.Step] {
+		if _, seen := sizes[sr.Step]; seen || sr.Step < 0 || sr.Step > len(job.Steps) {
 			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which was named before", sr.Step)
 		}
-		seen[sr.Step] = true
 		size, err := s.logs.sync(ctx, logKey(job.ID, job.Epoch, sr.Step))
 		if err != nil {
 			return nil, err
 		}
-		name := "the agent"
-		if sr.Step < len(job.Steps) {
-			name = "step " + job.Steps[sr.Step].Name
-		}
-		want := min(sr.Bytes, s.opts.LogLimit)
-		switch {
-		case size < want && !sr.Gone:
+		sizes[sr.Step] = size
+		if size < min(sr.Bytes, s.opts.LogLimit) && !sr.Gone {
 			missing.Logs = append(missing.Logs, protocol.MissingLog{Step: sr.Step, Received: size})
-		case size < want:
-			complaints = append(complaints, fmt.Sprintf("The log of %s is incomplete: %d of %d bytes arrived.", name, size, sr.Bytes))
-		case sr.Bytes > s.opts.LogLimit:
-			complaints = append(complaints, fmt.Sprintf("The log of %s was cut at the limit of %d bytes; it had %d.", name, s.opts.LogLimit, sr.Bytes))
-		case size > sr.Bytes:
-			complaints = append(complaints, fmt.Sprintf("The log of %s does not match what was sent: %d bytes are here, %d were announced.", name, size, sr.Bytes))
-		case sr.SHA256 != "":
-			same, err := s.sameHash(ctx, logKey(job.ID, job.Epoch, sr.Step), sr.SHA256)
-			if err != nil {
-				return nil, err
-			}
-			if !same {
-				complaints = append(complaints, fmt.Sprintf("The log of %s does not match what was sent: the checksums differ.", name))
-			}
 		}
 	}
 	if len(missing.Logs) > 0 {
 		return nil, missing
 	}
+	var complaints []string
+	if r.Truncated {
+		complaints = append(complaints, "The log is incomplete: the runner had to drop lines because its disk was full for too long.")
+	}
+	for _, sr := range r.Steps {
+		name := "the agent"
+		if sr.Step < len(job.Steps) {
+			name = "step " + job.Steps[sr.Step].Name
+		}
+		complaint, err := s.checkLog(ctx, logKey(job.ID, job.Epoch, sr.Step), sizes[sr.Step], sr)
+		if err != nil {
+			return nil, err
+		}
+		if complaint != "" {
+			complaints = append(complaints, "The log of "+name+" "+complaint)
+		}
+	}
 	return complaints, nil
+}
+
+// checkLog compares one stream with what the sender reports; "" means no difference.
+func (s *Service) checkLog(ctx context.Context, key string, size int64, sr protocol.StepResult) (string, error) {
+	switch {
+	case size < min(sr.Bytes, s.opts.LogLimit):
+		return fmt.Sprintf("is incomplete: %d of %d bytes arrived.", size, sr.Bytes), nil
+	case sr.Bytes > s.opts.LogLimit:
+		return fmt.Sprintf("was cut at the limit of %d bytes; it had %d.", s.opts.LogLimit, sr.Bytes), nil
+	case size > sr.Bytes:
+		return fmt.Sprintf("does not match what was sent: %d bytes are here, %d were announced.", size, sr.Bytes), nil
+	case sr.SHA256 == "":
+		return "", nil
+	}
+	same, err := s.sameHash(ctx, key, sr.SHA256)
+	if err != nil || same {
+		return "", err
+	}
+	return "does not match what was sent: the checksums differ.", nil
 }
 
 func (s *Service) sameHash(ctx context.Context, key, want string) (bool, error) {
@@ -182,4 +201,39 @@ func (s *Service) sameHash(ctx context.Context, key, want string) (bool, error) 
 		h.Write(chunk)
 		offset += int64(len(chunk))
 	}
+}
+
+// keyLocks are locks by name.
+type keyLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{} // closed when released
+}
+
+// lock waits until no other caller holds the lock of a name, or ctx ends.
+func (l *keyLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	for {
+		l.mu.Lock()
+		other, taken := l.held[name]
+		if !taken {
+			break
+		}
+		l.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another result of the job: %w", ctx.Err())
+		}
+	}
+	defer l.mu.Unlock()
+	mine := make(chan struct{})
+	if l.held == nil {
+		l.held = map[string]chan struct{}{}
+	}
+	l.held[name] = mine
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.held, name)
+		close(mine)
+	}, nil
 }
