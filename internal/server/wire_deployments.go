@@ -30,10 +30,10 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
 	})
 	domains := []api.Domain{
-		api.PoolRoutes(poolService),
+		api.PoolRoutes(poolService, c.identity),
 		api.SettingsRoutes(service),
 		api.DeploymentRoutes(service, c.stacks),
-		api.AgentRoutes(service, embeddedRunner()),
+		api.AgentRoutes(service, embeddedRunner(), c.cfg.ExternalURL),
 		api.JobRoutes(service),
 		api.OIDCRoutes(oidc.New(c.db, new(outbound.Client), c.log.WithField("subsystem", "oidc"))),
 	}

@@ -45,12 +45,11 @@ type RunnerBinary interface {
 }
 
 // AgentRoutes returns the routes that agents call.
-func AgentRoutes(s *deployments.Service, runner RunnerBinary) Domain {
-	return &agentRoutes{deployments: s, runner: runner}
+func AgentRoutes(s *deployments.Service, runner RunnerBinary, externalURL string) Domain {
+	return &agentRoutes{deployments: s, runner: runner, externalURL: externalURL}
 }
 
 func (a *agentRoutes) register(rt *Router) {
-	a.externalURL = rt.deps.ExternalURL
 	rt.authed(http.MethodGet, "/api/deployments/poll", agents, a.poll)
 	rt.authed(http.MethodGet, "/api/deployments/executor",
 		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)

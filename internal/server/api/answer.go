@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
+
+	"workflowagent/internal/server/budget"
 )
 
 // gzipFrom is the size from which responses are compressed.
@@ -36,7 +38,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error 
 	if err != nil {
 		return err
 	}
-	if err := shareOf(r).Take(r.Context(), 2*int64(len(body))); err != nil {
+	if err := budget.Of(r.Context()).Take(r.Context(), 2*int64(len(body))); err != nil {
 		return err
 	}
 	return writeRaw(w, r, status, body)
@@ -109,7 +111,7 @@ type streamed struct {
 // stream answers 200 with what write writes. All the memory that write takes is
 // charged before, because a response that has begun cannot be put off.
 func stream(w http.ResponseWriter, r *http.Request, memory int64, write func(s *streamed) error) error {
-	if err := shareOf(r).Take(r.Context(), gzipMemory+memory); err != nil {
+	if err := budget.Of(r.Context()).Take(r.Context(), gzipMemory+memory); err != nil {
 		return err
 	}
 	s := &streamed{w: w, r: r, head: make([]byte, 0, gzipFrom)}

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -48,7 +47,7 @@ func New(d Deps, domains ...Domain) http.Handler {
 	limits := d.Limits.withDefaults()
 	mux := chi.NewRouter()
 	m := newMetrics(d.Metrics)
-	mux.Use(signAnswers, cutStalled(limits.Stall, limits.Rate), observe(d.Log, m), recoverPanic, stripSlash, refuseNonText)
+	mux.Use(signAnswers, cutStalled(limits.Stall, limits.Rate), observe(d.Log, m), recoverPanic, stripSlash, Bound(limits), refuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
 	}
@@ -56,7 +55,7 @@ func New(d Deps, domains ...Domain) http.Handler {
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, &Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
 	})
-	rt := &Router{mux: mux, deps: d, limits: limits, budget: budget.New(limits.Together, limits.Patience)}
+	rt := NewRouter(mux, d.Identity, d.Stacks)
 	core := []Domain{
 		&serverRoutes{deps: d},
 		&userRoutes{identity: d.Identity},

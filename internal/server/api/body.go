@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 )
 
@@ -79,7 +80,7 @@ func charge(r *http.Request, data []byte, b bounds, copies int64) error {
 	if err := g.count(data); err != nil {
 		return err
 	}
-	return shareOf(r).Take(r.Context(), copies*(int64(len(data))+valueCost*g.values))
+	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*g.values))
 }
 
 // eachElement decodes the array that is one member of a JSON object, one element
@@ -155,7 +156,7 @@ func readBody(w http.ResponseWriter, r *http.Request, b bounds) ([]byte, error) 
 		return nil, err
 	}
 	if sent.encoding != "" {
-		shareOf(r).Give(int64(cap(sent.data))) // only the inflated form is kept
+		budget.Of(r.Context()).Give(int64(cap(sent.data))) // only the inflated form is kept
 	}
 	return data, checkText(data, b.text)
 }

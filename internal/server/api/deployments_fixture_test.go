@@ -48,8 +48,8 @@ func newLab(t *testing.T, db *store.DB, o deployments.Options, more ...api.Domai
 		l.service = deployments.New(db, o)
 		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, UpdateFinished: l.service.UpdateFinished})
 		return append(more,
-			api.PoolRoutes(o.Pools), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
-			api.AgentRoutes(l.service, noRunner{}), api.JobRoutes(l.service),
+			api.PoolRoutes(o.Pools, f.identity), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
+			api.AgentRoutes(l.service, noRunner{}, o.ExternalURL), api.JobRoutes(l.service),
 			api.OIDCRoutes(oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log())),
 		)
 	}})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -119,7 +120,7 @@ func updateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stac
 
 // answer writes one update.
 func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.Stack, e stacks.Entry) error {
-	if err := shareOf(r).Take(r.Context(), programMemory(e.Update)); err != nil {
+	if err := budget.Of(r.Context()).Take(r.Context(), programMemory(e.Update)); err != nil {
 		return err
 	}
 	b, err := updateInfoOf(r.Context(), h.stacks, st, e)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -87,12 +88,22 @@ func stateBounds(r *http.Request) bounds {
 
 type limitsKey struct{}
 
+// Bound gives each request its limits and a share of the memory of all requests.
+func Bound(l Limits) func(http.Handler) http.Handler {
+	memory := budget.New(l.Together, l.Patience)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			share := memory.Share()
+			defer share.Close()
+			ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, l)
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
 func limitsOf(r *http.Request) Limits {
 	if l, ok := r.Context().Value(limitsKey{}).(Limits); ok {
 		return l
 	}
 	return Limits{}.withDefaults()
 }
-
-// shareOf returns the request's share of the memory of all requests.
-func shareOf(r *http.Request) *budget.Share { return budget.Of(r.Context()) }

@@ -6,15 +6,19 @@ import (
 
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
 
 // poolRoutes manage agent pools.
-type poolRoutes struct{ pools *pools.Service }
+type poolRoutes struct {
+	pools    *pools.Service
+	identity *identity.Service
+}
 
 // PoolRoutes returns the routes of agent pools.
-func PoolRoutes(s *pools.Service) Domain { return &poolRoutes{s} }
+func PoolRoutes(s *pools.Service, ids *identity.Service) Domain { return &poolRoutes{s, ids} }
 
 func (p *poolRoutes) register(rt *Router) {
 	const base = "/api/orgs/{org}/agent-pools"
@@ -26,7 +30,7 @@ func (p *poolRoutes) register(rt *Router) {
 	rt.org(http.MethodGet, base+"/{poolID}/tokens", needAdmin, p.listTokens)
 	rt.org(http.MethodPost, base+"/{poolID}/tokens", needGrant, p.addToken)
 	rt.org(http.MethodDelete, base+"/{poolID}/tokens/{tokenID}", needGrant, p.revokeToken)
-	overview := &userRoutes{identity: rt.deps.Identity}
+	overview := &userRoutes{identity: p.identity}
 	rt.org(http.MethodPatch, "/api/orgs/{org}", needGrant, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		if err := p.patchOrg(w, r, o); err != nil {
 			return err

@@ -9,18 +9,22 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
 
 // Router registers routes together with who may use them.
 type Router struct {
-	mux    chi.Router
-	deps   Deps
-	limits Limits
-	budget *budget.Budget
+	mux      chi.Router
+	identity *identity.Service
+	stacks   *stacks.Service
+}
+
+// NewRouter returns a router that adds routes to mux.
+func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Router {
+	return &Router{mux, ids, st}
 }
 
 // handler answers a request or returns the error to answer with. After it has
@@ -52,19 +56,14 @@ var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an
 
 // public registers a route that everybody may use.
 func (rt *Router) public(method, pattern string, h handler) {
-	rt.mux.Method(method, pattern, adapt(func(w http.ResponseWriter, r *http.Request) error {
-		share := rt.budget.Share()
-		defer share.Close()
-		ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, rt.limits)
-		return h(w, r.WithContext(ctx))
-	}))
+	rt.mux.Method(method, pattern, adapt(h))
 }
 
 // authed registers a route for authenticated callers of some kinds; the
 // handler finds the caller with [principal].
 func (rt *Router) authed(method, pattern string, kinds []identity.Kind, h handler) {
 	rt.public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
-		p, err := rt.deps.Identity.Authenticate(r.Context(), bearer(r, "token"))
+		p, err := rt.identity.Authenticate(r.Context(), bearer(r, "token"))
 		if err != nil {
 			return err
 		}
@@ -80,7 +79,7 @@ func (rt *Router) authed(method, pattern string, kinds []identity.Kind, h handle
 func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
 	rt.authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
 		p := principal(r)
-		o, err := rt.deps.Identity.Organization(r.Context(), p, param(r, "org"))
+		o, err := rt.identity.Organization(r.Context(), p, param(r, "org"))
 		if err != nil {
 			return err
 		}
@@ -98,7 +97,7 @@ func (rt *Router) org(method, pattern string, n need, h func(w http.ResponseWrit
 // needed; pattern holds {org}, {project} and {stack}.
 func (rt *Router) stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.authed(method, pattern, people, func(w http.ResponseWriter, r *http.Request) error {
-		st, err := rt.deps.Stacks.Find(r.Context(), principal(r), need, param(r, "org"), param(r, "project"), param(r, "stack"))
+		st, err := rt.stacks.Find(r.Context(), principal(r), need, param(r, "org"), param(r, "project"), param(r, "stack"))
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -77,7 +78,7 @@ func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 		return stacks.ParseState(plain, sent.data)
 	}
 	// It is compressed while it is stored.
-	if err := shareOf(r).Take(r.Context(), gzipMemory); err != nil {
+	if err := budget.Of(r.Context()).Take(r.Context(), gzipMemory); err != nil {
 		return nil, err
 	}
 	return stacks.ParseState(plain, nil)
