@@ -19,6 +19,9 @@ import (
 
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -76,19 +79,23 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	if err := bootstrap(ctx, s.c, notices); err != nil {
 		return nil, err
 	}
-	domains, subsystems := newDeployments(s.c)
-	s.subsystems = append(ownSubsystems(s.c), subsystems...)
+	poolService := pools.New(s.c.db, log.WithField("subsystem", "pools"))
+	service := newDeployments(s.c, poolService)
+	s.subsystems = append(ownSubsystems(s.c), Subsystem{Name: "deployments", Run: service.Run})
 	s.handler = api.New(api.Deps{
-		Log:          log.WithField("subsystem", "api"),
-		Identity:     s.c.identity,
-		Stacks:       s.c.stacks,
-		ExternalURL:  s.cfg.ExternalURL,
-		Version:      version,
-		Metrics:      s.c.metrics,
-		MetricsToken: cfg.MetricsToken,
-		Ready:        s.ready,
-		Limits:       api.Limits{Together: requestMemory()},
-	}, domains...)
+		Log:         log.WithField("subsystem", "api"),
+		Identity:    s.c.identity,
+		Stacks:      s.c.stacks,
+		Deployments: service,
+		Pools:       poolService,
+		OIDC:        oidc.New(s.c.db, new(outbound.Client), log.WithField("subsystem", "oidc")),
+		Runner:      embeddedRunner(),
+		ExternalURL: s.cfg.ExternalURL,
+		Limits:      api.Limits{Together: requestMemory()},
+		Server: api.Server{
+			Version: version, Metrics: s.c.metrics, MetricsToken: cfg.MetricsToken, Ready: s.ready, Releases: cfg.Releases,
+		},
+	})
 	return s, nil
 }
 

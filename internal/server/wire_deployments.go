@@ -3,17 +3,13 @@ package server
 import (
 	"time"
 
-	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/oidc"
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 )
 
-// newDeployments builds the domains of deployments and agent pools.
-func newDeployments(c *components) ([]api.Domain, []Subsystem) {
-	poolService := pools.New(c.db, c.log.WithField("subsystem", "pools"))
+// newDeployments builds the service of deployments and connects it with the updates.
+func newDeployments(c *components, poolService *pools.Service) *deployments.Service {
 	service := deployments.New(c.db, deployments.Options{
 		Log:          c.log.WithField("subsystem", "deployments"),
 		Secrets:      c.stacks.Secrets(),
@@ -29,18 +25,7 @@ func newDeployments(c *components) ([]api.Domain, []Subsystem) {
 	c.stacks.Follow(stacks.Hooks{
 		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
 	})
-	domains := []api.Domain{
-		api.PoolRoutes(poolService, c.identity),
-		api.SettingsRoutes(service),
-		api.DeploymentRoutes(service, c.stacks),
-		api.AgentRoutes(service, embeddedRunner(), c.cfg.ExternalURL),
-		api.JobRoutes(service),
-		api.OIDCRoutes(oidc.New(c.db, new(outbound.Client), c.log.WithField("subsystem", "oidc"))),
-	}
-	if c.cfg.Releases != "" {
-		domains = append(domains, api.ReleaseRoutes(c.cfg.Releases))
-	}
-	return domains, []Subsystem{{Name: "deployments", Run: service.Run}}
+	return service
 }
 
 // sweepInterval is how often timers are checked and the server notes that it is

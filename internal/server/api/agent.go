@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
@@ -24,8 +23,6 @@ const (
 	maxHold = 50 * time.Second
 	// idleRetry is what an agent is told that asks without waiting.
 	idleRetry = 10 * time.Second
-	// maxAgentText bounds what an agent says about itself, in bytes.
-	maxAgentText = 256
 )
 
 // agentRoutes are what agents call with their pool's token.
@@ -44,9 +41,10 @@ type RunnerBinary interface {
 	ServeRunner(w http.ResponseWriter, r *http.Request) (found bool, err error)
 }
 
-// AgentRoutes returns the routes that agents call.
-func AgentRoutes(s *deployments.Service, runner RunnerBinary, externalURL string) Domain {
-	return &agentRoutes{deployments: s, runner: runner, externalURL: externalURL}
+// registerJobs adds the routes that agents and runners call.
+func registerJobs(rt *Router, s *deployments.Service, runner RunnerBinary, externalURL string) {
+	(&agentRoutes{s, runner, externalURL}).register(rt)
+	(&jobRoutes{s}).register(rt)
 }
 
 func (a *agentRoutes) register(rt *Router) {
@@ -151,20 +149,6 @@ func preferredWait(values []string) time.Duration {
 		}
 	}
 	return 0
-}
-
-// plainText bounds and cleans what will be shown to people.
-func plainText(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(s, ""))
-	if len(s) > maxAgentText {
-		s = strings.ToValidUTF8(s[:maxAgentText], "")
-	}
-	return s
 }
 
 func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {

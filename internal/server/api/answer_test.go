@@ -19,8 +19,8 @@ func TestEveryAnswerIsSigned(t *testing.T) {
 	f := newFixture(t, options{})
 	handler := api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
-		Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Limits: api.Limits{Body: 100},
-		Ready: func(*http.Request) error { panic("out of order") },
+		Limits: api.Limits{Body: 100},
+		Server: api.Server{Metrics: prometheus.NewRegistry(), Ready: func(*http.Request) error { panic("out of order") }},
 	})
 	for _, tt := range []struct {
 		method, path, auth, body string

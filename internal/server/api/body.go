@@ -49,7 +49,14 @@ func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b bounds) error
 	return decodeBytes(r, data, v, b)
 }
 
-// decodeBytes decodes a body that was read.
+// decodePart decodes a part of a body that was read as it is.
+func decodePart(r *http.Request, data []byte, v any) error {
+	if err := checkText(data, textDocument); err != nil {
+		return err
+	}
+	return decodeBytes(r, data, v, ordinaryBounds(r))
+}
+
 func decodeBytes(r *http.Request, data []byte, v any, b bounds) error {
 	if err := charge(r, data, b, 2); err != nil {
 		return err
@@ -159,6 +166,26 @@ func readBody(w http.ResponseWriter, r *http.Request, b bounds) ([]byte, error) 
 		budget.Of(r.Context()).Give(int64(cap(sent.data))) // only the inflated form is kept
 	}
 	return data, checkText(data, b.text)
+}
+
+// readBig reads a body that carries a state. packed is its compressed form, if it
+// was sent by gzip.
+func readBig(w http.ResponseWriter, r *http.Request) (plain, packed []byte, err error) {
+	b := stateBounds(r)
+	sent, err := readSent(w, r, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, err = sent.inflate(r.Context(), b.inflated)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(bytes.TrimSpace(plain)) == 0:
+		return nil, nil, errEmptyBody
+	case sent.encoding == "gzip":
+		packed = sent.data
+	}
+	return plain, packed, nil
 }
 
 // invalidJSON explains what is wrong with a body without repeating its values,

@@ -18,9 +18,10 @@ type deploymentRoutes struct {
 	stacks      *stacks.Service
 }
 
-// DeploymentRoutes returns the routes of deployments.
-func DeploymentRoutes(d *deployments.Service, s *stacks.Service) Domain {
-	return &deploymentRoutes{d, s}
+// registerDeploy adds the routes of deployments and their settings.
+func registerDeploy(rt *Router, d *deployments.Service, s *stacks.Service) {
+	(&settingsRoutes{d}).register(rt)
+	(&deploymentRoutes{d, s}).register(rt)
 }
 
 func (d *deploymentRoutes) register(rt *Router) {

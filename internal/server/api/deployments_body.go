@@ -12,11 +12,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// stampLayout is the form of created and modified, in UTC.
-const stampLayout = "2006-01-02 15:04:05.000"
-
-func stampMillis(t time.Time) string { return t.UTC().Format(stampLayout) }
-
 // optionalTime leaves out times that are not known.
 func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
@@ -104,7 +99,7 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 		by.Name, by.GithubLogin = d.Requester, d.Requester
 	}
 	return deploymentBody{
-		ID: d.ID, Created: stampMillis(d.CreatedAt), Modified: stampMillis(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
+		ID: d.ID, Created: stamp(d.CreatedAt), Modified: stamp(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
 		RequestedBy: by, PulumiOperation: d.Operation, Initiator: d.Initiator, ProjectName: d.Project, StackName: d.Stack,
 		AgentPool: poolRefOf(d), Agent: agentRefOf(d), Reason: d.Job.Reason, Message: d.Message,
 	}

@@ -10,11 +10,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/oidc"
-	"workflowagent/internal/server/outbound"
-	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -23,7 +19,6 @@ import (
 // lab is a served API with deployments, one agent pool and clients for it.
 type lab struct {
 	*fixture
-	service   *deployments.Service
 	client    *protocol.Client
 	pool      string
 	poolToken string
@@ -39,20 +34,15 @@ func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab
 	storetest.Each(t, func(t *testing.T, db *store.DB) { test(t, newLab(t, db, o)) })
 }
 
-func newLab(t *testing.T, db *store.DB, o deployments.Options, more ...api.Domain) *lab {
+func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
 	t.Helper()
-	l := &lab{}
-	l.fixture = newFixtureOn(t, db, options{domains: func(f *fixture) []api.Domain {
-		o.Log, o.Secrets, o.Updates = storetest.Log(), f.stacks.Secrets(), f.stacks
-		o.Pools, o.ExternalURL = pools.New(db, storetest.Log()), "http://server.test"
-		l.service = deployments.New(db, o)
-		f.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, UpdateFinished: l.service.UpdateFinished})
-		return append(more,
-			api.PoolRoutes(o.Pools, f.identity), api.SettingsRoutes(l.service), api.DeploymentRoutes(l.service, f.stacks),
-			api.AgentRoutes(l.service, noRunner{}, o.ExternalURL), api.JobRoutes(l.service),
-			api.OIDCRoutes(oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log())),
-		)
-	}})
+	return newLabWith(t, db, options{deployments: o})
+}
+
+func newLabWith(t *testing.T, db *store.DB, o options) *lab {
+	t.Helper()
+	l := &lab{fixture: newFixtureOn(t, db, o)}
+	l.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, UpdateFinished: l.service.UpdateFinished})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.service.Run(ctx) }()

@@ -17,7 +17,11 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -30,15 +34,17 @@ type fixture struct {
 	db       *store.DB
 	identity *identity.Service
 	stacks   *stacks.Service
+	service  *deployments.Service // works only in a lab
 	server   *httptest.Server
 	admin    string // the administrator's token
 }
 
 // options change a fixture before it is served.
 type options struct {
-	lease   time.Duration
-	limits  api.Limits
-	domains func(f *fixture) []api.Domain
+	lease       time.Duration
+	limits      api.Limits
+	deployments deployments.Options
+	releases    string
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -60,14 +66,15 @@ func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 	if err != nil {
 		t.Fatalf("setting up the installation: %v", err)
 	}
-	var domains []api.Domain
-	if o.domains != nil {
-		domains = o.domains(f)
-	}
+	pool, d := pools.New(db, storetest.Log()), o.deployments
+	d.Log, d.Secrets, d.Updates, d.Pools, d.ExternalURL = storetest.Log(), secrets, f.stacks, pool, "http://server.test"
+	f.service = deployments.New(db, d)
 	f.server = httptest.NewServer(api.New(api.Deps{
-		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
-		Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Limits: o.limits,
-	}, domains...))
+		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Pools: pool,
+		OIDC:   oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
+		Runner: noRunner{}, ExternalURL: "http://server.test", Limits: o.limits,
+		Server: api.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
+	}))
 	t.Cleanup(f.server.Close)
 	return f
 }

@@ -191,8 +191,9 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 		return err
 	}
 	return stream(w, r, stacks.ProgramMemory, func(s *streamed) error {
-		list := s.list(`{"updates":[`)
+		list, n := s.list(`{"updates":[`), 0
 		err := h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
+			n++
 			b, err := updateInfoOf(r.Context(), h.stacks, st, e)
 			if err != nil {
 				return err
@@ -200,7 +201,7 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 			return list.add(b)
 		})
 		if limit == 0 {
-			limit = list.n
+			limit = n
 		}
 		return list.end(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", limit, total))
 	})

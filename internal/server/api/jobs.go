@@ -19,9 +19,6 @@ const (
 // jobRoutes are what the agent and the runner of a claimed job call.
 type jobRoutes struct{ deployments *deployments.Service }
 
-// JobRoutes returns the callbacks of jobs.
-func JobRoutes(s *deployments.Service) Domain { return &jobRoutes{s} }
-
 func (j *jobRoutes) register(rt *Router) {
 	const base = "/api/workflow/jobs/{jobID}"
 	rt.authed(http.MethodGet, base, runners, j.definition)

@@ -40,7 +40,7 @@ func (l Limits) withDefaults() Limits {
 		l.Patience = 10 * time.Second
 	}
 	if l.Stall <= 0 {
-		l.Stall = defaultStall
+		l.Stall = time.Minute
 	}
 	return l
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"workflowagent/internal/server/oidc"
 )
@@ -54,7 +55,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	switch {
 	case status == http.StatusServiceUnavailable:
 		body.Error = "temporarily_unavailable"
-		retryAfter(w, idleRetry)
+		retryAfter(w, 10*time.Second)
 	case status >= 500:
 		body.Error = "server_error"
 	default:
@@ -66,7 +67,9 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 // readExchange reads a form or JSON, whatever the Content-Type says: a form
 // never begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
-	data, err := readBody(w, r, bounds{sent: maxExchange, inflated: maxExchange, text: textColumns})
+	b := ordinaryBounds(r)
+	b.sent, b.inflated = maxExchange, maxExchange
+	data, err := readBody(w, r, b)
 	if err != nil {
 		return oidc.Request{}, err
 	}

@@ -14,9 +14,6 @@ import (
 // tokens.
 type oidcRoutes struct{ oidc *oidc.Service }
 
-// OIDCRoutes returns the routes of OIDC issuers and of the token exchange.
-func OIDCRoutes(s *oidc.Service) Domain { return &oidcRoutes{s} }
-
 func (o *oidcRoutes) register(rt *Router) {
 	const issuers = "/api/orgs/{org}/oidc/issuers"
 	rt.org(http.MethodGet, issuers, needAdmin, o.list)

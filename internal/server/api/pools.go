@@ -2,23 +2,17 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
 
 // poolRoutes manage agent pools.
 type poolRoutes struct {
-	pools    *pools.Service
-	identity *identity.Service
+	pools *pools.Service
+	users *userRoutes
 }
-
-// PoolRoutes returns the routes of agent pools.
-func PoolRoutes(s *pools.Service, ids *identity.Service) Domain { return &poolRoutes{s, ids} }
 
 func (p *poolRoutes) register(rt *Router) {
 	const base = "/api/orgs/{org}/agent-pools"
@@ -30,12 +24,11 @@ func (p *poolRoutes) register(rt *Router) {
 	rt.org(http.MethodGet, base+"/{poolID}/tokens", needAdmin, p.listTokens)
 	rt.org(http.MethodPost, base+"/{poolID}/tokens", needGrant, p.addToken)
 	rt.org(http.MethodDelete, base+"/{poolID}/tokens/{tokenID}", needGrant, p.revokeToken)
-	overview := &userRoutes{identity: p.identity}
 	rt.org(http.MethodPatch, "/api/orgs/{org}", needGrant, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		if err := p.patchOrg(w, r, o); err != nil {
 			return err
 		}
-		return overview.org(w, r, o)
+		return p.users.org(w, r, o)
 	})
 }
 
@@ -193,17 +186,4 @@ func (p *poolRoutes) revokeToken(w http.ResponseWriter, r *http.Request, o store
 		return err
 	}
 	return noContent(w)
-}
-
-// queryFlag reads a boolean query parameter; absent is false.
-func queryFlag(r *http.Request, name string) (bool, error) {
-	v := r.URL.Query().Get(name)
-	if v == "" {
-		return false, nil
-	}
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		return false, fault.Invalid("Bad Request: Invalid query parameter: %s must be true or false", name)
-	}
-	return b, nil
 }

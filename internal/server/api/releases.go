@@ -20,10 +20,10 @@ type releaseRoutes struct {
 	downloads downloads
 }
 
-// ReleaseRoutes serve the files below a directory at /releases/, to everybody: agents that
-// update themselves, and the shell of somebody who installs one. What is served is signed, and
-// who serves it is not trusted.
-func ReleaseRoutes(dir string) Domain {
+// newReleases serves the files below a directory at /releases/ without authentication: agents
+// that update themselves fetch them, and install scripts. The files are signed, and their server
+// is not trusted.
+func newReleases(dir string) *releaseRoutes {
 	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
 }
 

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"workflowagent/internal/server/api"
 )
 
 func TestReleases(t *testing.T) {
@@ -39,7 +37,7 @@ func TestReleases(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t, options{domains: func(*fixture) []api.Domain { return []api.Domain{api.ReleaseRoutes(dir)} }})
+	f := newFixture(t, options{releases: dir})
 	for _, tt := range []struct {
 		path, auth string
 		status     int
@@ -99,7 +97,7 @@ func TestSlowDownloadsGiveWay(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, size), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t, options{domains: func(*fixture) []api.Domain { return []api.Domain{api.ReleaseRoutes(dir)} }})
+	f := newFixture(t, options{releases: dir})
 	var slow []net.Conn
 	for range 32 {
 		conn := f.dial()

@@ -22,6 +22,9 @@ type Router struct {
 	stacks   *stacks.Service
 }
 
+// stackPath is the path of a stack.
+const stackPath = "/api/stacks/{org}/{project}/{stack}"
+
 // NewRouter returns a router that adds routes to mux.
 func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Router {
 	return &Router{mux, ids, st}
@@ -103,6 +106,16 @@ func (rt *Router) stack(method, pattern string, need identity.Ability, h func(w 
 		}
 		return h(w, r, st)
 	})
+}
+
+// ownToken lets only callers through whose identity lasts.
+func ownToken(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !principal(r).CanGrant() {
+			return errExchanged
+		}
+		return h(w, r)
+	}
 }
 
 // adapt is the one place where errors of handlers become responses.

@@ -20,7 +20,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"workflowagent/internal/dev/storetest"
-	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -53,7 +52,7 @@ func TestOddRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		// No claim returns to the queue meanwhile, however slow the machine is.
-		l := newLab(t, db, deployments.Options{Lease: time.Hour}, api.ReleaseRoutes(releases))
+		l := newLabWith(t, db, options{deployments: deployments.Options{Lease: time.Hour}, releases: releases})
 		end := time.Now().Add(long)
 		for seed := uint64(1); ; seed++ {
 			if long > 0 {

@@ -7,15 +7,36 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"workflowagent/internal/server/fault"
 )
 
-// serverRoutes tell about the server itself.
-type serverRoutes struct{ deps Deps }
+// Server describes the server itself.
+type Server struct {
+	// Version is the server's version.
+	Version string
+	// Metrics is what /metrics answers.
+	Metrics *prometheus.Registry
+	// MetricsToken is what callers of /metrics need. Empty: only callers on this
+	// machine, directly.
+	MetricsToken string
+	// Ready tells whether the server can do its work; nil means always.
+	Ready func(r *http.Request) error
+	// Releases is a directory with a mirror of the agent's releases; "" is none.
+	Releases string
+}
 
-func (s *serverRoutes) register(rt *Router) {
+// serverRoutes are the routes about the server itself.
+type serverRoutes struct{ Server }
+
+// registerSystem adds the routes about the server itself.
+func registerSystem(rt *Router, server Server) {
+	s := &serverRoutes{server}
+	if server.Releases != "" {
+		newReleases(server.Releases).register(rt)
+	}
 	rt.public(http.MethodGet, "/healthz", s.healthz)
 	rt.public(http.MethodGet, "/readyz", s.readyz)
 	rt.public(http.MethodGet, "/metrics", s.metrics)
@@ -26,13 +47,13 @@ func (s *serverRoutes) register(rt *Router) {
 
 // healthz answers as long as the process can answer at all.
 func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
-	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.deps.Version})
+	return writeJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.Version})
 }
 
 // readyz answers 200 when requests can be served.
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
-	if s.deps.Ready != nil {
-		if err := s.deps.Ready(r); err != nil {
+	if s.Ready != nil {
+		if err := s.Ready(r); err != nil {
 			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; its log says why")
 		}
 	}
@@ -43,12 +64,12 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 // on this machine.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	switch token := bearer(r, "Bearer"); {
-	case s.deps.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.deps.MetricsToken)) == 0:
+	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
 		return fault.Forbidden("Forbidden: metrics are for callers with the metrics token")
-	case s.deps.MetricsToken == "" && !isLocal(r):
+	case s.MetricsToken == "" && !isLocal(r):
 		return fault.Forbidden("Forbidden: metrics are for callers on this machine; set metrics_token to open them to others")
 	}
-	promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }
 

@@ -12,9 +12,6 @@ import (
 // settingsRoutes manage the deployment settings of stacks.
 type settingsRoutes struct{ deployments *deployments.Service }
 
-// SettingsRoutes returns the routes of deployment settings.
-func SettingsRoutes(s *deployments.Service) Domain { return &settingsRoutes{s} }
-
 func (s *settingsRoutes) register(rt *Router) {
 	const base = stackPath + "/deployments/settings"
 	rt.stack(http.MethodGet, base, identity.StateRead, s.get)

@@ -13,13 +13,19 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stackPath is the path of a stack.
-const stackPath = "/api/stacks/{org}/{project}/{stack}"
-
 // stackRoutes manage stacks, their tags and their stored configuration.
 type stackRoutes struct {
 	stacks   *stacks.Service
 	identity *identity.Service
+}
+
+// registerState adds the routes of the state backend.
+func registerState(rt *Router, s *stacks.Service, ids *identity.Service) {
+	(&stackRoutes{s, ids}).register(rt)
+	(&stateRoutes{s}).register(rt)
+	(&secretRoutes{s}).register(rt)
+	(&updateRoutes{s}).register(rt)
+	(&historyRoutes{s}).register(rt)
 }
 
 func (s *stackRoutes) register(rt *Router) {
@@ -129,8 +135,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		Tags      map[string]string `json:"tags"`
 		Config    json.RawMessage   `json:"config"`
 	}
-	b := stateBounds(r)
-	data, err := readBody(w, r, b)
+	data, err := readBody(w, r, stateBounds(r))
 	if err != nil {
 		return err
 	}
@@ -139,10 +144,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if err != nil {
 		return err
 	}
-	if err := checkText(rest, textDocument); err != nil {
-		return err
-	}
-	if err := decodeBytes(r, rest, &body, ordinaryBounds(r)); err != nil {
+	if err := decodePart(r, rest, &body); err != nil {
 		return err
 	}
 	n := stacks.NewStack{Org: o, Project: param(r, "project"), Name: body.StackName, Tags: body.Tags}

@@ -8,9 +8,7 @@ import (
 )
 
 const (
-	// defaultStall is how long a client may neither send nor take anything while
-	// it is its turn.
-	defaultStall = time.Minute
+
 	// stallsInAll bounds one body or response, however it trickles, in times of
 	// the stall.
 	stallsInAll = 30

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"net/http"
 	"strconv"
 
@@ -62,24 +61,15 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 
 // readState reads a body that carries a state. Its compressed form is kept.
 func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
-	b := stateBounds(r)
-	sent, err := readSent(w, r, b)
+	plain, packed, err := readBig(w, r)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := sent.inflate(r.Context(), b.inflated)
-	if err != nil {
-		return nil, err
+	if packed == nil {
+		// It is compressed while it is stored.
+		if err := budget.Of(r.Context()).Take(r.Context(), gzipMemory); err != nil {
+			return nil, err
+		}
 	}
-	if len(bytes.TrimSpace(plain)) == 0 {
-		return nil, errEmptyBody
-	}
-	if sent.encoding == "gzip" {
-		return stacks.ParseState(plain, sent.data)
-	}
-	// It is compressed while it is stored.
-	if err := budget.Of(r.Context()).Take(r.Context(), gzipMemory); err != nil {
-		return nil, err
-	}
-	return stacks.ParseState(plain, nil)
+	return stacks.ParseState(plain, packed)
 }

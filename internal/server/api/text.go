@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"workflowagent/internal/server/fault"
@@ -166,4 +167,21 @@ func (t *textReader) validUTF8(p []byte) bool {
 		}
 	}
 	return utf8.Valid(p)
+}
+
+// maxPlainText bounds [plainText], in bytes.
+const maxPlainText = 256
+
+// plainText bounds and cleans what will be shown to people.
+func plainText(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(s, ""))
+	if len(s) > maxPlainText {
+		s = strings.ToValidUTF8(s[:maxPlainText], "")
+	}
+	return s
 }

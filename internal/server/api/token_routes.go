@@ -24,16 +24,6 @@ func (t *tokenRoutes) register(rt *Router) {
 	}
 }
 
-// ownToken lets only callers through whose identity lasts.
-func ownToken(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if !principal(r).CanGrant() {
-			return errExchanged
-		}
-		return h(w, r)
-	}
-}
-
 type tokenBody struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
@@ -162,18 +152,3 @@ func (t *tokenRoutes) deleteOrg(w http.ResponseWriter, r *http.Request, o store.
 	}
 	return noContent(w)
 }
-
-// unix writes a time as Unix seconds, 0 for none.
-func unix(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.Unix()
-}
-
-// stamp writes a time as the public API does where it uses neither RFC 3339
-// nor Unix seconds.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
-
-// rfc3339 writes a time as the public API's date-time.
-func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -9,7 +9,6 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/redact"
-	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -318,11 +317,9 @@ func TestStartReplacesTags(t *testing.T) {
 }
 
 func TestSecretsOfADeploymentAreMaskedInItsEvents(t *testing.T) {
-	f := newFixture(t, options{domains: func(f *fixture) []api.Domain {
-		f.stacks.Follow(stacks.Hooks{KnownSecrets: func(_ context.Context, deployment string) ([]redact.Secret, error) {
-			return []redact.Secret{{Name: "of " + deployment, Value: "hunter2-" + deployment}}, nil
-		}})
-		return nil
+	f := newFixture(t, options{})
+	f.stacks.Follow(stacks.Hooks{KnownSecrets: func(_ context.Context, deployment string) ([]redact.Secret, error) {
+		return []redact.Secret{{Name: "of " + deployment, Value: "hunter2-" + deployment}}, nil
 	}})
 	path := f.stack("dev")
 	org, user, stack := f.ids("dev")

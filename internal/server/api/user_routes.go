@@ -5,11 +5,23 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
 
 // userRoutes tell callers who they are and what they belong to.
 type userRoutes struct{ identity *identity.Service }
+
+// registerOrg adds the routes of users, organizations, their tokens, their agent
+// pools and the issuers they trust.
+func registerOrg(rt *Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service) {
+	users := &userRoutes{ids}
+	users.register(rt)
+	(&tokenRoutes{ids}).register(rt)
+	(&poolRoutes{p, users}).register(rt)
+	(&oidcRoutes{issuers}).register(rt)
+}
 
 func (u *userRoutes) register(rt *Router) {
 	rt.authed(http.MethodGet, "/api/user", people, u.user)
@@ -17,22 +29,6 @@ func (u *userRoutes) register(rt *Router) {
 	rt.authed(http.MethodPost, "/api/user/organizations/{org}/default", people, ownToken(u.setDefaultOrg))
 	rt.org(http.MethodGet, "/api/orgs/{org}", needMember, u.org)
 	rt.org(http.MethodGet, "/api/orgs/{org}/members", needMember, u.members)
-}
-
-// userInfo is how people appear beside what they did.
-type userInfo struct {
-	Name        string `json:"name"`
-	GithubLogin string `json:"githubLogin"`
-	AvatarURL   string `json:"avatarUrl"`
-	Email       string `json:"email,omitempty"`
-}
-
-// userInfoOf describes a user; the zero user is an organization's token.
-func userInfoOf(u store.User) userInfo {
-	if u.Login == "" {
-		return userInfo{Name: "Organization token", GithubLogin: "organization-token"}
-	}
-	return userInfo{Name: u.Name, GithubLogin: u.Login, Email: u.Email}
 }
 
 type orgSummary struct {
