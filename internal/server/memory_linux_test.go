@@ -158,14 +158,14 @@ func (g *boundedServer) peak() uint64 {
 	return n
 }
 
-// request is what an attacker sends.
-type request struct {
+// message is what an attacker sends.
+type message struct {
 	method, path, auth string
 	body               []byte // gzip, nil for none
 	header             map[string]string
 }
 
-func (g *boundedServer) try(ctx context.Context, q request, into any) (int, error) {
+func (g *boundedServer) try(ctx context.Context, q message, into any) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, q.method, g.url+q.path, bytes.NewReader(q.body))
 	if err != nil {
 		return 0, err
@@ -195,7 +195,7 @@ func (g *boundedServer) try(ctx context.Context, q request, into any) (int, erro
 // do is for the preparation: it must succeed.
 func (g *boundedServer) do(method, path, auth, body string, into any) {
 	g.t.Helper()
-	status, err := g.try(g.t.Context(), request{method: method, path: path, auth: auth, body: packed(body)}, into)
+	status, err := g.try(g.t.Context(), message{method: method, path: path, auth: auth, body: packed(body)}, into)
 	if err != nil || status >= 300 {
 		g.t.Fatalf("%s %s: %d, %v", method, path, status, err)
 	}
@@ -232,7 +232,7 @@ func TestMemoryOfRoutes(t *testing.T) {
 			clients = heavyClients
 		}
 		began, used := time.Now(), g.cpu()
-		ok, busy := g.attack(a.name, a.request, clients, rounds)
+		ok, busy := g.attack(a.name, a.message, clients, rounds)
 		peak := g.peak()
 		t.Logf("%-22s peak %4d MiB, %2d served, %2d put off, %.1f s, %.1f s of CPU, %d MiB of address space", a.name, peak>>20, ok, busy,
 			time.Since(began).Seconds(), (g.cpu() - used).Seconds(), g.status("VmPeak")>>20)
@@ -248,7 +248,7 @@ func TestMemoryOfRoutes(t *testing.T) {
 
 // attack has clients send a request, and returns how many were served and put
 // off.
-func (g *boundedServer) attack(name string, q request, clients, rounds int) (ok, busy int) {
+func (g *boundedServer) attack(name string, q message, clients, rounds int) (ok, busy int) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -284,7 +284,7 @@ func (g *boundedServer) attack(name string, q request, clients, rounds int) (ok,
 
 type attack struct {
 	name string
-	request
+	message
 	heavy bool
 }
 
@@ -294,8 +294,8 @@ func (g *boundedServer) attacks() []attack {
 	const stacks = "/api/stacks/acme/proj"
 	g.do("POST", stacks, "", `{"stackName":"dev"}`, nil)
 	dev := stacks + "/dev"
-	post := func(path, body string) request { return request{method: "POST", path: path, body: packed(body)} }
-	get := func(path string) request { return request{method: "GET", path: path} }
+	post := func(path, body string) message { return message{method: "POST", path: path, body: packed(body)} }
+	get := func(path string) message { return message{method: "GET", path: path} }
 	many := func(n int, element string) string { return strings.Repeat(element+",", n-1) + element }
 	state := func(size int) string {
 		return `{"version":3,"deployment":{"resources":[` + many(1000, `{"urn":"u"}`) + `],"x":[` + many(size/3, "{}") + `]}}`
@@ -314,7 +314,7 @@ func (g *boundedServer) attacks() []attack {
 	for i := range 4 {
 		g.do("POST", running+"/events/batch", lease, fmt.Sprintf(`{"events":[{"sequence":%d,"x":"%s"}]}`, i, strings.Repeat(`\"`, 7<<20)), nil)
 	}
-	leased := func(q request) request { q.auth = lease; return q }
+	leased := func(q message) message { q.auth = lease; return q }
 	log, step := g.log(dev)
 
 	all := []attack{
@@ -325,18 +325,18 @@ func (g *boundedServer) attacks() []attack {
 		{"events", leased(post(running+"/events/batch", `{"events":[{"sequence":9,"x":[`+many(190_000, "[]")+`]}]}`)), true},
 		{"events, too many", leased(post(running+"/events/batch", `{"events":[`+many(8<<20, `{}`)+`]}`)), true},
 		{"one event", leased(post(running+"/events", `{"sequence":9,"x":[`+many(49_000, "[]")+`]}`)), false},
-		{"checkpoint", leased(request{method: "PATCH", path: running + "/checkpoint", body: packed(state(24 << 20))}), true},
-		{"checkpoint, nested", leased(request{method: "PATCH", path: running + "/checkpoint", body: packed(`{"version":3,"deployment":{"x":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990) + `}}`)}), false},
-		{"checkpoint, too large", leased(request{method: "PATCH", path: running + "/checkpoint", body: packed(strings.Repeat(" ", 256<<20))}), true},
+		{"checkpoint", leased(message{method: "PATCH", path: running + "/checkpoint", body: packed(state(24 << 20))}), true},
+		{"checkpoint, nested", leased(message{method: "PATCH", path: running + "/checkpoint", body: packed(`{"version":3,"deployment":{"x":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990) + `}}`)}), false},
+		{"checkpoint, too large", leased(message{method: "PATCH", path: running + "/checkpoint", body: packed(strings.Repeat(" ", 256<<20))}), true},
 		{"a new stack", post(stacks, `{"stackName":"a b","state":`+state(24<<20)+`}`), true},
 		{"create an update", post(dev+"/update", `{"config":{"k":{"string":"`+strings.Repeat("<", 1<<18)+`"}},"options":{"x":[`+many(49_000, "{}")+`]}}`), false},
-		{"tags", request{method: "PATCH", path: dev + "/tags", body: packed(`{"a":"` + strings.Repeat("x", 7<<20) + `"}`)}, false},
-		{"settings", request{method: "PUT", path: dev + "/deployments/settings", body: packed(`{"operationContext":{"preRunCommands":[` + many(9900, `"a"`) + `]}}`)}, false},
+		{"tags", message{method: "PATCH", path: dev + "/tags", body: packed(`{"a":"` + strings.Repeat("x", 7<<20) + `"}`)}, false},
+		{"settings", message{method: "PUT", path: dev + "/deployments/settings", body: packed(`{"operationContext":{"preRunCommands":[` + many(9900, `"a"`) + `]}}`)}, false},
 		{"settings, nested", post(dev+"/deployments/settings", strings.Repeat(`{"a":`, 490)+"1"+strings.Repeat("}", 490)), false},
 		{"token exchange", post("/api/oauth/token", `{"x":[`+many(20_000, `{}`)+`]}`), false},
-		{"log chunks", request{method: "PUT", path: log + "/log?offset=0", auth: step, body: packed(strings.Repeat("x", 8<<20))}, true},
-		{"log lines", request{method: "POST", path: log + "/logs", auth: step, body: packed(`{"offset":0,"lines":[` + many(24_000, `{}`) + `]}`)}, false},
-		{"a result", request{method: "POST", path: strings.TrimSuffix(log, "/1") + "/result", auth: step, body: packed(`{"status":"x","steps":[` + many(49_000, `{}`) + `]}`)}, false},
+		{"log chunks", message{method: "PUT", path: log + "/log?offset=0", auth: step, body: packed(strings.Repeat("x", 8<<20))}, true},
+		{"log lines", message{method: "POST", path: log + "/logs", auth: step, body: packed(`{"offset":0,"lines":[` + many(24_000, `{}`) + `]}`)}, false},
+		{"a result", message{method: "POST", path: strings.TrimSuffix(log, "/1") + "/result", auth: step, body: packed(`{"status":"x","steps":[` + many(49_000, `{}`) + `]}`)}, false},
 		{"export", get(dev + "/export"), true},
 		{"history", get(dev + "/updates"), true},
 		{"history, one page", get(dev + "/updates?output-type=service&page=1&pageSize=1000000"), true},
@@ -352,7 +352,7 @@ func (g *boundedServer) attacks() []attack {
 	return append(all,
 		attack{"a page of log", get(logs + "?continuationToken=" + page.NextToken), true},
 		attack{"a page of a step's log", get(logs + "?job=0&step=1&offset=0&count=499"), true},
-		attack{"uploads in one piece", request{method: "POST", path: dev + "/import", body: packed(state(96 << 20))}, true},
+		attack{"uploads in one piece", message{method: "POST", path: dev + "/import", body: packed(state(96 << 20))}, true},
 		attack{"rename", post(dev+"/rename", `{"newName":"prod"}`), true},
 	)
 }
@@ -376,7 +376,7 @@ func (g *boundedServer) log(stack string) (path, auth string) {
 	g.do("PUT", stack+"/deployments/settings", "", `{"agentPoolID":"`+pool.ID+`","sourceContext":{"git":{"repoUrl":"https://example.com/a/b.git","branch":"main"}}}`, nil)
 	g.do("POST", stack+"/deployments", "", `{"operation":"update"}`, nil)
 	var claim protocol.PollResponse
-	if _, err := g.try(g.t.Context(), request{method: "GET", path: "/api/deployments/poll", auth: "token " + pool.TokenValue}, &claim); err != nil || claim.JobID == "" {
+	if _, err := g.try(g.t.Context(), message{method: "GET", path: "/api/deployments/poll", auth: "token " + pool.TokenValue}, &claim); err != nil || claim.JobID == "" {
 		g.t.Fatalf("polling: %+v, %v", claim, err)
 	}
 	auth, path = "token "+claim.JobToken, "/api/workflow/jobs/"+claim.JobID

@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/jobs"
 )
 
 // runnerFile is the runner binary that may lie beside the server.
 type runnerFile struct{ dir string }
 
 // embeddedRunner looks for the runner beside the server's own binary.
-func embeddedRunner() api.RunnerBinary {
+func embeddedRunner() jobs.RunnerBinary {
 	exe, err := os.Executable()
 	if err == nil {
 		exe, err = filepath.EvalSymlinks(exe)
@@ -39,7 +39,7 @@ func (f runnerFile) names() []string {
 	return names
 }
 
-// ServeRunner implements [api.RunnerBinary].
+// ServeRunner implements [jobs.RunnerBinary].
 func (f runnerFile) ServeRunner(w http.ResponseWriter, _ *http.Request) (bool, error) {
 	if f.dir == "" {
 		return false, nil

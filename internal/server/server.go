@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
@@ -91,8 +93,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		OIDC:        oidc.New(s.c.db, new(outbound.Client), log.WithField("subsystem", "oidc")),
 		Runner:      embeddedRunner(),
 		ExternalURL: s.cfg.ExternalURL,
-		Limits:      api.Limits{Together: requestMemory()},
-		Server: api.Server{
+		Limits:      request.Limits{Together: requestMemory()},
+		Server: system.Server{
 			Version: version, Metrics: s.c.metrics, MetricsToken: cfg.MetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},
 	})

@@ -11,6 +11,8 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/system"
 )
 
 // TestEveryAnswerIsSigned asks in every way that ends in a handler of its own, and in those that
@@ -19,8 +21,8 @@ func TestEveryAnswerIsSigned(t *testing.T) {
 	f := newFixture(t, options{})
 	handler := api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, ExternalURL: "http://server.test",
-		Limits: api.Limits{Body: 100},
-		Server: api.Server{Metrics: prometheus.NewRegistry(), Ready: func(*http.Request) error { panic("out of order") }},
+		Limits: request.Limits{Body: 100},
+		Server: system.Server{Metrics: prometheus.NewRegistry(), Ready: func(*http.Request) error { panic("out of order") }},
 	})
 	for _, tt := range []struct {
 		method, path, auth, body string

@@ -20,6 +20,13 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/api/deploy"
+	"workflowagent/internal/server/api/jobs"
+	"workflowagent/internal/server/api/org"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/state"
+	"workflowagent/internal/server/api/system"
+	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -36,33 +43,33 @@ type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
 	OIDC        *oidc.Service
-	Runner      RunnerBinary
-	Server      Server
+	Runner      jobs.RunnerBinary
+	Server      system.Server
 	// ExternalURL is the address under which clients reach the server,
 	// without a trailing slash.
 	ExternalURL string
 	// Limits bounds requests; the zero value means the defaults.
-	Limits Limits
+	Limits request.Limits
 }
 
 // New returns the handler of the whole API.
 func New(d Deps) http.Handler {
-	limits := d.Limits.withDefaults()
+	limits := d.Limits.WithDefaults()
 	mux := chi.NewRouter()
-	m := newMetrics(d.Server.Metrics)
-	mux.Use(signAnswers, cutStalled(limits.Stall, limits.Rate), observe(d.Log, m), recoverPanic, stripSlash, Bound(limits), refuseNonText)
+	m := web.NewMetrics(d.Server.Metrics)
+	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, m), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
+		web.WriteError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
 	}
 	mux.NotFound(notFound)
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, r, &Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
+		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
 	})
-	rt := NewRouter(mux, d.Identity, d.Stacks)
-	registerSystem(rt, d.Server)
-	registerOrg(rt, d.Identity, d.Pools, d.OIDC)
-	registerState(rt, d.Stacks, d.Identity)
-	registerDeploy(rt, d.Deployments, d.Stacks)
-	registerJobs(rt, d.Deployments, d.Runner, d.ExternalURL)
+	rt := web.NewRouter(mux, d.Identity, d.Stacks)
+	system.Register(rt, d.Server)
+	org.Register(rt, d.Identity, d.Pools, d.OIDC)
+	state.Register(rt, d.Stacks, d.Identity)
+	deploy.Register(rt, d.Deployments, d.Stacks)
+	jobs.Register(rt, d.Deployments, d.Runner, d.ExternalURL)
 	return mux
 }

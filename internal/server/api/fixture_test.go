@@ -17,6 +17,8 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/oidc"
@@ -42,7 +44,7 @@ type fixture struct {
 // options change a fixture before it is served.
 type options struct {
 	lease       time.Duration
-	limits      api.Limits
+	limits      request.Limits
 	deployments deployments.Options
 	releases    string
 }
@@ -73,7 +75,7 @@ func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Pools: pool,
 		OIDC:   oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
 		Runner: noRunner{}, ExternalURL: "http://server.test", Limits: o.limits,
-		Server: api.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
+		Server: system.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)
 	return f

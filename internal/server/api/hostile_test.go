@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
 )
 
 // dial opens a connection of its own to the server.
@@ -30,7 +30,7 @@ func (f *fixture) dial() net.Conn {
 // TestStalledClientsAreCutOff holds connections in every way that costs a client
 // nothing, without a token where that is enough.
 func TestStalledClientsAreCutOff(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Stall: 500 * time.Millisecond}})
+	f := newFixture(t, options{limits: request.Limits{Stall: 500 * time.Millisecond}})
 	path := f.stack("dev")
 	f.do("POST", path+"/import", state(500)).want(200, nil)
 	for _, tt := range []struct{ name, request string }{
@@ -63,7 +63,7 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 
 // TestPatienceBetweenRequests uses one connection for longer than a stall.
 func TestPatienceBetweenRequests(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Stall: 300 * time.Millisecond}})
+	f := newFixture(t, options{limits: request.Limits{Stall: 300 * time.Millisecond}})
 	path := f.stack("dev")
 	conn := f.dial()
 	r := bufio.NewReader(conn)
@@ -86,7 +86,7 @@ func TestPatienceBetweenRequests(t *testing.T) {
 // TestLargeUploadsShareTheMemory has as many large states under way as one client
 // can send in a few packets, compressed.
 func TestLargeUploadsShareTheMemory(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
+	f := newFixture(t, options{limits: request.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
 	path := f.stack("dev")
 	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 7340032\r\n\r\n", path, f.admin)
 	first := f.dial()
@@ -134,7 +134,7 @@ func TestOddMethodsAreOneSeries(t *testing.T) {
 // anything but a burden.
 func TestTricklingClientsAreCutOff(t *testing.T) {
 	const stall = 500 * time.Millisecond
-	f := newFixture(t, options{limits: api.Limits{Stall: stall, Rate: 1000}})
+	f := newFixture(t, options{limits: request.Limits{Stall: stall, Rate: 1000}})
 	path := f.stack("dev")
 	conn := f.dial()
 	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 100000\r\n\r\n{", path, f.admin)

@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/system"
 )
 
 // TestWhoReadsMetrics: a proxy on the machine makes everybody a caller from it.
@@ -33,7 +34,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 		{"wrong token", "secret", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"Authorization": "Bearer secre"}, 403},
 		{"token", "secret", "10.0.0.7:5", "workflow.example.com", map[string]string{"Authorization": "Bearer secret"}, 200},
 	} {
-		handler := api.New(api.Deps{Log: storetest.Log(), Server: api.Server{Metrics: prometheus.NewRegistry(), MetricsToken: tt.token}})
+		handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: tt.token}})
 		r := httptest.NewRequest("GET", "/metrics", nil)
 		r.RemoteAddr, r.Host = tt.remote, tt.host
 		for k, v := range tt.header {
@@ -46,7 +47,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 		}
 	}
 	// nginx as it comes tells nothing of its client and names its upstream.
-	handler := api.New(api.Deps{Log: storetest.Log(), Server: api.Server{Metrics: prometheus.NewRegistry()}})
+	handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry()}})
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8800"
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0

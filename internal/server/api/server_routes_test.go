@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -189,7 +189,7 @@ func TestExpiredTokensAreRefused(t *testing.T) {
 }
 
 func TestBadRequestsAreAnsweredClearly(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Body: 1000, BigBody: 2000, BigInflated: 20000}})
+	f := newFixture(t, options{limits: request.Limits{Body: 1000, BigBody: 2000, BigInflated: 20000}})
 	path := f.stack("dev")
 	f.do("GET", "/api/nothing", nil).want(404, nil)
 	f.do("PUT", "/api/user", nil).want(405, nil)

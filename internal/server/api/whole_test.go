@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/store"
 )
 
@@ -35,7 +35,7 @@ func (f *fixture) read(path, encoding string) (status int, body []byte, err erro
 // while an upload holds the memory that it takes: they are put off, and not
 // begun and left incomplete.
 func TestScarceMemoryCutsNoAnswer(t *testing.T) {
-	f := newFixture(t, options{limits: api.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
+	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	stack := f.stack("dev")
 	for _, size := range []int{8 << 10, 3500, 3500} { // the newest first
 		prog := program()

@@ -1,0 +1,309 @@
+package deploy
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"workflowagent/internal/server/api/state"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// optionalTime leaves out times that are not known.
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+type stepBody struct {
+	Name        string              `json:"name"`
+	Status      workflow.StepStatus `json:"status"`
+	Started     *time.Time          `json:"started,omitempty"`
+	LastUpdated *time.Time          `json:"lastUpdated,omitempty"`
+	ExitCode    *int                `json:"exitCode,omitempty"` // ours
+}
+
+type jobBody struct {
+	Status      workflow.Status `json:"status"`
+	Started     *time.Time      `json:"started,omitempty"`
+	LastUpdated *time.Time      `json:"lastUpdated,omitempty"`
+	Steps       []stepBody      `json:"steps"`
+}
+
+// jobsOf lists the job of a deployment once it has been claimed.
+func jobsOf(d deployments.Details) []jobBody {
+	if d.Job.Status == workflow.StatusNotStarted || d.Job.ClaimedAt.IsZero() {
+		return nil
+	}
+	j := jobBody{Status: d.Job.Status, Started: optionalTime(d.Job.StartedAt), LastUpdated: optionalTime(d.Job.ModifiedAt), Steps: []stepBody{}}
+	for _, st := range d.Job.Steps {
+		j.Steps = append(j.Steps, stepBody{st.Name, st.Status, optionalTime(st.StartedAt), optionalTime(st.UpdatedAt), st.ExitCode})
+	}
+	return []jobBody{j}
+}
+
+type poolRef struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+func poolRefOf(d deployments.Details) *poolRef {
+	if d.Job.PoolID == "" {
+		return nil
+	}
+	return &poolRef{d.Job.PoolID, d.PoolName}
+}
+
+// agentRef is the agent that ran a deployment, which is ours.
+type agentRef struct {
+	ID       string `json:"id"`
+	Hostname string `json:"hostname"`
+	Version  string `json:"version"`
+}
+
+func agentRefOf(d deployments.Details) *agentRef {
+	if d.Job.AgentID == "" {
+		return nil
+	}
+	return &agentRef{d.Job.AgentID, d.Job.AgentHostname, d.Job.AgentVersion}
+}
+
+// deploymentBody is what lists and details share. Reason, message and agent
+// are ours.
+type deploymentBody struct {
+	ID              string             `json:"id"`
+	Created         string             `json:"created"`
+	Modified        string             `json:"modified"`
+	Status          workflow.Status    `json:"status"`
+	Version         int64              `json:"version"`
+	RequestedBy     web.UserInfo       `json:"requestedBy"`
+	PulumiOperation workflow.Operation `json:"pulumiOperation"`
+	Initiator       string             `json:"initiator,omitempty"`
+	ProjectName     string             `json:"projectName"`
+	StackName       string             `json:"stackName"`
+	AgentPool       *poolRef           `json:"agentPool,omitempty"`
+	Agent           *agentRef          `json:"agent,omitempty"`
+	Reason          workflow.Reason    `json:"reason,omitempty"`
+	Message         string             `json:"message,omitempty"`
+}
+
+func deploymentBodyOf(d deployments.Details) deploymentBody {
+	by := web.UserInfoOf(d.User)
+	if d.User.Login == "" && d.Requester != "" {
+		by.Name, by.GithubLogin = d.Requester, d.Requester
+	}
+	return deploymentBody{
+		ID: d.ID, Created: web.Stamp(d.CreatedAt), Modified: web.Stamp(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
+		RequestedBy: by, PulumiOperation: d.Operation, Initiator: d.Initiator, ProjectName: d.Project, StackName: d.Stack,
+		AgentPool: poolRefOf(d), Agent: agentRefOf(d), Reason: d.Job.Reason, Message: d.Message,
+	}
+}
+
+type nestedUpdate struct {
+	ID          string            `json:"id"`
+	UpdateID    string            `json:"updateID"`
+	Version     int64             `json:"version"`
+	StartTime   int64             `json:"startTime"`
+	EndTime     int64             `json:"endTime"`
+	Result      string            `json:"result"`
+	Kind        string            `json:"kind"`
+	Message     string            `json:"message"`
+	Environment map[string]string `json:"environment"`
+}
+
+// snapshotBody is a deployment in a list.
+type snapshotBody struct {
+	deploymentBody
+	Paused  bool           `json:"paused"`
+	Jobs    []jobBody      `json:"jobs"`
+	Updates []nestedUpdate `json:"updates"`
+}
+
+func (d *deploymentRoutes) snapshot(ctx context.Context, det deployments.Details) (snapshotBody, error) {
+	b := snapshotBody{deploymentBody: deploymentBodyOf(det), Paused: det.Paused, Jobs: jobsOf(det), Updates: []nestedUpdate{}}
+	if b.Jobs == nil {
+		b.Jobs = []jobBody{}
+	}
+	for _, u := range det.Updates {
+		info, err := state.UpdateBodyOf(ctx, d.stacks, u)
+		if err != nil {
+			return b, err
+		}
+		b.Updates = append(b.Updates, nestedUpdate{
+			u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
+		})
+	}
+	return b, nil
+}
+
+type variableBody struct {
+	Name   string `json:"name"`
+	Value  string `json:"value,omitempty"`
+	Secret bool   `json:"secret"`
+}
+
+type gitBody struct {
+	RepoURL string `json:"repoURL"`
+	Branch  string `json:"branch,omitempty"`
+	Commit  string `json:"commit,omitempty"`
+	RepoDir string `json:"repoDir,omitempty"`
+}
+
+type sourceBody struct {
+	Git *gitBody `json:"git,omitempty"`
+}
+
+type configurationBody struct {
+	EnvironmentVariables []variableBody `json:"environmentVariables"`
+	Source               *sourceBody    `json:"source,omitempty"`
+}
+
+// resultBody is one recorded end of a job, which is ours.
+type resultBody struct {
+	At       time.Time       `json:"at"`
+	Status   workflow.Status `json:"status"`
+	Reason   workflow.Reason `json:"reason,omitempty"`
+	Message  string          `json:"message,omitempty"`
+	ExitCode *int            `json:"exitCode,omitempty"`
+	Signal   string          `json:"signal,omitempty"`
+}
+
+// detailsBody is one deployment. The members from CancelRequested on are ours.
+type detailsBody struct {
+	deploymentBody
+	LatestVersion   int64             `json:"latestVersion"`
+	Jobs            []jobBody         `json:"jobs,omitempty"`
+	Configuration   configurationBody `json:"configuration"`
+	CancelRequested bool              `json:"cancelRequested,omitempty"`
+	Results         []resultBody      `json:"results,omitempty"`
+	Notes           []string          `json:"notes,omitempty"`
+}
+
+func detailsBodyOf(d deployments.Details) detailsBody {
+	b := detailsBody{
+		deploymentBody: deploymentBodyOf(d), LatestVersion: d.LatestVersion, Jobs: jobsOf(d),
+		Configuration: configurationOf(d.Settings), CancelRequested: d.Job.CancelRequested,
+	}
+	for _, rec := range d.Job.Results {
+		b.Results = append(b.Results, resultBody{rec.At, rec.Result.Status, rec.Result.Reason, rec.Result.Message, rec.Result.ExitCode, rec.Result.Signal})
+	}
+	for _, n := range d.Job.Notes {
+		b.Notes = append(b.Notes, n.Text)
+	}
+	return b
+}
+
+func configurationOf(s *workflow.Settings) configurationBody {
+	b := configurationBody{EnvironmentVariables: []variableBody{}}
+	for _, v := range s.Variables() {
+		b.EnvironmentVariables = append(b.EnvironmentVariables, variableBody{v.Name, v.Value, v.Secret})
+	}
+	if g := s.Git(); g != nil {
+		b.Source = &sourceBody{Git: &gitBody{g.RepoURL, g.Branch, g.Commit, g.RepoDir}}
+	}
+	return b
+}
+
+func (d *deploymentRoutes) stackMetadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	m, err := d.deployments.StackMetadata(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{
+		"paused": m.StackPaused || m.OrgPaused, "stackPaused": m.StackPaused, "organizationPaused": m.OrgPaused, "hasSchedules": false,
+	})
+}
+
+func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	m, err := d.deployments.OrgMetadata(r.Context(), o.ID)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for _, n := range m.Counts {
+		total += n
+	}
+	body := map[string]any{
+		"paused": m.Paused, "concurrency": m.Concurrency,
+		"deploymentCounts": map[string]int64{
+			"total": total, "notStarted": m.Counts[workflow.StatusNotStarted], "accepted": m.Counts[workflow.StatusAccepted],
+			"running": m.Counts[workflow.StatusRunning], "failed": m.Counts[workflow.StatusFailed],
+			"succeeded": m.Counts[workflow.StatusSucceeded], "skipped": m.Counts[workflow.StatusSkipped],
+		},
+	}
+	if len(m.PausedStacks) > 0 {
+		body["pausedStacks"] = m.PausedStacks
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+// logLineBody is a line of a log. A line with a header has no text and the
+// zero time.
+type logLineBody struct {
+	Header    *string   `json:"header,omitempty"`
+	Timestamp time.Time `json:"timestamp"`
+	Line      *string   `json:"line,omitempty"`
+}
+
+func logLinesOf(lines []deployments.Line) []logLineBody {
+	out := make([]logLineBody, 0, len(lines))
+	for i := range lines {
+		l := &lines[i]
+		if l.Header != "" {
+			out = append(out, logLineBody{Header: &l.Header})
+		} else {
+			out = append(out, logLineBody{Timestamp: l.Time.UTC(), Line: &l.Text})
+		}
+	}
+	return out
+}
+
+// logs serves both modes: the whole log as a stream, or one step by lines.
+func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	q := r.URL.Query()
+	if q.Has("step") || q.Has("job") {
+		return d.stepLogs(w, r, st)
+	}
+	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), q.Get("continuationToken"))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct {
+		Type      string        `json:"__type"`
+		Lines     []logLineBody `json:"lines"`
+		NextToken string        `json:"nextToken,omitempty"`
+	}{"DeploymentLogs", logLinesOf(page.Lines), page.Next})
+}
+
+func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	v := map[string]int64{"job": 0, "step": 0, "offset": 0, "count": 100}
+	for name := range v {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
+		}
+		v[name] = n
+	}
+	page, err := d.deployments.StepLog(r.Context(), st, web.Param(r, "deploymentID"), int(v["job"]), int(v["step"]), v["offset"], int(v["count"]))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct {
+		Type       string        `json:"__type"`
+		Name       string        `json:"name"`
+		Lines      []logLineBody `json:"lines"`
+		NextOffset *int64        `json:"nextOffset,omitempty"`
+	}{"DeploymentLogsStep", page.Name, logLinesOf(page.Lines), page.Next})
+}

@@ -1,0 +1,208 @@
+// Package deploy serves deployments and their settings to users.
+package deploy
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/state"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// deploymentRoutes create deployments and tell about them.
+type deploymentRoutes struct {
+	deployments *deployments.Service
+	stacks      *stacks.Service
+}
+
+// Register adds the routes of deployments and their settings.
+func Register(rt *web.Router, d *deployments.Service, s *stacks.Service) {
+	(&settingsRoutes{d}).register(rt)
+	(&deploymentRoutes{d, s}).register(rt)
+}
+
+func (d *deploymentRoutes) register(rt *web.Router) {
+	const base = web.StackPath + "/deployments"
+	rt.Stack(http.MethodGet, base, identity.StateRead, d.listStack)
+	rt.Stack(http.MethodPost, base, identity.Manage, d.create)
+	rt.Stack(http.MethodGet, base+"/metadata", identity.StateRead, d.stackMetadata)
+	rt.Stack(http.MethodPost, base+"/pause", identity.Manage, d.pauseStack(true))
+	rt.Stack(http.MethodPost, base+"/resume", identity.Manage, d.pauseStack(false))
+	rt.Stack(http.MethodDelete, base+"/cache", identity.Manage, d.clearCache)
+	rt.Stack(http.MethodGet, base+"/version/{version}", identity.StateRead, d.getVersion)
+	rt.Stack(http.MethodGet, base+"/{deploymentID}", identity.StateRead, d.get)
+	rt.Stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Manage, d.cancel)
+	rt.Stack(http.MethodGet, base+"/{deploymentID}/updates", identity.StateRead, d.updates)
+	rt.Stack(http.MethodGet, base+"/{deploymentID}/logs", identity.StateRead, d.logs)
+
+	const org = "/api/orgs/{org}/deployments"
+	rt.Org(http.MethodGet, org, web.NeedMember, d.listOrg)
+	rt.Org(http.MethodGet, org+"/metadata", web.NeedMember, d.orgMetadata)
+	rt.Org(http.MethodPost, org+"/pause", web.NeedAdmin, d.pauseOrg(true))
+	rt.Org(http.MethodPost, org+"/resume", web.NeedAdmin, d.pauseOrg(false))
+
+	for _, path := range []string{"/schedules", "/schedules/{scheduleID}", "/drift/schedules", "/drift/schedules/{scheduleID}", "/ttl/schedules", "/ttl/schedules/{scheduleID}"} {
+		rt.Stack(http.MethodGet, base+path, identity.StateRead, notBuilt)
+		rt.Stack(http.MethodPost, base+path, identity.Manage, notBuilt)
+		rt.Stack(http.MethodDelete, base+path, identity.Manage, notBuilt)
+	}
+}
+
+// notBuilt answers calls of the public API that this version does not have.
+func notBuilt(http.ResponseWriter, *http.Request, store.Stack) error {
+	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: schedules are not built in this version of the server"}
+}
+
+func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	body, err := jsonBody(w, r)
+	if err != nil {
+		return err
+	}
+	initiator := request.PlainText(r.Header.Get("X-Pulumi-Deployment-Initiator"))
+	if initiator == "" {
+		initiator = "api"
+	}
+	dep, err := d.deployments.Create(r.Context(), web.Principal(r), st, body, initiator)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusAccepted, map[string]any{
+		"id": dep.ID, "version": dep.Version,
+		"consoleUrl": "", // there is no console yet; clients print nothing for an empty URL
+	})
+}
+
+func (d *deploymentRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	det, err := d.deployments.Get(r.Context(), st, web.Param(r, "deploymentID"))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det))
+}
+
+func (d *deploymentRoutes) getVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	version, err := strconv.ParseInt(web.Param(r, "version"), 10, 64)
+	if err != nil {
+		return fault.NotFound("Not Found: Deployment '#%s' not found", request.PlainText(web.Param(r, "version")))
+	}
+	det, err := d.deployments.GetVersion(r.Context(), st, version)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det))
+}
+
+func (d *deploymentRoutes) listStack(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	return d.list(w, r, st.OrgID, st.ID)
+}
+
+func (d *deploymentRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	return d.list(w, r, o.ID, "")
+}
+
+func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, stackID string) error {
+	f := deployments.Filter{Page: 1, PageSize: 10, Sort: r.URL.Query().Get("sort")}
+	for name, p := range map[string]*int{"page": &f.Page, "pageSize": &f.PageSize} {
+		v := r.URL.Query().Get(name)
+		if v == "" {
+			continue
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
+		}
+		*p = n
+	}
+	var err error
+	if f.Asc, err = request.QueryFlag(r, "asc"); err != nil {
+		return err
+	}
+	list, total, err := d.deployments.List(r.Context(), orgID, stackID, f)
+	if err != nil {
+		return err
+	}
+	var memory int64
+	for _, det := range list {
+		memory = max(memory, state.ProgramMemory(det.Updates...))
+	}
+	return web.Stream(w, r, memory, func(s *web.Streaming) error {
+		out := s.List(`{"deployments":[`)
+		var err error
+		for _, det := range list {
+			var body snapshotBody
+			if body, err = d.snapshot(r.Context(), det); err != nil {
+				break
+			}
+			if err = out.Add(body); err != nil {
+				break
+			}
+		}
+		return out.End(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", f.PageSize, total))
+	})
+}
+
+func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	list, err := d.deployments.Updates(r.Context(), st, web.Param(r, "deploymentID"))
+	if err != nil {
+		return err
+	}
+	entries, err := d.stacks.Entries(r.Context(), list)
+	if err != nil {
+		return err
+	}
+	return web.Stream(w, r, state.ProgramMemory(list...), func(s *web.Streaming) error {
+		out := s.List("[")
+		var err error
+		for _, e := range entries {
+			var b state.UpdateInfoBody
+			if b, err = state.UpdateInfoOf(r.Context(), d.stacks, st, e); err != nil {
+				break
+			}
+			if err = out.Add(b); err != nil {
+				break
+			}
+		}
+		return out.End(err, "]\n")
+	})
+}
+
+func (d *deploymentRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	force, err := request.QueryFlag(r, "force")
+	if err != nil {
+		return err
+	}
+	if err := d.deployments.Cancel(r.Context(), st, web.Param(r, "deploymentID"), web.Principal(r).Name(), force); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func (d *deploymentRoutes) pauseStack(paused bool) func(http.ResponseWriter, *http.Request, store.Stack) error {
+	return func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+		if err := d.deployments.PauseStack(r.Context(), st, paused); err != nil {
+			return err
+		}
+		return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	}
+}
+
+func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http.Request, store.Organization) error {
+	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+		if err := d.deployments.PauseOrg(r.Context(), o.ID, paused); err != nil {
+			return err
+		}
+		return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	}
+}
+
+// clearCache has nothing to clear: dependencies are not cached.
+func (d *deploymentRoutes) clearCache(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}

@@ -1,0 +1,98 @@
+package deploy
+
+import (
+	"net/http"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// settingsRoutes manage the deployment settings of stacks.
+type settingsRoutes struct{ deployments *deployments.Service }
+
+func (s *settingsRoutes) register(rt *web.Router) {
+	const base = web.StackPath + "/deployments/settings"
+	rt.Stack(http.MethodGet, base, identity.StateRead, s.get)
+	rt.Stack(http.MethodPut, base, identity.Manage, s.put)
+	rt.Stack(http.MethodPost, base, identity.Manage, s.patch)
+	rt.Stack(http.MethodDelete, base, identity.Manage, s.delete)
+	rt.Stack(http.MethodPost, base+"/encrypt", identity.Manage, s.encrypt)
+}
+
+func (s *settingsRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	set, err := s.deployments.Settings(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) put(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	body, err := jsonBody(w, r)
+	if err != nil {
+		return err
+	}
+	set, err := s.deployments.ReplaceSettings(r.Context(), st, body, settingsSource(r))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) patch(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	body, err := jsonBody(w, r)
+	if err != nil {
+		return err
+	}
+	set, err := s.deployments.PatchSettings(r.Context(), st, body, settingsSource(r))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, set)
+}
+
+func (s *settingsRoutes) delete(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if err := s.deployments.DeleteSettings(r.Context(), st); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, true)
+}
+
+func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var v workflow.Secret
+	if err := request.DecodeDocument(w, r, &v); err != nil {
+		return err
+	}
+	out, err := s.deployments.Encrypt(r.Context(), st, v)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, out)
+}
+
+// settingsSource tells which kind of client writes settings.
+func settingsSource(r *http.Request) string {
+	if r.Header.Get("X-Pulumi-Source") == "provider" {
+		return "provider"
+	}
+	return "api"
+}
+
+// Bounds of settings. They are merged as trees, and decoded wherever a deployment
+// is shown.
+const (
+	maxSettings    = 1 << 20 // bytes
+	settingsValues = 10_000
+	settingsCopies = 8 // how often they are in memory meanwhile
+)
+
+// jsonBody returns settings, which the domain decodes itself.
+func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	b := request.Ordinary(r)
+	b.Sent, b.Inflated, b.Values = min(b.Sent, maxSettings), min(b.Inflated, maxSettings), settingsValues
+	return request.ReadJSON(w, r, b, settingsCopies)
+}

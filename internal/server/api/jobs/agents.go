@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// maxHold bounds how long a poll is held.
+	maxHold = 50 * time.Second
+	// idleRetry is what an agent is told that asks without waiting.
+	idleRetry = 10 * time.Second
+)
+
+// agentRoutes are what agents call with their pool's token.
+type agentRoutes struct {
+	deployments *deployments.Service
+	runner      RunnerBinary
+	externalURL string
+}
+
+// RunnerBinary writes the Linux runner, compressed by gzip, for agents that
+// bring none.
+type RunnerBinary interface {
+	// ServeRunner answers with the binary; found is false, and nothing was
+	// written, if this server has none. With found, an error comes after the
+	// response has begun.
+	ServeRunner(w http.ResponseWriter, r *http.Request) (found bool, err error)
+}
+
+// Register adds the routes that agents and runners call.
+func Register(rt *web.Router, s *deployments.Service, runner RunnerBinary, externalURL string) {
+	(&agentRoutes{s, runner, externalURL}).register(rt)
+	(&jobRoutes{s}).register(rt)
+}
+
+func (a *agentRoutes) register(rt *web.Router) {
+	rt.Authed(http.MethodGet, "/api/deployments/poll", web.Agents, a.poll)
+	rt.Authed(http.MethodGet, "/api/deployments/executor",
+		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)
+	rt.Authed(http.MethodGet, "/api/deployments/{deploymentID}/status", web.Agents, a.status)
+}
+
+func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
+	poll, err := readPoll(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
+	if poll.Wait > 0 {
+		w.Header().Set(protocol.HeaderPreferenceApplied, "wait")
+	}
+	claim, err := a.deployments.Poll(r.Context(), web.Principal(r), poll)
+	if err != nil {
+		w.Header().Del(protocol.HeaderPreferenceApplied)
+		return err
+	}
+	if claim == nil {
+		if poll.Wait <= 0 {
+			web.RetryAfter(w, idleRetry)
+		}
+		return web.NoContent(w)
+	}
+	return web.WriteJSON(w, r, http.StatusOK, protocol.PollResponse{
+		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
+		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
+		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
+	})
+}
+
+// readPoll reads what an agent says about itself. Agents that know only the
+// stock calls say nothing; they are told apart by address and program.
+func readPoll(r *http.Request) (deployments.Poll, error) {
+	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
+	ip, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		ip = r.RemoteAddr
+	}
+	p := deployments.Poll{
+		Agent: pools.Sighting{
+			AgentID: h(protocol.HeaderAgentID), SessionID: h(protocol.HeaderAgentSession), Hostname: h(protocol.HeaderAgentHostname),
+			IP: ip, PID: h(protocol.HeaderAgentPID), Platform: h(protocol.HeaderAgentPlatform), Version: h(protocol.HeaderAgentVersion),
+		},
+		PollID: h(protocol.HeaderPollID), FreeSlots: 1,
+	}
+	p.Stock = p.Agent.SessionID == ""
+	if p.Agent.AgentID == "" {
+		sum := sha256.Sum256([]byte(ip + "\n" + r.UserAgent()))
+		p.Agent.AgentID = "stock-" + hex.EncodeToString(sum[:8])
+	}
+	if p.Agent.Version == "" {
+		p.Agent.Version = request.PlainText(r.UserAgent())
+	}
+	if p.Agent.Hostname == "" {
+		p.Agent.Hostname = ip
+	}
+	for _, f := range []struct {
+		name string
+		set  func(int)
+	}{
+		{protocol.HeaderAgentSlots, func(n int) { p.FreeSlots = n }},
+		{protocol.HeaderAgentInterval, func(n int) { p.Agent.Interval = time.Duration(n) * time.Second }},
+	} {
+		v := r.Header.Get(f.name)
+		if v == "" {
+			continue
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > 86400 {
+			return p, fault.Invalid("Bad Request: the header %s must be a whole number", f.name)
+		}
+		f.set(n)
+	}
+	p.Wait = preferredWait(r.Header.Values(protocol.HeaderPrefer))
+	for _, v := range r.URL.Query()["type"] {
+		for name := range strings.SplitSeq(v, ",") {
+			p.Types = append(p.Types, workflow.Type(strings.TrimSpace(name)))
+		}
+	}
+	return p, nil
+}
+
+// preferredWait reads "Prefer: wait=N", in seconds. What it does not
+// understand it ignores, as the standard asks.
+func preferredWait(values []string) time.Duration {
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			name, v, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(v), `"`))
+			if err == nil && n > 0 {
+				return min(time.Duration(min(n, 3600))*time.Second, maxHold)
+			}
+		}
+	}
+	return 0
+}
+
+func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
+	// For an agent's self-test, which asks with the id of no deployment.
+	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
+	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
+	if r.URL.Path == protocol.StatusProbe {
+		name, err := a.deployments.PoolName(r.Context(), web.Principal(r))
+		if err != nil {
+			return err
+		}
+		w.Header().Set(protocol.HeaderPoolName, url.PathEscape(name))
+	}
+	status, err := a.deployments.StatusForAgent(r.Context(), web.Principal(r), web.Param(r, "deploymentID"))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, status)
+}
+
+func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.runner.ServeRunner(w, r)
+	if found && err != nil {
+		web.Abort(r, err)
+		return nil
+	}
+	if err == nil && !found {
+		return fault.NotFound("Not Found: this server has no runner binary beside it; put workflow-runner-embeddable into its directory, or use an agent that brings its own")
+	}
+	return err
+}

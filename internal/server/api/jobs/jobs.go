@@ -1,0 +1,141 @@
+// Package jobs serves what agents and runners call.
+package jobs
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+)
+
+// Bounds of one log request, in bytes.
+const (
+	maxLogSent     = 4 << 20
+	maxLogInflated = 8 << 20
+)
+
+// jobRoutes are what the agent and the runner of a claimed job call.
+type jobRoutes struct{ deployments *deployments.Service }
+
+func (j *jobRoutes) register(rt *web.Router) {
+	const base = "/api/workflow/jobs/{jobID}"
+	rt.Authed(http.MethodGet, base, web.Runners, j.definition)
+	rt.Authed(http.MethodPost, base+"/heartbeat", web.Runners, j.heartbeat)
+	rt.Authed(http.MethodPost, base+"/result", web.Runners, j.result)
+	rt.Authed(http.MethodPatch, base+"/{step}/status", web.Runners, j.stepStatus)
+	rt.Authed(http.MethodPost, base+"/{step}/logs", web.Runners, j.lines)
+	rt.Authed(http.MethodPut, base+"/{step}/log", web.Runners, j.log)
+}
+
+func (j *jobRoutes) definition(w http.ResponseWriter, r *http.Request) error {
+	def, err := j.deployments.Definition(r.Context(), web.Principal(r), web.Param(r, "jobID"))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, def)
+}
+
+func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
+	var req protocol.HeartbeatRequest
+	if err := request.DecodeOptional(w, r, &req); err != nil {
+		return err
+	}
+	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Phase)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, resp)
+}
+
+func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	var req protocol.StepStatusRequest
+	if err := request.DecodeDocument(w, r, &req); err != nil {
+		return err
+	}
+	if err := j.deployments.StepStatus(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	var req protocol.LogLines
+	if err := request.DecodeDocument(w, r, &req); err != nil {
+		return err
+	}
+	if err := j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}
+
+// logConflict is the 409 to raw log: where to go on, beside the public error.
+type logConflict struct {
+	protocol.LogAck
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
+	step, err := stepParam(r)
+	if err != nil {
+		return err
+	}
+	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+	if err != nil {
+		return fault.Invalid("Bad Request: the query parameter offset must be a whole number")
+	}
+	framed, err := request.Read(w, r, request.Bounds{Sent: maxLogSent, Inflated: maxLogInflated})
+	if err != nil {
+		return err
+	}
+	ack, gap, err := j.deployments.PutLog(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, offset, framed)
+	if err != nil {
+		return err
+	}
+	if gap {
+		return web.WriteJSON(w, r, http.StatusConflict, logConflict{
+			ack, http.StatusConflict,
+			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; go on from received",
+		})
+	}
+	return web.WriteJSON(w, r, http.StatusOK, ack)
+}
+
+func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
+	var req protocol.ResultRequest
+	if err := request.DecodeDocument(w, r, &req); err != nil {
+		return err
+	}
+	err := j.deployments.Result(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
+	if missing, ok := errors.AsType[*deployments.Missing](err); ok {
+		return web.WriteJSON(w, r, http.StatusConflict, protocol.ResultConflict{
+			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func stepParam(r *http.Request) (int, error) {
+	n, err := strconv.Atoi(web.Param(r, "step"))
+	if err != nil {
+		return 0, fault.Invalid("Bad Request: the step in the path must be a number")
+	}
+	return n, nil
+}

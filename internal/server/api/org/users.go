@@ -1,0 +1,162 @@
+// Package org serves users, organizations, their tokens and agent pools, and the
+// OIDC issuers that they trust.
+package org
+
+import (
+	"net/http"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+)
+
+// userRoutes tell callers who they are and what they belong to.
+type userRoutes struct{ identity *identity.Service }
+
+// Register adds the routes of users, organizations, their tokens, their agent
+// pools and the issuers they trust.
+func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service) {
+	users := &userRoutes{ids}
+	users.register(rt)
+	(&tokenRoutes{ids}).register(rt)
+	(&poolRoutes{p, users}).register(rt)
+	(&oidcRoutes{issuers}).register(rt)
+}
+
+func (u *userRoutes) register(rt *web.Router) {
+	rt.Authed(http.MethodGet, "/api/user", web.People, u.user)
+	rt.Authed(http.MethodGet, "/api/user/organizations/default", web.People, u.defaultOrg)
+	rt.Authed(http.MethodPost, "/api/user/organizations/{org}/default", web.People, web.OwnToken(u.setDefaultOrg))
+	rt.Org(http.MethodGet, "/api/orgs/{org}", web.NeedMember, u.org)
+	rt.Org(http.MethodGet, "/api/orgs/{org}/members", web.NeedMember, u.members)
+}
+
+type orgSummary struct {
+	GithubLogin string `json:"githubLogin"`
+	Name        string `json:"name"`
+	AvatarURL   string `json:"avatarUrl"`
+	Role        string `json:"role"`
+}
+
+type tokenInfo struct {
+	Name         string `json:"name"`
+	Organization string `json:"organization"`
+	Team         string `json:"team"`
+}
+
+type userBody struct {
+	ID                  string       `json:"id"`
+	GithubLogin         string       `json:"githubLogin"`
+	Name                string       `json:"name"`
+	Email               string       `json:"email"`
+	AvatarURL           string       `json:"avatarUrl"`
+	Organizations       []orgSummary `json:"organizations"`
+	Identities          []string     `json:"identities"`
+	HasMFA              bool         `json:"hasMFA"`
+	IsOrgManaged        bool         `json:"isOrgManaged"`
+	IsManagedByMultiOrg bool         `json:"isManagedByMultiOrg"`
+	SiteAdmin           bool         `json:"siteAdmin,omitempty"`
+	TokenInfo           *tokenInfo   `json:"tokenInfo,omitempty"`
+}
+
+func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	orgs, err := u.identity.OrganizationsOf(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	body := userBody{
+		ID: p.User.ID, GithubLogin: p.User.Login, Name: p.User.Name, Email: p.User.Email,
+		SiteAdmin:  p.User.SiteAdmin && p.Kind == identity.KindUser,
+		Identities: []string{}, Organizations: []orgSummary{},
+	}
+	if p.User.Login == "" {
+		// An organization's token acts as the organization.
+		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
+	}
+	switch p.Kind {
+	case identity.KindOrg:
+		body.TokenInfo = &tokenInfo{Name: p.TokenName, Organization: p.Org.Name, Team: p.Team}
+	case identity.KindJob:
+		body.TokenInfo = &tokenInfo{Name: "deployment " + p.DeploymentID, Organization: p.Org.Name}
+	}
+	for _, o := range orgs {
+		role := p.Roles[o.ID]
+		if role == "" {
+			role = identity.RoleMember
+		}
+		body.Organizations = append(body.Organizations, orgSummary{GithubLogin: o.Name, Name: o.DisplayName, Role: role})
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+// defaultOrg answers where stacks live that are named without an organization:
+// the one the user chose, else the first.
+func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	orgs, err := u.identity.OrganizationsOf(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	name := ""
+	for _, o := range orgs {
+		if name == "" || o.Name == p.User.DefaultOrg {
+			name = o.Name
+		}
+	}
+	// The names of these members have no lower-case form in the public API.
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"GitHubLogin": name, "Messages": []any{}})
+}
+
+func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	if p.Kind != identity.KindUser {
+		return fault.Forbidden("Forbidden: only users have a default organization")
+	}
+	o, err := u.identity.Organization(r.Context(), p, web.Param(r, "org"))
+	if err != nil {
+		return err
+	}
+	if err := u.identity.SetDefaultOrg(r.Context(), p.User.ID, o.Name); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{},
+	})
+}
+
+func (u *userRoutes) members(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	members, err := u.identity.Members(r.Context(), o.ID)
+	if err != nil {
+		return err
+	}
+	type role struct {
+		ID         string `json:"id"`
+		Name       string `json:"name"`
+		ModifiedAt string `json:"modifiedAt"`
+	}
+	type member struct {
+		Created       string       `json:"created"`
+		FGARole       role         `json:"fgaRole"`
+		KnownToPulumi bool         `json:"knownToPulumi"`
+		Role          string       `json:"role"`
+		User          web.UserInfo `json:"user"`
+		VirtualAdmin  bool         `json:"virtualAdmin"`
+	}
+	out := []member{}
+	for _, m := range members {
+		created := web.RFC3339(m.CreatedAt)
+		out = append(out, member{
+			Created: created, FGARole: role{ID: m.Role, Name: m.Role, ModifiedAt: created},
+			KnownToPulumi: true, Role: m.Role, User: web.UserInfoOf(m.User),
+		})
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"members": out})
+}

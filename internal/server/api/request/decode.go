@@ -1,0 +1,208 @@
+// Package request reads the bodies and parameters of requests. What a request
+// holds in memory is bounded and charged before it is allocated.
+package request
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+)
+
+// Decode reads a JSON body whose members become columns of text into v. Members
+// match case-insensitively and unknown ones are ignored, as clients of the public
+// API expect; the content type is not looked at.
+func Decode(w http.ResponseWriter, r *http.Request, v any) error {
+	return decodeWithin(w, r, v, Ordinary(r))
+}
+
+// DecodeDocument is decode for a body that is kept as JSON, which may hold an
+// escaped NUL.
+func DecodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
+	return decodeWithin(w, r, v, documentBounds(r))
+}
+
+// DecodeBatch is decodeDocument for batches.
+func DecodeBatch(w http.ResponseWriter, r *http.Request, v any) error {
+	return decodeWithin(w, r, v, Batch(r))
+}
+
+// DecodeOptional is decode for calls whose body may be left out.
+func DecodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
+	err := Decode(w, r, v)
+	if errors.Is(err, errEmptyBody) {
+		return nil
+	}
+	return err
+}
+
+var errEmptyBody = fault.Invalid("Bad Request: the body is empty, JSON is expected")
+
+func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b Bounds) error {
+	data, err := Read(w, r, b)
+	if err != nil {
+		return err
+	}
+	return decodeBytes(r, data, v, b)
+}
+
+// DecodePart decodes a part of a body that was read as it is.
+func DecodePart(r *http.Request, data []byte, v any) error {
+	if err := checkText(data, textDocument); err != nil {
+		return err
+	}
+	return decodeBytes(r, data, v, Ordinary(r))
+}
+
+func decodeBytes(r *http.Request, data []byte, v any, b Bounds) error {
+	if err := charge(r, data, b, 2); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return InvalidJSON(err)
+	}
+	return nil
+}
+
+// ReadJSON reads a body that will be decoded, and charges that.
+func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([]byte, error) {
+	data, err := Read(w, r, b)
+	if err != nil {
+		return nil, err
+	}
+	return data, charge(r, data, b, copies)
+}
+
+// charge looks at a body before it is decoded. It refuses more values than the
+// bounds allow, and charges the memory of the others: copies times their bytes,
+// and something for each.
+func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return errEmptyBody
+	}
+	g := gauge{limit: b.Values}
+	if err := g.count(data); err != nil {
+		return err
+	}
+	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*g.values))
+}
+
+// EachElement decodes the array that is one member of a JSON object, one element
+// at a time. decode is called for each and decodes it.
+func EachElement(data []byte, member string, decode func(dec *json.Decoder) error) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return notObject(err)
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return InvalidJSON(err)
+		}
+		if key, ok := name.(string); !ok || !strings.EqualFold(key, member) {
+			var ignored json.RawMessage
+			if err := dec.Decode(&ignored); err != nil {
+				return InvalidJSON(err)
+			}
+			continue
+		}
+		if err := elementsOf(dec, member, decode); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		return InvalidJSON(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.Invalid("Bad Request: the body goes on behind the JSON object")
+	}
+	return nil
+}
+
+func elementsOf(dec *json.Decoder, member string, decode func(dec *json.Decoder) error) error {
+	t, err := dec.Token()
+	if err != nil {
+		return InvalidJSON(err)
+	}
+	if t == nil { // null
+		return nil
+	}
+	if t != json.Delim('[') {
+		return fault.Invalid("Bad Request: member %q of the body must be a JSON array", member)
+	}
+	for dec.More() {
+		if err := decode(dec); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil { // the closing bracket
+		return InvalidJSON(err)
+	}
+	return nil
+}
+
+func notObject(err error) error {
+	if err != nil {
+		return InvalidJSON(err)
+	}
+	return fault.Invalid("Bad Request: the body must be a JSON object")
+}
+
+// Read reads a whole body, decompressed, and checks that it is text if it has
+// to be.
+func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
+	sent, err := readSent(w, r, b)
+	if err != nil {
+		return nil, err
+	}
+	data, err := sent.inflate(r.Context(), b.Inflated)
+	if err != nil {
+		return nil, err
+	}
+	if sent.encoding != "" {
+		budget.Of(r.Context()).Give(int64(cap(sent.data))) // only the inflated form is kept
+	}
+	return data, checkText(data, b.text)
+}
+
+// ReadState reads a body that carries a state. packed is its compressed form, if it
+// was sent by gzip.
+func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, err error) {
+	b := State(r)
+	sent, err := readSent(w, r, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, err = sent.inflate(r.Context(), b.Inflated)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(bytes.TrimSpace(plain)) == 0:
+		return nil, nil, errEmptyBody
+	case sent.encoding == "gzip":
+		packed = sent.data
+	}
+	return plain, packed, nil
+}
+
+// InvalidJSON explains what is wrong with a body without repeating its values,
+// which may be secret.
+func InvalidJSON(err error) error {
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body is not valid JSON (at byte %d)", syntax.Offset)
+	case errors.As(err, &typ) && typ.Field != "":
+		return fault.Invalid("Bad Request: member %q of the body must not be a JSON %s", typ.Field, strings.Fields(typ.Value)[0])
+	case errors.As(err, &typ):
+		return fault.Invalid("Bad Request: the body must not be a JSON %s", strings.Fields(typ.Value)[0])
+	default:
+		return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body does not have the expected form")
+	}
+}

@@ -1,0 +1,109 @@
+package request
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"workflowagent/internal/server/budget"
+)
+
+// Limits bounds requests: their bodies, their memory, and their patience.
+type Limits struct {
+	Body        int64 // ordinary bodies, as sent and after decompression; default 8 MiB
+	Batch       int64 // batches of events and secrets, as sent and after decompression; default 32 MiB
+	BigBody     int64 // state uploads, as sent; default 64 MiB
+	BigInflated int64 // state uploads after decompression; default 512 MiB
+	// Together bounds the memory of all requests at one time: bodies, what they
+	// are decoded to, and answers; default 1 GiB.
+	Together int64
+	// Patience is how long a request waits for memory that others hold; default 10 s.
+	Patience time.Duration
+	// Stall is how long a client may neither send nor take anything while it is
+	// its turn; default 1 min.
+	Stall time.Duration
+	// Rate is how fast a client sends and takes after the first stall, in bytes
+	// per second; default 4 KiB.
+	Rate int64
+}
+
+func (l Limits) WithDefaults() Limits {
+	for _, f := range []struct {
+		v   *int64
+		def int64
+	}{{&l.Body, 8 << 20}, {&l.Batch, 32 << 20}, {&l.BigBody, 64 << 20}, {&l.BigInflated, 512 << 20}, {&l.Together, 1 << 30}, {&l.Rate, 4 << 10}} {
+		if *f.v <= 0 {
+			*f.v = f.def
+		}
+	}
+	if l.Patience <= 0 {
+		l.Patience = 10 * time.Second
+	}
+	if l.Stall <= 0 {
+		l.Stall = time.Minute
+	}
+	return l
+}
+
+// Bounds are those of one body.
+type Bounds struct {
+	Sent, Inflated int64 // bytes
+	Values         int64 // values of JSON, member names not counted
+	text           textKind
+}
+
+// Each value of a body costs memory however short it is.
+const (
+	ordinaryValues = 50_000
+	batchValues    = 200_000
+	// valueCost is the memory of a decoded value besides its bytes: an element of
+	// a slice or a map that grew, and the header of what it points to.
+	valueCost = 192
+	// maxDepth bounds how deep values are nested, because decoders recurse.
+	maxDepth = 500
+)
+
+func Ordinary(r *http.Request) Bounds {
+	l := limitsOf(r)
+	return Bounds{l.Body, l.Body, ordinaryValues, textColumns}
+}
+
+func documentBounds(r *http.Request) Bounds {
+	b := Ordinary(r)
+	b.text = textDocument
+	return b
+}
+
+func Batch(r *http.Request) Bounds {
+	l := limitsOf(r)
+	return Bounds{l.Batch, l.Batch, batchValues, textDocument}
+}
+
+// State are those of bodies that carry states, which are looked into
+// without being decoded.
+func State(r *http.Request) Bounds {
+	l := limitsOf(r)
+	return Bounds{Sent: l.BigBody, Inflated: l.BigInflated}
+}
+
+type limitsKey struct{}
+
+// Bound gives each request its limits and a share of the memory of all requests.
+func Bound(l Limits) func(http.Handler) http.Handler {
+	memory := budget.New(l.Together, l.Patience)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			share := memory.Share()
+			defer share.Close()
+			ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, l)
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
+func limitsOf(r *http.Request) Limits {
+	if l, ok := r.Context().Value(limitsKey{}).(Limits); ok {
+		return l
+	}
+	return Limits{}.WithDefaults()
+}

@@ -1,0 +1,179 @@
+package request
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+)
+
+// sentBody is a body as it was sent. Clients may be slow, so a body is first
+// gathered in this form: what it inflates to is held only while the server
+// works on it.
+type sentBody struct {
+	data     []byte
+	encoding string // "", "gzip" or "zstd"
+}
+
+// readSent reads a body as it is sent, and charges its memory.
+func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error) {
+	enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
+	switch enc {
+	case "identity":
+		enc = ""
+	case "x-gzip":
+		enc = "gzip"
+	case "", "gzip", "zstd":
+	default:
+		return sentBody{}, &web.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is not known here; use gzip, zstd or none", PlainText(enc))}
+	}
+	limit := b.Sent
+	if enc == "" {
+		limit = min(b.Sent, b.Inflated)
+	}
+	if r.ContentLength > limit {
+		return sentBody{}, &http.MaxBytesError{Limit: limit}
+	}
+	data, err := budget.ReadAll(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit, false)
+	if err != nil {
+		return sentBody{}, bodyError(err)
+	}
+	return sentBody{data, enc}, nil
+}
+
+// open returns the body as a stream that ends with an error behind limit bytes.
+func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
+	src, share := bytes.NewReader(s.data), budget.Of(ctx)
+	switch {
+	case len(s.data) == 0, s.encoding == "":
+		return src, func() {}, nil
+	case s.encoding == "gzip":
+		if err := share.Take(ctx, gunzipMemory); err != nil {
+			return nil, nil, err
+		}
+		z, err := gzip.NewReader(src)
+		if err != nil {
+			return nil, nil, bodyError(err)
+		}
+		return &boundedReader{r: z, left: limit, limit: limit}, func() { share.Give(gunzipMemory) }, nil
+	default:
+		if err := share.Take(ctx, 2*zstdWindow); err != nil {
+			return nil, nil, err
+		}
+		z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err != nil {
+			return nil, nil, bodyError(err)
+		}
+		return &boundedReader{r: z, left: limit, limit: limit}, func() { z.Close(); share.Give(2 * zstdWindow) }, nil
+	}
+}
+
+const (
+	gunzipMemory = 64 << 10 // of a reader
+	zstdWindow   = 8 << 20  // the most that is accepted
+)
+
+// inflate returns the whole decompressed body, and charges its memory besides
+// that of the sent form.
+func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
+	if s.encoding == "" || len(s.data) == 0 {
+		return s.data, nil
+	}
+	size := s.claimed(limit)
+	if s.encoding == "zstd" && size >= 0 {
+		return s.inflateFrame(ctx, size)
+	}
+	r, done, err := s.open(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	data, err := budget.ReadAll(ctx, r, size, limit, true)
+	return data, bodyError(err)
+}
+
+// inflateFrame inflates zstd of a known size without a window besides.
+func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
+	if err := budget.Of(ctx).Take(ctx, size); err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	defer z.Close()
+	data, err := z.DecodeAll(s.data, make([]byte, 0, size))
+	return data, bodyError(err)
+}
+
+// claimed returns the size that a compressed body claims for its contents, so
+// that they are inflated into one piece of memory; -1 if it claims none. What no
+// compression could reach is not believed.
+func (s sentBody) claimed(limit int64) int64 {
+	const (
+		best     = 1032 // the ratio of deflate at its best
+		bestZstd = 64 << 10
+	)
+	switch {
+	case s.encoding == "gzip" && len(s.data) >= 4:
+		claim := int64(binary.LittleEndian.Uint32(s.data[len(s.data)-4:]))
+		return min(claim, limit, best*int64(len(s.data)))
+	case s.encoding == "zstd":
+		var h zstd.Header
+		if h.Decode(s.data) == nil && !h.Skippable && h.HasFCS && h.FrameContentSize <= uint64(min(limit, bestZstd*int64(len(s.data)))) {
+			return int64(h.FrameContentSize)
+		}
+	}
+	return -1
+}
+
+// bodyError tells a client's broken or oversized body from trouble of ours.
+func bodyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var tooLarge *http.MaxBytesError
+	var fe *fault.Error
+	var he *web.Error
+	if errors.As(err, &tooLarge) || errors.As(err, &fe) || errors.As(err, &he) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read to its end")
+}
+
+// boundedReader refuses to inflate more than limit bytes.
+type boundedReader struct {
+	r     io.Reader
+	left  int64
+	limit int64
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		// The limit itself is allowed: only a further byte is too much.
+		var one [1]byte
+		if n, err := io.ReadFull(b.r, one[:]); n == 0 {
+			return 0, err
+		}
+		return 0, &http.MaxBytesError{Limit: b.limit}
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	return n, err
+}

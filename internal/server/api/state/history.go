@@ -1,0 +1,268 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// historyRoutes tell what happened to a stack.
+type historyRoutes struct{ stacks *stacks.Service }
+
+func (h *historyRoutes) register(rt *web.Router) {
+	updates := web.StackPath + "/updates"
+	rt.Stack(http.MethodGet, updates, identity.StateRead, h.list)
+	rt.Stack(http.MethodGet, updates+"/latest", identity.StateRead, h.latest)
+	rt.Stack(http.MethodGet, updates+"/latest/previews", identity.StateRead, h.latestPreviews)
+	rt.Stack(http.MethodGet, updates+"/{version}", identity.StateRead, h.version)
+	rt.Stack(http.MethodGet, updates+"/{version}/summary", identity.StateRead, h.summary)
+	rt.Stack(http.MethodGet, web.StackPath+"/previews/{updateID}", identity.StateRead, h.preview)
+}
+
+// updateBody is one update as the CLI's history reads it.
+type updateBody struct {
+	Kind            string                        `json:"kind"`
+	StartTime       int64                         `json:"startTime"`
+	Message         string                        `json:"message"`
+	Environment     map[string]string             `json:"environment"`
+	Config          map[string]stacks.ConfigValue `json:"config"`
+	Result          string                        `json:"result"`
+	EndTime         int64                         `json:"endTime"`
+	Version         int64                         `json:"version"`
+	ResourceChanges map[string]int64              `json:"resourceChanges,omitempty"`
+	ResourceCount   *int64                        `json:"resourceCount,omitempty"`
+}
+
+// UpdateInfoBody is one update with what surrounds it.
+type UpdateInfoBody struct {
+	Info          updateBody   `json:"info"`
+	UpdateID      string       `json:"updateID"`
+	Version       int64        `json:"version"`
+	LatestVersion int64        `json:"latestVersion"`
+	RequestedBy   web.UserInfo `json:"requestedBy"`
+}
+
+// resultOf words a status as histories do.
+func resultOf(status string) string {
+	switch stacks.Status(status) {
+	case stacks.NotStarted:
+		return "not-started"
+	case stacks.Running:
+		return "in-progress"
+	case stacks.Succeeded:
+		return "succeeded"
+	default:
+		return "failed"
+	}
+}
+
+// kindOf words a kind as histories do: previews of other kinds have a P.
+func kindOf(u store.Update) string {
+	if u.Preview && stacks.Kind(u.Kind) != stacks.KindPreview {
+		return "P" + u.Kind
+	}
+	return u.Kind
+}
+
+// ProgramMemory is what answering updates one by one takes, besides their list.
+func ProgramMemory(updates ...store.Update) int64 {
+	if slices.ContainsFunc(updates, stacks.LongProgram) {
+		return stacks.ProgramMemory
+	}
+	return 0
+}
+
+// UpdateBodyOf returns an update as histories have it. The caller has charged the
+// memory of its program.
+func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updateBody, error) {
+	prog, err := s.Program(ctx, u)
+	if err != nil {
+		return updateBody{}, err
+	}
+	b := updateBody{
+		Kind: kindOf(u), StartTime: web.Unix(u.StartedAt), EndTime: web.Unix(u.FinishedAt), Message: prog.Metadata.Message,
+		Environment: prog.Metadata.Environment, Config: prog.Config, Result: resultOf(u.Status), Version: u.Version,
+	}
+	if b.Environment == nil {
+		b.Environment = map[string]string{}
+	}
+	if b.Config == nil {
+		b.Config = map[string]stacks.ConfigValue{}
+	}
+	if u.ResourceChanges != "" {
+		// The text was encoded by the domain from the same type.
+		json.Unmarshal([]byte(u.ResourceChanges), &b.ResourceChanges) //nolint:errcheck // see above
+	}
+	if !u.Preview && stacks.Status(u.Status).Finished() {
+		b.ResourceCount = &u.ResourceCount
+	}
+	return b, nil
+}
+
+// UpdateInfoOf returns the description of an update of a stack. The caller has
+// charged the memory of its program.
+func UpdateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry) (UpdateInfoBody, error) {
+	b, err := UpdateBodyOf(ctx, s, e.Update)
+	return UpdateInfoBody{
+		Info: b, UpdateID: e.ID, Version: e.Version,
+		LatestVersion: st.Version, RequestedBy: web.UserInfoOf(e.By),
+	}, err
+}
+
+// answer writes one update.
+func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.Stack, e stacks.Entry) error {
+	if err := budget.Of(r.Context()).Take(r.Context(), ProgramMemory(e.Update)); err != nil {
+		return err
+	}
+	b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, b)
+}
+
+// page reads page and pageSize; page 0 or none means everything.
+func page(r *http.Request) (limit, offset int, err error) {
+	num := func(name string, def int) (int, error) {
+		v := r.URL.Query().Get(name)
+		if v == "" {
+			return def, nil
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > 1_000_000 {
+			return 0, fault.Invalid("Bad Request: query parameter %s must be a whole number from 0 on", name)
+		}
+		return n, nil
+	}
+	p, err := num("page", 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	size, err := num("pageSize", 10)
+	if err != nil {
+		return 0, 0, err
+	}
+	if p == 0 || size == 0 {
+		return 0, 0, nil
+	}
+	return size, (p - 1) * size, nil
+}
+
+// list answers in the flat form unless output-type is given.
+func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if r.URL.Query().Has("output-type") {
+		return h.history(w, r, st, false)
+	}
+	limit, offset, err := page(r)
+	if err != nil {
+		return err
+	}
+	return web.Stream(w, r, stacks.ProgramMemory, func(s *web.Streaming) error {
+		list := s.List(`{"updates":[`)
+		err := h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
+			b, err := UpdateBodyOf(r.Context(), h.stacks, e.Update)
+			if err != nil {
+				return err
+			}
+			return list.Add(b)
+		})
+		return list.End(err, "]}\n")
+	})
+}
+
+// history answers with a page, or all, of the updates of a stack. It is streamed,
+// because nothing bounds how many there are.
+func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
+	limit, offset, err := page(r)
+	if err != nil {
+		return err
+	}
+	total, err := h.stacks.CountHistory(r.Context(), st, previews)
+	if err != nil {
+		return err
+	}
+	return web.Stream(w, r, stacks.ProgramMemory, func(s *web.Streaming) error {
+		list, n := s.List(`{"updates":[`), 0
+		err := h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
+			n++
+			b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
+			if err != nil {
+				return err
+			}
+			return list.Add(b)
+		})
+		if limit == 0 {
+			limit = n
+		}
+		return list.End(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", limit, total))
+	})
+}
+
+// latest answers 404 when there was no update yet; clients rely on it.
+func (h *historyRoutes) latest(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var found []stacks.Entry
+	err := h.stacks.History(r.Context(), st, false, 1, 0, func(e stacks.Entry) error {
+		found = append(found, e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return fault.NotFound("Not Found: stack '%s' has no updates", st.Ref())
+	}
+	return h.answer(w, r, st, found[0])
+}
+
+func (h *historyRoutes) latestPreviews(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	return h.history(w, r, st, true)
+}
+
+func (h *historyRoutes) ofVersion(r *http.Request, st store.Stack) (stacks.Entry, error) {
+	v, err := strconv.ParseInt(web.Param(r, "version"), 10, 64)
+	if err != nil || v < 1 {
+		return stacks.Entry{}, fault.Invalid("Bad Request: invalid 'version' parameter")
+	}
+	return h.stacks.Version(r.Context(), st, v)
+}
+
+func (h *historyRoutes) version(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	e, err := h.ofVersion(r, st)
+	if err != nil {
+		return err
+	}
+	return h.answer(w, r, st, e)
+}
+
+func (h *historyRoutes) summary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	e, err := h.ofVersion(r, st)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"startTime": web.Unix(e.StartedAt), "endTime": web.Unix(e.FinishedAt),
+		"result": resultOf(e.Status), "resourceCount": e.ResourceCount,
+	})
+}
+
+func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	u, err := h.stacks.FindUpdate(r.Context(), st, web.Param(r, "updateID"))
+	if err != nil {
+		return err
+	}
+	entries, err := h.stacks.Entries(r.Context(), []store.Update{u})
+	if err != nil {
+		return err
+	}
+	return h.answer(w, r, st, entries[0])
+}

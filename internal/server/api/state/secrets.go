@@ -1,0 +1,170 @@
+package state
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// secretRoutes encrypt and decrypt the secrets of stacks. Values are bytes, not
+// text, in base64.
+type secretRoutes struct{ stacks *stacks.Service }
+
+func (s *secretRoutes) register(rt *web.Router) {
+	rt.Stack(http.MethodPost, web.StackPath+"/encrypt", identity.Encrypt, s.encrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/batch-encrypt", identity.Encrypt, s.batchEncrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/decrypt", identity.Decrypt|identity.Outputs, s.decrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/batch-decrypt", identity.Decrypt|identity.Outputs, s.batchDecrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/decrypt/log-decryption", identity.Decrypt, s.logDecryption)
+	rt.Stack(http.MethodPost, web.StackPath+"/decrypt/log-batch-decryption", identity.Decrypt, s.logDecryption)
+}
+
+func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		Plaintext []byte `json:"plaintext"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, body.Plaintext)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string][]byte{"ciphertext": ct})
+}
+
+// secretCopies is how often secrets are in memory: as sent, as texts, as bytes,
+// and in an answer that grows.
+const secretCopies = 5
+
+func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
+	if err != nil {
+		return err
+	}
+	out := []byte(`{"ciphertexts":[`)
+	empty := len(out)
+	err = request.EachElement(data, "plaintexts", func(dec *json.Decoder) error {
+		var plaintext []byte
+		if err := dec.Decode(&plaintext); err != nil {
+			return request.InvalidJSON(err)
+		}
+		ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, plaintext)
+		if err != nil {
+			return err
+		}
+		if len(out) > empty {
+			out = append(out, ',')
+		}
+		out = appendBase64(out, ct)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return web.WriteRaw(w, r, http.StatusOK, append(out, "]}\n"...))
+}
+
+// appendBase64 adds bytes as JSON has them.
+func appendBase64(out, p []byte) []byte {
+	out = append(out, '"')
+	out = base64.StdEncoding.AppendEncode(out, p)
+	return append(out, '"')
+}
+
+func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		Ciphertext []byte `json:"ciphertext"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	if err := s.mayDecrypt(r, st, base64.StdEncoding.EncodeToString(body.Ciphertext)); err != nil {
+		return err
+	}
+	pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, body.Ciphertext)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string][]byte{"plaintext": pt})
+}
+
+// mayDecrypt tells whether the caller may decrypt ciphertexts, given in base64:
+// who may have the outputs of a stack gets only the secrets among those.
+func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
+	if web.Principal(r).Can(st, identity.Decrypt) {
+		return nil
+	}
+	return s.stacks.CheckOutputSecrets(r.Context(), st, ciphertexts)
+}
+
+// batchDecrypt answers every ciphertext under the very text it was sent as: a
+// client looks its own text up and stops at one that is missing.
+func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
+	if err != nil {
+		return err
+	}
+	var texts []string
+	err = request.EachElement(data, "ciphertexts", func(dec *json.Decoder) error {
+		var text string
+		if err := dec.Decode(&text); err != nil {
+			return request.InvalidJSON(err)
+		}
+		texts = append(texts, text)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.mayDecrypt(r, st, texts...); err != nil {
+		return err
+	}
+	out := []byte(`{"plaintexts":{`)
+	answered := map[string]bool{}
+	for _, text := range texts {
+		ct, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return fault.Invalid("Bad Request: a ciphertext is not valid base64")
+		}
+		pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, ct)
+		if err != nil {
+			return err
+		}
+		if answered[text] {
+			continue
+		}
+		if len(answered) > 0 {
+			out = append(out, ',')
+		}
+		answered[text] = true
+		key, err := json.Marshal(text)
+		if err != nil {
+			return fmt.Errorf("encoding the response: %w", err)
+		}
+		out = append(append(out, key...), ':')
+		out = appendBase64(out, pt)
+	}
+	return web.WriteRaw(w, r, http.StatusOK, append(out, "}}\n"...))
+}
+
+// logDecryption is how clients tell that they decrypted a secret by other
+// means than this server; the access log has the call and the caller.
+func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
+	var body struct {
+		SecretName  string `json:"secretName"`
+		CommandName string `json:"commandName"`
+	}
+	if err := request.DecodeOptional(w, r, &body); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}

@@ -1,0 +1,375 @@
+// Package state serves the state backend: stacks, their tags and configuration,
+// states, secrets, updates and histories.
+package state
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// stackRoutes manage stacks, their tags and their stored configuration.
+type stackRoutes struct {
+	stacks   *stacks.Service
+	identity *identity.Service
+}
+
+// Register adds the routes of the state backend.
+func Register(rt *web.Router, s *stacks.Service, ids *identity.Service) {
+	(&stackRoutes{s, ids}).register(rt)
+	(&stateRoutes{s}).register(rt)
+	(&secretRoutes{s}).register(rt)
+	(&updateRoutes{s}).register(rt)
+	(&historyRoutes{s}).register(rt)
+}
+
+func (s *stackRoutes) register(rt *web.Router) {
+	rt.Authed(http.MethodGet, "/api/user/stacks", web.People, s.list)
+	rt.Org(http.MethodHead, "/api/stacks/{org}/{project}", web.NeedMember, s.projectExists)
+	rt.Org(http.MethodPost, "/api/stacks/{org}/{project}", web.NeedMember, s.create)
+	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs, s.get)
+	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack, s.remove)
+	rt.Stack(http.MethodPost, web.StackPath+"/rename", identity.Manage, s.rename)
+	rt.Stack(http.MethodGet, web.StackPath+"/metadata", identity.StateRead, s.metadata)
+
+	rt.Stack(http.MethodPatch, web.StackPath+"/tags", identity.Write, s.replaceTags)
+	rt.Stack(http.MethodPost, web.StackPath+"/tags", identity.Write, s.addTag)
+	rt.Stack(http.MethodPatch, web.StackPath+"/tags/{tag}", identity.Write, s.changeTag)
+	rt.Stack(http.MethodDelete, web.StackPath+"/tags/{tag}", identity.Write, s.removeTag)
+
+	rt.Stack(http.MethodGet, web.StackPath+"/config", identity.DecryptConfig, s.config)
+	rt.Stack(http.MethodPut, web.StackPath+"/config", identity.Manage, s.setConfig)
+	rt.Stack(http.MethodDelete, web.StackPath+"/config", identity.Manage, s.removeConfig)
+
+	rt.Stack(http.MethodGet, web.StackPath+"/policypacks", identity.StateRead, s.policyPacks)
+	rt.Stack(http.MethodGet, web.StackPath+"/policygroups", identity.StateRead, s.policyGroups)
+}
+
+type stackSummary struct {
+	ID            string `json:"id"`
+	OrgName       string `json:"orgName"`
+	ProjectName   string `json:"projectName"`
+	StackName     string `json:"stackName"`
+	LastUpdate    int64  `json:"lastUpdate,omitempty"`
+	ResourceCount int64  `json:"resourceCount"`
+}
+
+const (
+	defaultStacksPage = 200
+	maxStacksPage     = 1000
+)
+
+func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	q := r.URL.Query()
+	limit := int64(defaultStacksPage)
+	if v := q.Get("maxResults"); v != "" {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 1 {
+			return fault.Invalid("Bad Request: maxResults must be a whole number above 0")
+		}
+		limit = min(n, maxStacksPage)
+	}
+	filter := store.StackFilter{
+		OrgIDs: p.ReadableOrgs(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
+		Limit: int(limit) + 1,
+	}
+	if t := q.Get("continuationToken"); t != "" {
+		after, err := base64.RawURLEncoding.DecodeString(t)
+		if err != nil || !request.IsText(string(after)) {
+			return fault.Invalid("Bad Request: Invalid continuation token.")
+		}
+		filter.After = string(after)
+	}
+	if name := q.Get("organization"); name != "" {
+		o, err := s.identity.Organization(r.Context(), p, name)
+		switch {
+		case fault.KindOf(err) == fault.KindNotFound:
+			filter.OrgIDs = nil
+		case err != nil:
+			return err
+		default:
+			filter.OrgIDs = []string{o.ID}
+		}
+	}
+	found, err := s.stacks.List(r.Context(), filter)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{}
+	if int64(len(found)) > limit {
+		found = found[:limit]
+		body["continuationToken"] = base64.RawURLEncoding.EncodeToString([]byte(found[limit-1].SortKey()))
+	}
+	out := []stackSummary{}
+	for _, st := range found {
+		out = append(out, stackSummary{
+			ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name,
+			LastUpdate: web.Unix(st.LastUpdateAt), ResourceCount: st.ResourceCount,
+		})
+	}
+	body["stacks"] = out
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+func (s *stackRoutes) projectExists(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	ok, err := s.stacks.ProjectExists(r.Context(), o.ID, web.Param(r, "project"))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fault.NotFound("Not Found: there is no project %q", web.Param(r, "project"))
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	var body struct {
+		StackName string            `json:"stackName"`
+		Tags      map[string]string `json:"tags"`
+		Config    json.RawMessage   `json:"config"`
+	}
+	data, err := request.Read(w, r, request.State(r))
+	if err != nil {
+		return err
+	}
+	// A state may be large, and is not decoded; the rest is a small body.
+	state, rest, err := stacks.CutMember(data, "state")
+	if err != nil {
+		return err
+	}
+	if err := request.DecodePart(r, rest, &body); err != nil {
+		return err
+	}
+	n := stacks.NewStack{Org: o, Project: web.Param(r, "project"), Name: body.StackName, Tags: body.Tags}
+	if len(body.Config) > 0 && string(body.Config) != "null" {
+		c, err := stackConfig(body.Config)
+		if err != nil {
+			return err
+		}
+		n.Config = c
+	}
+	if len(state) > 0 && string(state) != "null" {
+		st, err := stacks.ParseState(state, nil)
+		if err != nil {
+			return err
+		}
+		n.State = st
+	}
+	if _, err := s.stacks.Create(r.Context(), web.Principal(r), n); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"messages": []any{}})
+}
+
+type operationBody struct {
+	Kind    string `json:"kind"`
+	Author  string `json:"author"`
+	Started int64  `json:"started"`
+}
+
+type stackBody struct {
+	ID               string            `json:"id"`
+	OrgName          string            `json:"orgName"`
+	ProjectName      string            `json:"projectName"`
+	StackName        string            `json:"stackName"`
+	Tags             map[string]string `json:"tags"`
+	Version          int64             `json:"version"`
+	ActiveUpdate     string            `json:"activeUpdate"`
+	CurrentOperation *operationBody    `json:"currentOperation,omitempty"`
+	Config           json.RawMessage   `json:"config,omitempty"`
+}
+
+func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if !web.Principal(r).Can(st, identity.StateRead) {
+		return web.WriteJSON(w, r, http.StatusOK, stackBody{
+			ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: st.Version,
+		})
+	}
+	tags, err := s.stacks.Tags(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	body := stackBody{
+		ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: tags, Version: st.Version,
+	}
+	if st.Config != "" {
+		body.Config = json.RawMessage(st.Config)
+	}
+	op, running, err := s.stacks.CurrentOperation(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	if running {
+		body.ActiveUpdate = op.ID
+		body.CurrentOperation = &operationBody{Kind: op.Kind, Author: web.UserInfoOf(op.By).GithubLogin, Started: web.Unix(op.StartedAt)}
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+// remove deletes a stack. The CLI says force, the provider says forceDestroy.
+func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	force := false
+	for _, name := range []string{"force", "forceDestroy"} {
+		if v := r.URL.Query().Get(name); v != "" {
+			b, err := strconv.ParseBool(v)
+			if err != nil {
+				return fault.Invalid("Bad Request: query parameter %s must be true or false", name)
+			}
+			force = force || b
+		}
+	}
+	if force {
+		if err := web.Principal(r).Check(st, identity.Manage); err != nil {
+			return err
+		}
+	}
+	if err := s.stacks.Delete(r.Context(), web.Principal(r), st, force); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (s *stackRoutes) rename(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		NewName    string `json:"newName"`
+		NewProject string `json:"newProject"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	u, err := s.stacks.Rename(r.Context(), web.Principal(r), st, body.NewName, body.NewProject)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"updateId": u.ID})
+}
+
+func (s *stackRoutes) metadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	owner, err := s.stacks.Owner(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"orgName": st.OrgName, "projectName": st.Project, "stackName": st.Name, "ownedBy": web.UserInfoOf(owner),
+		"notificationSettings": map[string]bool{"notifyUpdateSuccess": false, "notifyUpdateFailure": false},
+	})
+}
+
+func (s *stackRoutes) replaceTags(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var tags map[string]string
+	if err := request.Decode(w, r, &tags); err != nil {
+		return err
+	}
+	if err := s.stacks.ReplaceTags(r.Context(), st, tags); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+type tagBody struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func (s *stackRoutes) addTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var tag tagBody
+	if err := request.Decode(w, r, &tag); err != nil {
+		return err
+	}
+	if err := s.stacks.AddTag(r.Context(), st, tag.Name, tag.Value); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (s *stackRoutes) changeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var tag tagBody
+	if err := request.Decode(w, r, &tag); err != nil {
+		return err
+	}
+	if err := s.stacks.ChangeTag(r.Context(), st, web.Param(r, "tag"), tag.Value); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (s *stackRoutes) removeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if err := s.stacks.RemoveTag(r.Context(), st, web.Param(r, "tag")); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if st.Config == "" {
+		return fault.NotFound("Not Found: stack '%s' has no stored configuration", st.Ref())
+	}
+	return web.WriteRaw(w, r, http.StatusOK, []byte(st.Config))
+}
+
+// maxStackConfig bounds a stack's configuration, which is read with the stack: names
+// and wrapped keys.
+const maxStackConfig = 64 << 10
+
+// stackConfig keeps the known members of a stack configuration.
+func stackConfig(raw json.RawMessage) (string, error) {
+	var c struct {
+		Environment     string `json:"environment"`
+		SecretsProvider string `json:"secretsProvider,omitempty"`
+		EncryptedKey    string `json:"encryptedKey,omitempty"`
+		EncryptionSalt  string `json:"encryptionSalt,omitempty"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return "", request.InvalidJSON(err)
+	}
+	out, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
+	}
+	if len(out) > maxStackConfig {
+		return "", fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of a stack has more than %d bytes", maxStackConfig)
+	}
+	return string(out), nil
+}
+
+func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var raw json.RawMessage
+	if err := request.DecodeDocument(w, r, &raw); err != nil {
+		return err
+	}
+	c, err := stackConfig(raw)
+	if err != nil {
+		return err
+	}
+	if err := s.stacks.SetConfig(r.Context(), st, c); err != nil {
+		return err
+	}
+	return web.WriteRaw(w, r, http.StatusOK, []byte(c))
+}
+
+func (s *stackRoutes) removeConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if err := s.stacks.SetConfig(r.Context(), st, ""); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+// policyPacks and policyGroups are empty: this server enforces no policies.
+func (s *stackRoutes) policyPacks(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"requiredPolicies": []any{}})
+}
+
+func (s *stackRoutes) policyGroups(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"policyGroups": []any{}})
+}

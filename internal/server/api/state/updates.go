@@ -1,0 +1,217 @@
+package state
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// updateRoutes are the life of an update: create, start, renew, checkpoint,
+// events, complete, cancel.
+type updateRoutes struct{ stacks *stacks.Service }
+
+// updateKinds are the path segments under which updates are created and found.
+// Clients use "update" for every kind once an update exists.
+var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.KindRefresh, stacks.KindDestroy}
+
+func (u *updateRoutes) register(rt *web.Router) {
+	const run = identity.Write | identity.Preview // which one, the update decides
+	for _, kind := range updateKinds {
+		path := web.StackPath + "/" + string(kind)
+		rt.Stack(http.MethodPost, path, run, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+			return u.create(w, r, st, kind)
+		})
+		one := path + "/{updateID}"
+		rt.Stack(http.MethodPost, one, run, u.start)
+		rt.Stack(http.MethodGet, one, identity.StateRead, u.status)
+		rt.Stack(http.MethodGet, one+"/events", identity.StateRead, u.events)
+		rt.Stack(http.MethodPost, one+"/cancel", run, u.cancel)
+		u.leased(rt, http.MethodPost, one+"/renew_lease", u.renew)
+		u.leased(rt, http.MethodPost, one+"/events", u.recordOne)
+		u.leased(rt, http.MethodPost, one+"/events/batch", u.recordBatch)
+		u.leased(rt, http.MethodPost, one+"/complete", u.complete)
+		u.leased(rt, http.MethodPatch, one+"/checkpoint", u.checkpoint)
+	}
+}
+
+// leased registers a route for the client that started an update, which proves
+// itself with the update's own token.
+func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w http.ResponseWriter, r *http.Request, up store.Update) error) {
+	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
+		token := web.Bearer(r, "update-token")
+		if token == "" {
+			return fault.New(fault.KindUnauthenticated, "Unauthorized: this call needs the update's token (Authorization: update-token …)")
+		}
+		up, err := u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"),
+			web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, up)
+	})
+}
+
+func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack, kind stacks.Kind) error {
+	var prog stacks.Program
+	if err := request.DecodeDocument(w, r, &prog); err != nil {
+		return err
+	}
+	up, err := u.stacks.CreateUpdate(r.Context(), web.Principal(r), st, kind, prog)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{},
+	})
+}
+
+func (u *updateRoutes) find(r *http.Request, st store.Stack) (store.Update, error) {
+	return u.stacks.FindUpdate(r.Context(), st, web.Param(r, "updateID"))
+}
+
+// findToRun returns the update of the path if the caller may run it.
+func (u *updateRoutes) findToRun(r *http.Request, st store.Stack) (store.Update, error) {
+	up, err := u.find(r, st)
+	if err != nil {
+		return up, err
+	}
+	return up, stacks.CheckRun(web.Principal(r), st, up)
+}
+
+func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		Tags map[string]string `json:"tags"`
+	}
+	if err := request.DecodeOptional(w, r, &body); err != nil {
+		return err
+	}
+	up, err := u.findToRun(r, st)
+	if err != nil {
+		return err
+	}
+	started, err := u.stacks.Start(r.Context(), up, body.Tags)
+	if err != nil {
+		return err
+	}
+	// No journalVersion: this server takes whole checkpoints.
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix(),
+	})
+}
+
+func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	var body struct {
+		Duration int64 `json:"duration"` // seconds
+	}
+	if err := request.DecodeOptional(w, r, &body); err != nil {
+		return err
+	}
+	if body.Duration < 0 || body.Duration > int64(stacks.MaxLease.Seconds()) {
+		return fault.Invalid("Bad Request: Renewal duration must be between 0 and %d seconds", int64(stacks.MaxLease.Seconds()))
+	}
+	expires, err := u.stacks.Renew(r.Context(), up, time.Duration(body.Duration)*time.Second)
+	if err != nil {
+		return err
+	}
+	// Without a token in the answer clients lose the lease.
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+		"token": web.Bearer(r, "update-token"), "tokenExpiration": expires.Unix(),
+	})
+}
+
+func (u *updateRoutes) checkpoint(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	state, err := readState(w, r)
+	if err != nil {
+		return err
+	}
+	if err := u.stacks.Checkpoint(r.Context(), up, state); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (u *updateRoutes) recordOne(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	var event json.RawMessage
+	if err := request.DecodeDocument(w, r, &event); err != nil {
+		return err
+	}
+	return u.record(w, r, up, []json.RawMessage{event})
+}
+
+func (u *updateRoutes) recordBatch(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	var body struct {
+		Events []json.RawMessage `json:"events"`
+	}
+	if err := request.DecodeBatch(w, r, &body); err != nil {
+		return err
+	}
+	return u.record(w, r, up, body.Events)
+}
+
+func (u *updateRoutes) record(w http.ResponseWriter, r *http.Request, up store.Update, events []json.RawMessage) error {
+	if err := u.stacks.RecordEvents(r.Context(), up, events); err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+}
+
+func (u *updateRoutes) complete(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	var body struct {
+		Status stacks.Status `json:"status"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	if err := u.stacks.Complete(r.Context(), up, body.Status); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	up, err := u.findToRun(r, st)
+	if err != nil {
+		return err
+	}
+	if err := u.stacks.Cancel(r.Context(), up, web.Principal(r).Name()); err != nil {
+		return err
+	}
+	return web.NoContent(w)
+}
+
+// status is polled by clients until there is no continuation token.
+func (u *updateRoutes) status(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	up, err := u.find(r, st)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"status": up.Status, "events": []any{}}
+	if !stacks.Status(up.Status).Finished() {
+		body["continuationToken"] = "0"
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+// events answers null as token only when the update is over and drained.
+func (u *updateRoutes) events(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	up, err := u.find(r, st)
+	if err != nil {
+		return err
+	}
+	page, err := u.stacks.Events(r.Context(), up, r.URL.Query().Get("continuationToken"))
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"events": page.Events, "continuationToken": nil}
+	if page.Next != "" {
+		body["continuationToken"] = page.Next
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}

@@ -1,0 +1,125 @@
+package system
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxDownloads bounds how many files of releases are sent at a time: an agent that is
+	// told to wait tries again, while a pool that updates must not keep deployments from
+	// the server.
+	maxDownloads = 32
+	// A download that has had its grace and is slower than that gives way to another one.
+	downloadGrace = 10 * time.Second
+	downloadRate  = 128 << 10 // bytes per second
+)
+
+// downloads are the files that are being sent. When there is no more place, a new
+// one takes the place of one that has less of a right to it: see victim.
+type downloads struct {
+	mu     sync.Mutex
+	active map[*download]bool
+}
+
+// download is a response with a file.
+type download struct {
+	http.ResponseWriter
+	from  netip.Prefix
+	began time.Time
+	sent  atomic.Int64
+	cut   atomic.Bool
+}
+
+var errGaveWay = errors.New("the download gave way to another one")
+
+// Write sends a piece, unless the download gave way.
+func (d *download) Write(p []byte) (int, error) {
+	if d.cut.Load() {
+		return 0, errGaveWay
+	}
+	n, err := d.ResponseWriter.Write(p)
+	d.sent.Add(int64(n))
+	return n, err
+}
+
+// enter finds a place for a download, or returns nil. The caller calls leave.
+func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
+	d := &download{ResponseWriter: w, from: addressOf(r), began: time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.active) >= maxDownloads {
+		v := s.victim(d)
+		if v == nil {
+			return nil
+		}
+		delete(s.active, v)
+		v.cut.Store(true)
+		// Ends a write that waits for its client. One that begins just now ends with the
+		// deadline of its own.
+		_ = http.NewResponseController(v.ResponseWriter).SetWriteDeadline(time.Now())
+	}
+	s.active[d] = true
+	return d
+}
+
+func (s *downloads) leave(d *download) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.active, d)
+}
+
+// victim finds the download whose place a new one may take: the slowest of the
+// address that has most of them, if the newcomer's would still have fewer; else the
+// slowest of all, if it is too slow. Where all come through one proxy only the
+// second counts.
+func (s *downloads) victim(newcomer *download) *download {
+	count := map[netip.Prefix]int{}
+	for d := range s.active {
+		count[d.from]++
+	}
+	var greedy, slow *download
+	for d := range s.active {
+		if count[d.from] > count[newcomer.from]+1 &&
+			(greedy == nil || count[d.from] > count[greedy.from] || d.from == greedy.from && d.rate(newcomer.began) < greedy.rate(newcomer.began)) {
+			greedy = d
+		}
+		late := newcomer.began.Sub(d.began) > downloadGrace && d.rate(newcomer.began) < downloadRate
+		if late && (slow == nil || d.rate(newcomer.began) < slow.rate(newcomer.began)) {
+			slow = d
+		}
+	}
+	if greedy != nil {
+		return greedy
+	}
+	return slow
+}
+
+// rate returns the bytes per second until now.
+func (d *download) rate(now time.Time) float64 {
+	return float64(d.sent.Load()) / max(now.Sub(d.began).Seconds(), 0.001)
+}
+
+// addressOf returns where a request comes from: an IPv4 address, or the network of
+// an IPv6 address, of which one client has many.
+func addressOf(r *http.Request) netip.Prefix {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr = addr.Unmap().WithZone("")
+	bits := 64
+	if addr.Is4() {
+		bits = 32
+	}
+	return netip.PrefixFrom(addr, bits).Masked()
+}

@@ -1,0 +1,63 @@
+package system
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// TestWhichDownloadGivesWay fills all places from one address, as behind a proxy.
+func TestWhichDownloadGivesWay(t *testing.T) {
+	from := func(addr string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = addr
+		return r
+	}
+	s := downloads{active: map[*download]bool{}}
+	enter := func(addr string) *download { return s.enter(httptest.NewRecorder(), from(addr)) }
+	var all []*download
+	for range maxDownloads {
+		all = append(all, enter("10.0.0.1:5"))
+	}
+	if enter("10.0.0.1:6") != nil {
+		t.Error("one more from the same address found a place at once")
+	}
+	for i, d := range all {
+		d.began = time.Now().Add(-20 * time.Second)
+		d.sent.Store(20 * downloadRate * 2) // fast enough
+		if i == 7 {
+			d.sent.Store(20 * downloadRate / 2)
+		}
+		if i == 9 {
+			d.sent.Store(20 * downloadRate / 3)
+		}
+	}
+	if enter("10.0.0.1:6") == nil || !all[9].cut.Load() {
+		t.Error("the slowest did not give way")
+	}
+	if _, err := all[9].Write([]byte("x")); err == nil {
+		t.Error("it goes on")
+	}
+	if enter("10.0.0.1:6") == nil || !all[7].cut.Load() {
+		t.Error("the next one did not give way")
+	}
+	if enter("10.0.0.1:6") != nil {
+		t.Error("one that is fast enough gave way")
+	}
+	// Other addresses get places until all have as many.
+	for range maxDownloads / 2 {
+		if enter("[2001:db8::1]:5") == nil && enter("[2001:db8::2]:5") == nil {
+			break
+		}
+	}
+	count := 0
+	for d := range s.active {
+		if d.from.Addr().Is6() {
+			count++
+		}
+	}
+	if len(s.active) != maxDownloads || count != maxDownloads/2 {
+		t.Errorf("%d of %d places are those of the second network", count, len(s.active))
+	}
+}

@@ -1,0 +1,80 @@
+package system
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+)
+
+// releaseRoutes serve a mirror of the agent's releases.
+type releaseRoutes struct {
+	dir       string
+	downloads downloads
+}
+
+// newReleases serves the files below a directory at /releases/ without authentication: agents
+// that update themselves fetch them, and install scripts. The files are signed, and their server
+// is not trusted.
+func newReleases(dir string) *releaseRoutes {
+	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
+}
+
+func (s *releaseRoutes) register(rt *web.Router) {
+	rt.Public(http.MethodGet, "/releases/*", s.file)
+	rt.Public(http.MethodHead, "/releases/*", s.file)
+}
+
+// file answers with one file, or the ranges of it that are asked for. Directories are not
+// listed, and names that begin with a dot do not exist.
+func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
+	name := web.Param(r, "*")
+	missing := fault.NotFound("Not Found: there is no such file among the releases")
+	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
+		return missing
+	}
+	d := s.downloads.enter(w, r)
+	if d == nil {
+		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; try again"}
+	}
+	defer s.downloads.leave(d)
+	// Opened anew each time, so that a directory that was put in its place counts.
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return fmt.Errorf("opening the directory of releases: %w", err)
+	}
+	defer root.Close()
+	// A named pipe must not block.
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
+		return missing
+	case err != nil:
+		return fmt.Errorf("opening a file of the releases: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at a file of the releases: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return missing
+	}
+	kind := "application/octet-stream"
+	switch path.Ext(name) {
+	case ".txt", ".sh", ".pem", ".asc":
+		kind = "text/plain; charset=utf-8"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache") // which means: ask whether it has changed
+	http.ServeContent(d, r, "", info.ModTime(), file)
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package system serves what describes the server itself: health, metrics,
+// capabilities, and the releases of the agent.
+package system
+
+import (
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+)
+
+// Server describes the server itself.
+type Server struct {
+	// Version is the server's version.
+	Version string
+	// Metrics is what /metrics answers.
+	Metrics *prometheus.Registry
+	// MetricsToken is what callers of /metrics need. Empty: only callers on this
+	// machine, directly.
+	MetricsToken string
+	// Ready tells whether the server can do its work; nil means always.
+	Ready func(r *http.Request) error
+	// Releases is a directory with a mirror of the agent's releases; "" is none.
+	Releases string
+}
+
+// serverRoutes are the routes about the server itself.
+type serverRoutes struct{ Server }
+
+// Register adds the routes about the server itself.
+func Register(rt *web.Router, server Server) {
+	s := &serverRoutes{server}
+	if server.Releases != "" {
+		newReleases(server.Releases).register(rt)
+	}
+	rt.Public(http.MethodGet, "/healthz", s.healthz)
+	rt.Public(http.MethodGet, "/readyz", s.readyz)
+	rt.Public(http.MethodGet, "/metrics", s.metrics)
+	rt.Public(http.MethodGet, "/api/capabilities", s.capabilities)
+	rt.Public(http.MethodGet, "/api/cli/version", s.cliVersion)
+	rt.Authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", web.People, s.githubApp)
+}
+
+// healthz answers as long as the process can answer at all.
+func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.Version})
+}
+
+// readyz answers 200 when requests can be served.
+func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.Ready != nil {
+		if err := s.Ready(r); err != nil {
+			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; its log says why")
+		}
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// metrics is open to those who have the token, if one is set, and else to callers
+// on this machine.
+func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
+	switch token := web.Bearer(r, "Bearer"); {
+	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
+		return fault.Forbidden("Forbidden: metrics are for callers with the metrics token")
+	case s.MetricsToken == "" && !isLocal(r):
+		return fault.Forbidden("Forbidden: metrics are for callers on this machine; set metrics_token to open them to others")
+	}
+	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// isLocal tells whether a request comes from this machine and names it, and was
+// not forwarded by a proxy on it.
+func isLocal(r *http.Request) bool {
+	if !r.ProtoAtLeast(1, 1) {
+		return false // nginx says nothing else of itself unless it is told to
+	}
+	for name := range r.Header {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return false
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return err == nil && isLoopback(host) && namesLoopback(r.Host)
+}
+
+// namesLoopback tells whether the host of a request, with or without a port, is
+// this machine.
+func namesLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	return strings.EqualFold(host, "localhost") || isLoopback(host)
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+type capability struct {
+	Capability    string         `json:"capability"`
+	Version       int            `json:"version,omitempty"`
+	Configuration map[string]any `json:"configuration,omitempty"`
+}
+
+// capabilities names the optional calls that are built, and no other: clients
+// use what is named without a way back.
+func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
+		{Capability: "batch-encrypt"},
+		{Capability: "deployment-schema-version", Version: 1, Configuration: map[string]any{"version": 4}},
+	}})
+}
+
+var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
+
+// cliVersion tells each CLI that it is current: this server has no opinion
+// about releases of the CLI, and a made-up one would nag people to upgrade.
+func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
+	version := "3.0.0"
+	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {
+		version = m[1]
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]string{
+		"latestVersion": version, "oldestWithoutWarning": "3.0.0", "latestDevVersion": version,
+	})
+}
+
+// githubApp is asked by the CLI before it sets up deployment settings.
+func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
+	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
+}

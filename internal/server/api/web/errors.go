@@ -1,0 +1,108 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// Error is an error with a status code of its own, for what only HTTP knows.
+type Error struct {
+	Status     int
+	Message    string
+	RetryAfter time.Duration // 0: no Retry-After header
+}
+
+// Error returns the message that the client sees.
+func (e *Error) Error() string { return e.Message }
+
+// errorBody is the public form of errors.
+type errorBody struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+var statusOfKind = map[fault.Kind]int{
+	fault.KindInvalid:         http.StatusBadRequest,
+	fault.KindUnauthenticated: http.StatusUnauthorized,
+	fault.KindForbidden:       http.StatusForbidden,
+	fault.KindNotFound:        http.StatusNotFound,
+	fault.KindConflict:        http.StatusConflict,
+	fault.KindGone:            http.StatusGone,
+	fault.KindTooLarge:        http.StatusRequestEntityTooLarge,
+	fault.KindUnavailable:     http.StatusServiceUnavailable,
+}
+
+// statusClientClosed is the conventional status for a client that went away.
+const statusClientClosed = 499
+
+// Classify is the one place that decides status and message of an error.
+func Classify(err error) (status int, message string) {
+	if he, ok := errors.AsType[*Error](err); ok {
+		return he.Status, he.Message
+	}
+	if fe, ok := errors.AsType[*fault.Error](err); ok {
+		return statusOfKind[fe.Kind], fe.Message
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge, "Request Entity Too Large: the body is larger than " + byteCount(tooLarge.Limit)
+	case errors.Is(err, store.ErrNotFound):
+		return http.StatusNotFound, "Not Found"
+	case errors.Is(err, store.ErrConflict):
+		return http.StatusConflict, "Conflict: something else changed or made this at the same time"
+	case errors.Is(err, store.ErrInvalid):
+		return http.StatusBadRequest, "Bad Request: a value of the request cannot be kept: it holds a NUL, is not UTF-8, or is too large"
+	case store.IsFull(err):
+		return http.StatusServiceUnavailable, "Service Unavailable: the server's disk is full; its operator must free space, then try again"
+	case errors.Is(err, context.Canceled):
+		return statusClientClosed, "the client closed the request"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
+		return http.StatusServiceUnavailable, "Service Unavailable: the server is busy or stopping; try again"
+	default:
+		return http.StatusInternalServerError, "Internal Server Error: the request failed; the server's log has the details under this request id"
+	}
+}
+
+// WriteError answers with an error and leaves it for the access log.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	status, message := Classify(err)
+	NoteError(r, err)
+	var he *Error
+	if errors.As(err, &he) && he.RetryAfter > 0 {
+		RetryAfter(w, he.RetryAfter)
+	} else if status == http.StatusServiceUnavailable {
+		RetryAfter(w, 2*time.Second)
+	}
+	// The memory of an error is not charged: its request may have all that there is.
+	body, err := encodeJSON(errorBody{Code: status, Message: message})
+	if err == nil {
+		err = WriteRaw(w, r, status, body)
+	}
+	if err != nil {
+		NoteError(r, err)
+	}
+}
+
+// RetryAfter tells the client when to come back, in whole seconds.
+func RetryAfter(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
+}
+
+// panicError is a panic of a handler.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("a handler panicked: %v\n%s", e.value, e.stack)
+}

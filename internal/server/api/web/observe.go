@@ -1,0 +1,204 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+)
+
+// requestIDHeader is printed by the CLI when the server fails.
+const requestIDHeader = "X-Pulumi-Request-ID"
+
+// record gathers what the access log says about one request.
+type record struct {
+	err    error
+	caller string
+	cut    bool // the response is incomplete
+}
+
+type recordKey struct{}
+
+// NoteError leaves an error for the access log.
+func NoteError(r *http.Request, err error) {
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.err = err
+	}
+}
+
+// Abort has the connection aborted, because of an error, after a response has
+// begun: otherwise it would end as one that is whole.
+func Abort(r *http.Request, err error) {
+	NoteError(r, err)
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.cut = true
+	}
+}
+
+// noteCaller leaves the caller's name for the access log.
+func noteCaller(r *http.Request, name string) {
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		rec.caller = name
+	}
+}
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+func NewMetrics(reg *prometheus.Registry) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workflow_server_http_requests_total", Help: "Requests answered, by route and status.",
+		}, []string{"method", "route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workflow_server_http_request_seconds", Help: "Time to answer, by route.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
+		}, []string{"method", "route"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "workflow_server_http_requests_in_flight", Help: "Requests being answered, long polls included.",
+		}),
+	}
+	reg.MustRegister(m.requests, m.seconds, m.inFlight)
+	return m
+}
+
+// Observe gives each request an id, counts it and writes the access log.
+// Requests that succeed are logged at debug level: a busy server answers
+// thousands of polls.
+func Observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began := time.Now()
+			id := uuid.NewString()
+			w.Header().Set(requestIDHeader, id)
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			rec := &record{}
+			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			m.inFlight.Inc()
+			defer m.inFlight.Dec()
+			// The route context is made here so that the pattern can be read
+			// after the router has filled it in.
+			ctx := context.WithValue(r.Context(), recordKey{}, rec)
+			r = r.WithContext(ctx)
+			next.ServeHTTP(ww, r)
+
+			took := time.Since(began)
+			status := ww.Status()
+			if status == 0 {
+				status = http.StatusOK
+			}
+			route := "none"
+			if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
+				route = rc.RoutePattern()
+			}
+			method := knownMethod(r.Method)
+			m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+			m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
+
+			entry := log.WithFields(logrus.Fields{
+				"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.BytesWritten(),
+				"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
+			})
+			if rec.caller != "" {
+				entry = entry.WithField("caller", rec.caller)
+			}
+			if rec.err != nil {
+				entry = entry.WithError(logged{rec.err})
+			}
+			switch {
+			case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
+				entry.Error("response cut short")
+			case status == http.StatusServiceUnavailable:
+				entry.Warn("request put off")
+			case status >= 500:
+				entry.Error("request failed")
+			case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
+				entry.Info("request refused")
+			default:
+				entry.Debug("request")
+			}
+			if rec.cut {
+				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks for this panic
+			}
+		})
+	}
+}
+
+// knownMethod returns a method of HTTP, or "other": anybody may send any word,
+// and each would be a series of its own in the metrics.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// shortened bounds what the access log repeats of a path.
+func shortened(path string) string {
+	const limit = 512
+	if len(path) > limit {
+		return strings.ToValidUTF8(path[:limit], "") + "…"
+	}
+	return path
+}
+
+// logged shows an error with the cause that its message keeps from clients.
+type logged struct{ err error }
+
+func (l logged) Error() string {
+	msg := l.err.Error()
+	if u, ok := l.err.(interface{ Unwrap() error }); ok {
+		if cause := u.Unwrap(); cause != nil && cause.Error() != msg {
+			return msg + " (" + cause.Error() + ")"
+		}
+	}
+	return msg
+}
+
+// RecoverPanic answers 500 instead of dropping the connection, unless the response
+// has begun.
+func RecoverPanic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
+				panic(p) //nolint:forbidigo // net/http asks for this panic to go on
+			}
+			err := &panicError{value: p, stack: debug.Stack()}
+			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
+				Abort(r, err)
+				return
+			}
+			WriteError(w, r, err)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// SignAnswers proves to agents and runners that an answer comes from the server and not from
+// something in between. It comes first: every answer passes through it.
+func SignAnswers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signer := protocol.SignAnswers(w, r)
+		next.ServeHTTP(signer, r)
+		signer.Finish()
+	})
+}

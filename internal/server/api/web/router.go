@@ -1,0 +1,172 @@
+// Package web has what every route needs: routing with authentication, answers,
+// errors, and the access log.
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// Router registers routes together with who may use them.
+type Router struct {
+	mux      chi.Router
+	identity *identity.Service
+	stacks   *stacks.Service
+}
+
+// StackPath is the path of a stack.
+const StackPath = "/api/stacks/{org}/{project}/{stack}"
+
+// NewRouter returns a router that adds routes to mux.
+func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Router {
+	return &Router{mux, ids, st}
+}
+
+// handler answers a request or returns the error to answer with. After it has
+// begun to write a response it returns nil.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// Callers that routes are open to.
+var (
+	// People are users, organization tokens and the pulumi process of a job.
+	People = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
+	// members are users and organization tokens.
+	members = []identity.Kind{identity.KindUser, identity.KindOrg}
+	// Agents are the agents of a pool.
+	Agents = []identity.Kind{identity.KindPool}
+	// Runners are agent and runner of one claimed job.
+	Runners = []identity.Kind{identity.KindRunner}
+)
+
+// need is what a route does with an organization.
+type need int
+
+const (
+	NeedMember need = iota // see its lists, make stacks
+	NeedAdmin              // administer it
+	NeedGrant              // administer what gives access to it
+)
+
+var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
+
+// Public registers a route that everybody may use.
+func (rt *Router) Public(method, pattern string, h handler) {
+	rt.mux.Method(method, pattern, adapt(h))
+}
+
+// Authed registers a route for authenticated callers of some kinds; the
+// handler finds the caller with [Principal].
+func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
+	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
+		p, err := rt.identity.Authenticate(r.Context(), Bearer(r, "token"))
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(kinds, p.Kind) {
+			return fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
+		}
+		noteCaller(r, p.Name())
+		return h(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+	})
+}
+
+// Org registers a route below an organization; pattern holds {org}.
+func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
+	rt.Authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
+		p := Principal(r)
+		o, err := rt.identity.Organization(r.Context(), p, Param(r, "org"))
+		if err != nil {
+			return err
+		}
+		if n >= NeedAdmin && !p.CanAdminOrg(o.ID) {
+			return fault.Forbidden("Forbidden: only administrators of %s may do this", o.Name)
+		}
+		if n == NeedGrant && !p.CanGrant() {
+			return errExchanged
+		}
+		return h(w, r, o)
+	})
+}
+
+// Stack registers a route below a stack for callers with one of the abilities
+// needed; pattern holds {org}, {project} and {stack}.
+func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
+	rt.Authed(method, pattern, People, func(w http.ResponseWriter, r *http.Request) error {
+		st, err := rt.stacks.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, st)
+	})
+}
+
+// OwnToken lets only callers through whose identity lasts.
+func OwnToken(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !Principal(r).CanGrant() {
+			return errExchanged
+		}
+		return h(w, r)
+	}
+}
+
+// adapt is the one place where errors of handlers become responses.
+func adapt(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			WriteError(w, r, err)
+		}
+	})
+}
+
+type principalKey struct{}
+
+// Principal returns the caller of an authenticated route.
+func Principal(r *http.Request) identity.Principal {
+	p, _ := r.Context().Value(principalKey{}).(identity.Principal)
+	return p
+}
+
+// Param returns a decoded path parameter.
+func Param(r *http.Request, name string) string {
+	v := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return v
+	}
+	// chi matches the escaped path when there is one.
+	if dec, err := url.PathUnescape(v); err == nil {
+		return dec
+	}
+	return v
+}
+
+// Bearer returns the credential of the Authorization header if it has the
+// given scheme: "token" or "update-token".
+func Bearer(r *http.Request, scheme string) string {
+	s, cred, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(s, scheme) {
+		return ""
+	}
+	return strings.TrimSpace(cred)
+}
+
+// StripSlash makes "/api/user/" mean "/api/user".
+func StripSlash(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; len(p) > 1 && strings.HasSuffix(p, "/") {
+			r.URL.Path = strings.TrimRight(p, "/")
+			r.URL.RawPath = strings.TrimRight(r.URL.RawPath, "/")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,118 @@
+package web
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+
+	// stallsInAll bounds one body or response, however it trickles, in times of
+	// the stall.
+	stallsInAll = 30
+	// writePiece is how much of a response has to be taken in one stall, in bytes.
+	writePiece = 64 << 10
+)
+
+// pace is how fast a client has to be: it makes some progress in each stall, and
+// behind the first of them it is as fast as the rate on average. What it holds in
+// memory meanwhile is in proportion to what it has sent or has yet to take.
+type pace struct {
+	stall time.Duration
+	rate  int64 // bytes per second
+	began time.Time
+	bytes int64
+}
+
+// deadline is when the next progress must have been made.
+func (p *pace) deadline() time.Time {
+	now := time.Now()
+	if p.began.IsZero() {
+		p.began = now
+	}
+	next := now.Add(p.stall)
+	for _, end := range []time.Time{
+		p.began.Add(p.stall + time.Duration(float64(p.bytes)/float64(p.rate)*float64(time.Second))),
+		p.began.Add(stallsInAll * p.stall),
+	} {
+		if next.After(end) {
+			next = end
+		}
+	}
+	return next
+}
+
+// CutStalled ends connections of clients that send a body, or take a response, too
+// slowly, so that they cannot hold all of them. Waiting for the server, as in a
+// long poll, is bounded elsewhere.
+func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Not every writer of tests has deadlines; those of connections do.
+			c := http.NewResponseController(w)
+			_ = c.SetWriteDeadline(time.Time{}) // of the request before, on the same connection
+			if r.ContentLength != 0 {
+				b := &stallBody{ReadCloser: r.Body, conn: c, pace: pace{stall: stall, rate: rate}}
+				b.extend()
+				r.Body = b
+			}
+			next.ServeHTTP(&stallWriter{ResponseWriter: w, conn: c, pace: pace{stall: stall, rate: rate}}, r)
+		})
+	}
+}
+
+// stallBody is a request's body that has to go on.
+type stallBody struct {
+	io.ReadCloser
+	conn *http.ResponseController
+	pace pace
+}
+
+func (b *stallBody) extend() { _ = b.conn.SetReadDeadline(b.pace.deadline()) }
+
+// Read reads from the body; at its end the connection may be silent again.
+func (b *stallBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.pace.bytes += int64(n)
+	switch {
+	case errors.Is(err, io.EOF):
+		_ = b.conn.SetReadDeadline(time.Time{})
+	case err == nil:
+		b.extend()
+	}
+	return n, err
+}
+
+// stallWriter is a response that has to be taken.
+type stallWriter struct {
+	http.ResponseWriter
+	conn *http.ResponseController
+	pace pace
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *stallWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *stallWriter) extend() { _ = w.conn.SetWriteDeadline(w.pace.deadline()) }
+
+// WriteHeader begins the response.
+func (w *stallWriter) WriteHeader(status int) {
+	w.extend()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes in pieces, each of which has its time.
+func (w *stallWriter) Write(p []byte) (int, error) {
+	written := 0
+	for {
+		w.extend()
+		n, err := w.ResponseWriter.Write(p[written:min(len(p), written+writePiece)])
+		written += n
+		w.pace.bytes += int64(n)
+		if err != nil || written >= len(p) {
+			return written, err
+		}
+	}
+}
