@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/status"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // Pauses between two looks at the executor. It is looked at more often while it
@@ -66,7 +65,7 @@ func (w *engineWatch) run(ctx context.Context, err error) {
 		if err != nil {
 			pause = engineDownInterval
 		}
-		if sleep.For(ctx, spread(pause)) != nil {
+		if retry.Sleep(ctx, retry.Spread(pause)) != nil {
 			return
 		}
 		err = w.check(ctx)
@@ -99,9 +98,4 @@ func (w *engineWatch) check(ctx context.Context) error {
 		w.changed()
 	}
 	return err
-}
-
-// spread adds up to a tenth to d, so that agents started together drift apart.
-func spread(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Float64()*0.1*float64(d))
 }

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -29,10 +29,10 @@ var (
 
 // Pauses and bounds of one job.
 const (
-	heartbeatInterval = 10 * time.Second
-	retryFirst        = time.Second // default of [Options.JobRetry]
-	retryLimit        = 10 * time.Second
-	insistFirst       = 100 * time.Millisecond // first pause of calls that a report waits for
+	heartbeatInterval  = 10 * time.Second
+	retryFirst         = time.Second // default of [Options.JobRetry]
+	retryLimit         = 10 * time.Second
+	executorRetryLimit = 30 * time.Second // limit of the pause between calls of the executor
 	// definitionTime is how long the definition is asked for; the server takes an
 	// unstarted job back after a silence, so there is no point in more.
 	definitionTime = 2 * time.Minute
@@ -51,6 +51,14 @@ const (
 	// leastDeliverTime is how long the agent tries at least, as after it was off for a day.
 	leastDeliverTime = 15 * time.Minute
 )
+
+// haltRetry begins early, because the report of the job's end waits for the call.
+var haltRetry = retry.Policy{First: 100 * time.Millisecond, Max: executorRetryLimit}
+
+// policy returns how calls are repeated for a job.
+func (a *Agent) policy(limit time.Duration) retry.Policy {
+	return retry.Policy{First: a.opts.JobRetry, Max: limit}
+}
 
 // job is the agent's part in one job. Its fields are used by the goroutine that
 // runs it, except where a type is safe for more.
@@ -302,7 +310,7 @@ func (j *job) insist(hard context.Context, warning string, call func(context.Con
 		default:
 			j.log.WithError(err).Debug(warning)
 		}
-		if sleep.For(ctx, protocol.Backoff(insistFirst, waitRetryLimit, tries, nil)) != nil {
+		if haltRetry.Wait(ctx, tries, nil) != nil {
 			return errStopping
 		}
 	}
@@ -325,7 +333,7 @@ func (j *job) removeObjects(h *executor.Handle) {
 		if err = j.agent.opts.Executor.Remove(ctx, *h); err == nil {
 			return
 		}
-		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, nil)) != nil {
+		if j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
 			break
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
 )
 
 // setupStep is the step whose log the agent writes while it prepares the job. The
@@ -62,7 +61,7 @@ func (j *job) openLog(hard context.Context) error {
 			return err
 		}
 		j.log.WithError(err).Warn("the log of the job cannot be opened; retrying")
-		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)) != nil {
+		if j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil) != nil {
 			return errStopping
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
 	"workflowagent/internal/workflow"
 )
 
@@ -53,13 +51,13 @@ func (j *job) survive(hard context.Context, part func(context.Context) (delivery
 func (j *job) pause(hard context.Context, tries int) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
-	return sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil))
+	return j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil)
 }
 
 // keepRunning runs f until it returns without a panic or ctx ends.
 func (j *job) keepRunning(ctx context.Context, what string, f func()) {
 	for tries := 0; j.contain(what, f); tries++ {
-		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, time.Minute, tries, nil)) != nil {
+		if j.agent.policy(time.Minute).Wait(ctx, tries, nil) != nil {
 			return
 		}
 	}

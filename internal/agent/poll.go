@@ -11,14 +11,15 @@ import (
 	"github.com/google/uuid"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/retry"
 )
+
+// conflictRetry follows a 409: another live process has this identity, or the server has not
+// noticed yet that this agent's previous process ended.
+var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
 // Pauses of the poll loop that are not configured.
 const (
-	// conflictPause and its maximum follow a 409: another live process has this
-	// identity, or the server has not noticed yet that our last process is gone.
-	conflictPause    = time.Second
-	conflictMaxPause = 30 * time.Second
 	// refusedMaxPause caps the growing pause after a 401, 403 or 404: somebody
 	// has to change something first, but nobody should have to restart the agent.
 	refusedMaxPause = 5 * time.Minute
@@ -196,7 +197,7 @@ func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) ti
 	if p.quick == 1 {
 		return 0 // what woke the poll may have gone to somebody else
 	}
-	return protocol.Backoff(quickHold, p.agent.opts.PollInterval, p.quick-2, nil)
+	return retry.Policy{First: quickHold, Max: p.agent.opts.PollInterval}.Pause(p.quick-2, nil)
 }
 
 // interval is the pause between two polls that are not held.
@@ -205,7 +206,7 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	if retryAfter > 0 && !p.agent.opts.KeepInterval {
 		pause = retryAfter
 	}
-	return spread(pause)
+	return retry.Spread(pause)
 }
 
 // hold is how long the server shall hold the poll; 0 does not ask for it.
@@ -229,26 +230,26 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 		// The probes are bounded by the breaker's own timeout.
 		a.pulse.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
-		return spread(10 * time.Millisecond)
+		return retry.Spread(10 * time.Millisecond)
 	}
 	p.errors++
 	code := protocol.StatusCode(err)
-	pause := protocol.Backoff(a.opts.RetryWait, a.opts.RetryMaxWait, p.errors-1, err)
+	pause := retry.Policy{First: a.opts.RetryWait, Max: a.opts.RetryMaxWait}.Pause(p.errors-1, err)
 	advice := "Asking for work failed; trying again"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
 		// The source bounds how often it gets another one, and waits for that.
-		pause = spread(renewedPause)
+		pause = retry.Spread(renewedPause)
 		advice = "The server does not take the agent's token any more; getting another one"
 	case protocol.Foreign(err): // the server may have claimed a job for this poll
 	case code == http.StatusConflict:
 		p.renew()
-		pause = protocol.Backoff(conflictPause, conflictMaxPause, p.errors-1, err)
+		pause = conflictRetry.Pause(p.errors-1, err)
 		advice = "Another agent with this identity is connected, or was a moment ago; trying again"
 	case refused(code):
 		p.renew()
 		if protocol.Permanent(err) { // else it may be a load balancer whose server is away
-			pause = protocol.Backoff(min(a.opts.PollInterval, refusedMaxPause), refusedMaxPause, p.errors-1, err)
+			pause = retry.Policy{First: min(a.opts.PollInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
 		}
 		advice = refusal(code)
 	}

@@ -10,8 +10,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -79,11 +78,11 @@ func (a *Agent) sweep(foreign []string) {
 			if a.stopping.Err() == nil {
 				a.log.WithError(err).Warn("Cleaning up after earlier jobs failed; trying again")
 			}
-			if sleep.For(a.stopping, spread(sweepRetry)) != nil {
+			if retry.Sleep(a.stopping, retry.Spread(sweepRetry)) != nil {
 				return
 			}
 		}
-		if sleep.For(a.stopping, spread(time.Second)) != nil {
+		if retry.Sleep(a.stopping, retry.Spread(time.Second)) != nil {
 			return
 		}
 	}
@@ -171,7 +170,7 @@ func (j *job) wasStarted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 		j.log.WithError(err).Debug("The executor does not say whether the job was started")
-		if err := sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)); err != nil {
+		if err := j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil); err != nil {
 			return false, err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
 	"workflowagent/internal/workflow"
 )
 
@@ -129,7 +128,7 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 			break
 		}
 		last := tries >= spoolCopies-1 && !(errors.Is(err, executor.ErrNoSpace) && time.Since(began) < spaceTime)
-		if ctx.Err() != nil || last || sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, nil)) != nil {
+		if ctx.Err() != nil || last || j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
 			return nil, fmt.Errorf("copying the runner's log: %w", err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -67,7 +67,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 // server says that there is no point in it.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
-		pause := spread(heartbeatInterval)
+		pause := retry.Spread(heartbeatInterval)
 		response, err := j.client.Heartbeat(ctx, protocol.PhasePreparing)
 		switch {
 		case ctx.Err() != nil:
@@ -83,11 +83,11 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 			}
 			return // or a server without heartbeats
 		default:
-			pause = protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)
+			pause = j.agent.policy(retryLimit).Pause(tries, err)
 			tries++
 			log.WithError(err).Debug("A heartbeat got no answer")
 		}
-		if sleep.For(ctx, pause) != nil {
+		if retry.Sleep(ctx, pause) != nil {
 			return
 		}
 	}
@@ -111,7 +111,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 			return nil, errSuperseded
 		}
 		if !protocol.Permanent(err) {
-			if sleep.For(limited, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)) == nil {
+			if j.agent.policy(retryLimit).Wait(limited, tries, err) == nil {
 				continue
 			}
 			if cause := context.Cause(ctx); cause != nil {
@@ -230,7 +230,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 			askedAgain = true
 			continue
 		}
-		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, nil)) != nil {
+		if j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
 			return err
 		}
 		j.log.WithError(err).Warn("The job could not be started; trying again")
@@ -264,7 +264,7 @@ func (j *job) askLeave(ctx context.Context) error {
 		case protocol.Refused(err):
 			return errSuperseded
 		}
-		if sleep.For(limited, protocol.Backoff(j.agent.opts.JobRetry, retryLimit, tries, err)) != nil {
+		if j.agent.policy(retryLimit).Wait(limited, tries, err) != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -27,8 +27,6 @@ const (
 	patienceChanges = 15 * time.Minute
 	patiencePreview = time.Minute
 	patienceReserve = 2 * time.Minute
-
-	waitRetryLimit = 30 * time.Second
 )
 
 // follow watches a started job to its end and delivers what its runner could not.
@@ -89,7 +87,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 			j.log.WithError(err).Warn("The job cannot be watched at the moment; it goes on by itself")
 			told = true
 		}
-		if err := sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)); err != nil {
+		if err := j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil); err != nil {
 			return executor.Exit{}, err
 		}
 	}
@@ -101,7 +99,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
-	for sleep.For(ctx, spread(a.opts.StatusInterval)) == nil {
+	for retry.Sleep(ctx, retry.Spread(a.opts.StatusInterval)) == nil {
 		token, err := a.opts.Tokens.Token(ctx)
 		if err != nil {
 			return // ctx has ended
@@ -134,7 +132,7 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 // endCancelled interrupts a runner whose deployment is over for the server, and
 // kills it when its patience has ended.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
-	if sleep.For(ctx, graceAfterFinal) != nil {
+	if retry.Sleep(ctx, graceAfterFinal) != nil {
 		return // it ended by itself, as it mostly does
 	}
 	j.log.WithField("status", status).Info("The deployment is over for the server; asking its job to end")
@@ -144,7 +142,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
 		patience = patiencePreview
 	}
-	if sleep.For(ctx, patience+patienceReserve) != nil {
+	if retry.Sleep(ctx, patience+patienceReserve) != nil {
 		return
 	}
 	j.log.Warn("The job did not end in time; killing it")
@@ -159,7 +157,7 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 			return
 		}
 		j.log.WithError(err).Warn("The job could not be asked to end; trying again")
-		if sleep.For(ctx, protocol.Backoff(j.agent.opts.JobRetry, waitRetryLimit, tries, nil)) != nil {
+		if j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil) != nil {
 			return
 		}
 	}

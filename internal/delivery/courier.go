@@ -11,7 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -235,6 +235,7 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	gone := map[int]bool{}
 	conflicts, refused := 0, false
+	again := retry.Policy{First: c.opts.Retry, Max: maxResultPause}
 	for tries := 0; ; tries++ {
 		err := c.opts.Server.Result(ctx, c.describeLog(v.Result(), gone))
 		conflict, isConflict := errors.AsType[*protocol.ResultConflictError](err)
@@ -258,7 +259,7 @@ func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 			refused = true
 			c.opts.Refused(err)
 		}
-		if cause := sleep.For(ctx, protocol.Backoff(c.opts.Retry, maxResultPause, tries, err)); cause != nil {
+		if cause := again.Wait(ctx, tries, err); cause != nil {
 			return fmt.Errorf("delivering the result: %w", errors.Join(cause, err))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/retry"
 )
 
 const (
@@ -26,8 +26,6 @@ const (
 	// requestTimeout ends a request that a sender does not end by itself.
 	requestTimeout = 2 * time.Minute
 
-	firstBackoff = 250 * time.Millisecond
-	maxBackoff   = 15 * time.Second
 	// flushBackoff bounds the time between attempts while somebody waits in Flush:
 	// the job is over, and its end is reported when its log has arrived.
 	flushBackoff  = 1500 * time.Millisecond
@@ -37,6 +35,9 @@ const (
 	firstAsk = 20 * time.Millisecond
 	maxAsk   = time.Second
 )
+
+// sendRetry is for a server that does not take a chunk.
+var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Second}
 
 // Sender carries bytes of a log to the server.
 //
@@ -114,7 +115,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 		if failures == 0 {
 			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not take the job's log; it stays in the spool and is sent again")
 		}
-		sh.backoff(ctx, failures, protocol.RetryAfter(err))
+		sh.backoff(ctx, failures, retry.After(err))
 		failures++
 	}
 	return nil
@@ -222,7 +223,7 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 		r.askAt = time.Time{}
 	} else {
 		r.ask = min(max(2*r.ask, firstAsk), maxAsk)
-		r.askAt = time.Now().Add(jitter(r.ask))
+		r.askAt = time.Now().Add(retry.Spread(r.ask))
 	}
 	sh.sp.advanced()
 	received, _ := s.Acked()
@@ -242,11 +243,9 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 
 // backoff waits after the given number of failures in a row.
 func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duration) {
-	delay := jitter(min(maxBackoff, firstBackoff<<min(failures, 10)))
+	delay := sendRetry.Pause(failures, nil)
 	if asked > 0 {
-		// Not all at the same moment, and not before it.
-		asked = min(asked, maxRetryAfter)
-		delay = asked + rand.N(asked/10+1)
+		delay = retry.Spread(min(asked, maxRetryAfter))
 	}
 	for start := time.Now(); ctx.Err() == nil; {
 		left := delay
@@ -259,9 +258,6 @@ func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duratio
 		sleepOrWake(ctx, left, sh.sp.wake)
 	}
 }
-
-// jitter returns a duration between half of d and d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // sleepOrWake waits for d, or until ctx ends or wake is signalled.
 func sleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) {

@@ -96,7 +96,7 @@ func TestBackoff(t *testing.T) {
 		synctest.Wait()
 		calls := server.seen()
 		for i := 1; i < len(calls); i++ {
-			want := min(maxBackoff, firstBackoff<<min(i-1, 10))
+			want := min(sendRetry.Max, sendRetry.First<<min(i-1, 10))
 			if gap := calls[i].at.Sub(calls[i-1].at); gap < want/2 || gap > want+time.Millisecond {
 				t.Errorf("attempt %d after %v, want %v to %v", i, gap, want/2, want)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // statusQueue sends the statuses of steps in order and in the background, so that a
@@ -75,7 +75,7 @@ func (q *statusQueue) run(ctx context.Context) {
 		}
 		err := q.server.StepStatus(ctx, next.step, next.req)
 		if err != nil && !protocol.Permanent(err) {
-			_ = sleep.For(ctx, protocol.Backoff(q.retry, maxStatusPause, tries, err))
+			_ = retry.Policy{First: q.retry, Max: maxStatusPause}.Wait(ctx, tries, err)
 			tries++
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/sony/gobreaker/v2"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // Breaker says when the calls that look for work stop for a while:
@@ -22,11 +22,8 @@ type Breaker struct {
 	Timeout  time.Duration // how long it stays open unless a probe succeeds
 }
 
-// Pauses between the probes of an open breaker: seconds apart, growing.
-const (
-	firstProbe = 2 * time.Second
-	maxProbe   = 60 * time.Second
-)
+// probing paces the probes of an open breaker.
+var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
 // circuit is the breaker of one client. A probe that succeeds closes it early,
 // which gobreaker itself cannot do; the circuit then takes a fresh one.
@@ -119,7 +116,7 @@ func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	if c.breaker == nil || c.breaker.State() != gobreaker.StateOpen {
 		return 0, false
 	}
-	pause = backoff(firstProbe, maxProbe, c.probes, 0)
+	pause = probing.Pause(c.probes, nil)
 	c.probes++
 	return max(min(pause, time.Until(c.openedAt.Add(c.settings.Timeout))), time.Millisecond), true
 }
@@ -144,7 +141,7 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 		if !open {
 			return nil
 		}
-		if err := sleep.For(ctx, pause); err != nil {
+		if err := retry.Sleep(ctx, pause); err != nil {
 			return err
 		}
 		if !c.circuit.open() {

@@ -177,15 +177,6 @@ func TestRetryAfterIsCapped(t *testing.T) {
 	})
 }
 
-func TestBackoffGrowsAndStaysBelowTheLimit(t *testing.T) {
-	for tries := range 70 {
-		d := protocol.Backoff(time.Second, time.Minute, tries, nil)
-		if d > time.Minute || d < 750*time.Millisecond || (tries > 7 && d < 45*time.Second) {
-			t.Errorf("after %d tries: %s", tries, d)
-		}
-	}
-}
-
 // TestJobsNeverOpenTheBreaker fails every call of a running job many times; a poll
 // goes through all the same, and is the first to count.
 func TestJobsNeverOpenTheBreaker(t *testing.T) {

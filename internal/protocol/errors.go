@@ -149,15 +149,6 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s %s at %s: the answer %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
-// RetryAfter returns the pause that the server asked for in the error, or 0.
-func RetryAfter(err error) time.Duration {
-	var e interface{ RetryAfter() time.Duration }
-	if errors.As(err, &e) {
-		return e.RetryAfter()
-	}
-	return 0
-}
-
 // LogGapError is the 409 to a log chunk that does not continue the stream: the
 // sender goes on at Ack.Received.
 type LogGapError struct {

@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/retry"
 )
 
 // maxRetryAfter bounds every Retry-After we obey, whatever the server says: an
@@ -44,37 +45,6 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(d, 0), maxRetryAfter)
 }
 
-// jitter spreads d over the range from 75 % to 125 %, so that many agents do not
-// come back in the same instant.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
-}
-
-// backoff is the pause after the given number of failed tries: it doubles from
-// first up to limit, jittered. retryAfter, if there is one, takes its place,
-// capped by limit too but never shortened by the jitter.
-func backoff(first, limit time.Duration, tries int, retryAfter time.Duration) time.Duration {
-	if retryAfter > 0 {
-		d := min(retryAfter, limit)
-		return d + time.Duration(rand.Float64()*0.1*float64(d))
-	}
-	d := first
-	for range tries {
-		if d >= limit {
-			break
-		}
-		d *= 2
-	}
-	return min(jitter(min(d, limit)), limit)
-}
-
-// Backoff is the pause a caller with its own loop takes after err: it doubles
-// with tries (0 = after the first failure) from first to limit, jittered; the
-// server's Retry-After takes its place, capped by limit.
-func Backoff(first, limit time.Duration, tries int, err error) time.Duration {
-	return backoff(first, limit, tries, RetryAfter(err))
-}
-
 // newRetrying wraps hc with the retry layer. Its own defaults are replaced where
 // they would hurt: Retry-After is capped, the last answer survives, nothing is
 // written to standard error.
@@ -87,11 +57,11 @@ func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Cli
 		RetryMax:     r.Count,
 		CheckRetry:   checkRetry,
 		Backoff: func(first, limit time.Duration, tries int, resp *http.Response) time.Duration {
-			var after time.Duration
+			var asked error
 			if resp != nil {
-				after = parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+				asked = &APIError{Wait: parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())}
 			}
-			return backoff(first, limit, tries, after)
+			return retry.Policy{First: first, Max: limit}.Pause(tries, asked)
 		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}

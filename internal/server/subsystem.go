@@ -3,14 +3,13 @@ package server
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/retry"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/sleep"
 )
 
 // Subsystem is named background work.
@@ -23,10 +22,8 @@ type Subsystem struct {
 	Exclusive bool
 }
 
-const (
-	firstRestart = time.Second
-	lastRestart  = time.Minute
-)
+// restart paces the starts of background work that fails.
+var restart = retry.Policy{First: time.Second, Max: time.Minute}
 
 // supervise keeps a subsystem running until ctx ends.
 func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsystem) {
@@ -34,21 +31,20 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 	if sub.Exclusive {
 		run = func(ctx context.Context) error { return db.Exclusive(ctx, sub.Name, sub.Run) }
 	}
-	delay := firstRestart
-	for {
+	for failures := 0; ; failures++ {
 		began := time.Now()
 		err := guarded(ctx, run)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > lastRestart {
-			delay = firstRestart
+		if time.Since(began) > restart.Max {
+			failures = 0
 		}
-		log.WithError(err).WithField("again_in", delay.String()).Error("background work ended; starting it again")
-		if sleep.For(ctx, delay/2+rand.N(delay)) != nil {
+		pause := restart.Pause(failures, nil)
+		log.WithError(err).WithField("again_in", pause.Round(time.Millisecond).String()).Error("background work ended; starting it again")
+		if retry.Sleep(ctx, pause) != nil {
 			return
 		}
-		delay = min(2*delay, lastRestart)
 	}
 }
 
@@ -67,7 +63,7 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 		if err := work(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if sleep.For(ctx, interval-interval/20+rand.N(max(1, interval/10))) != nil {
+		if retry.Sleep(ctx, retry.Spread(interval)) != nil {
 			return nil //nolint:nilerr // the end of ctx ends it well
 		}
 	}

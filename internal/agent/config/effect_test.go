@@ -15,6 +15,7 @@ const (
 	agentLoop    = "internal/agent"
 	dockerPlace  = "internal/agent/executor/docker"
 	wire         = "internal/protocol"
+	pauses       = "internal/retry"
 	healthPort   = "internal/agent/health"
 	exchange     = "internal/agent/pooltoken"
 	endToEnd     = "internal/dev/e2e"
@@ -45,8 +46,8 @@ var effects = map[string][]effect{
 	"job_status_loop_interval":  {{agentProgram, "TestKeyJobStatusLoopInterval"}},
 	"request_timeout":           {{agentProgram, "TestKeysOfPolls"}, {wire, "TestRequestTimeout"}},
 	"request_retry_count":       {{agentProgram, "TestKeysOfRetries"}, {wire, "TestStatusIsRepeated"}},
-	"request_retry_wait":        {{agentProgram, "TestKeysOfRetries"}, {wire, "TestBackoffGrowsAndStaysBelowTheLimit"}},
-	"request_retry_max_wait":    {{agentProgram, "TestKeysOfRetries"}, {wire, "TestBackoffGrowsAndStaysBelowTheLimit"}},
+	"request_retry_wait":        {{agentProgram, "TestKeysOfRetries"}, {pauses, "TestPause"}},
+	"request_retry_max_wait":    {{agentProgram, "TestKeysOfRetries"}, {pauses, "TestPause"}},
 	"circuit_breaker_failures":  {{agentProgram, "TestKeysOfTheCircuitBreaker"}, {wire, "TestBreakerProbesAndRecovers"}},
 	"circuit_breaker_timeout":   {{agentProgram, "TestKeysOfTheCircuitBreaker"}, {wire, "TestBreakerTimeoutLetsAFullPollThrough"}},
 	"http_server_port":          {{agentProgram, "TestKeysOfPolls"}, {healthPort, "TestTakenPortIsAWarning"}, {healthPort, "TestServeIsOff"}},

@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
@@ -10,14 +9,11 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/serve"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
-// The first and the longest pause between two attempts to get a port that is taken.
-const (
-	firstListenPause   = 5 * time.Second
-	longestListenPause = time.Minute
-)
+// listenRetry is for a port that is in use.
+var listenRetry = retry.Policy{First: 5 * time.Second, Max: time.Minute}
 
 // Serve serves handler on addr, host:port, until ctx ends, lets open requests finish for a few
 // seconds and returns. An addr without a host is all addresses, as for [net.Listen]; an empty addr
@@ -38,7 +34,7 @@ func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.E
 // listen tries until it has a listener; it returns nil if ctx ends first.
 func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 	var config net.ListenConfig
-	for pause := firstListenPause; ; pause = min(2*pause, longestListenPause) {
+	for failures := 0; ; failures++ {
 		listener, err := config.Listen(ctx, "tcp", addr)
 		if err == nil {
 			return listener
@@ -48,7 +44,7 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 		}
 		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and tries again; "+
 			"end the process that has the port, or set http_server_port to another one, or to 0 for no server.", addr)
-		if sleep.For(ctx, pause/2+rand.N(pause/2)) != nil {
+		if listenRetry.Wait(ctx, failures, nil) != nil {
 			return nil
 		}
 	}

@@ -167,7 +167,7 @@ func TestListenTriesAgain(t *testing.T) {
 			t.Fatal("no listener")
 		}
 		defer func() { _ = listener.Close() }()
-		if waited := time.Since(begin); waited < firstListenPause/2 || waited > firstListenPause {
+		if waited := time.Since(begin); waited < listenRetry.First/2 || waited > listenRetry.First {
 			t.Errorf("waited %s", waited)
 		}
 		if n := strings.Count(out.String(), "level=warning"); n != 1 {

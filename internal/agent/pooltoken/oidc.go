@@ -12,7 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // Pauses between exchanges.
@@ -21,12 +21,6 @@ const (
 	// of it bridges a server that is away.
 	renewFrom = 0.75
 	renewTo   = 0.85
-
-	firstRetry = time.Second
-	// maxRetry bounds the pause while the server cannot be reached, maxRefusedRetry
-	// while it says no: somebody has to change something first.
-	maxRetry        = 30 * time.Second
-	maxRefusedRetry = 5 * time.Minute
 	// fileInterval is how often a file is looked at that has no usable token, or one
 	// that the server refuses.
 	fileInterval = 5 * time.Second
@@ -34,6 +28,12 @@ const (
 	young = time.Minute
 	// maxSubjects is how many tokens of the issuer are remembered to be masked.
 	maxSubjects = 32
+)
+
+var (
+	unreachableRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
+	// refusedRetry is for a server that refuses the token: the operator has to act first.
+	refusedRetry = retry.Policy{First: time.Second, Max: 5 * time.Minute}
 )
 
 // Exchanger is the server's side of an exchange.
@@ -235,21 +235,21 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	if refusals <= 1 {
 		return true // at once: it was revoked, or the machine has slept
 	}
-	return sleep.For(ctx, protocol.Backoff(firstRetry, maxRefusedRetry, refusals-2, nil)) == nil
+	return refusedRetry.Wait(ctx, refusals-2, nil) == nil
 }
 
 // untilRetry waits after an exchange that failed. A token that the server refuses,
 // or cannot be read, is not tried again at once, but another one in the file is.
 func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err error) bool {
-	limit := maxRetry
+	policy := unreachableRetry
 	if protocol.Permanent(err) {
-		limit = maxRefusedRetry
+		policy = refusedRetry
 	}
 	if _, local := errors.AsType[*fileError](err); local {
-		limit = fileInterval
+		policy.Max = fileInterval
 	}
-	for left := protocol.Backoff(firstRetry, limit, failures, err); left > 0; left -= fileInterval {
-		if sleep.For(ctx, min(left, fileInterval)) != nil {
+	for left := policy.Pause(failures, err); left > 0; left -= fileInterval {
+		if retry.Sleep(ctx, min(left, fileInterval)) != nil {
 			return false
 		}
 		if now, err := readFile(o.opts.File); err == nil && subject != "" && now != subject {

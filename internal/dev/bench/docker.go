@@ -16,7 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/dev/lab"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // benchImage is the image in which the jobs of both sides run.
@@ -142,7 +142,7 @@ func (d *dockerJobs) both(ctx context.Context, product, floor *jobFigures) error
 	if err := d.bare(ctx, floor); err != nil {
 		return err
 	}
-	return sleep.For(ctx, jobPause)
+	return retry.Sleep(ctx, jobPause)
 }
 
 // deploy runs one job on the product, whose stamps are in its log.

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // gate passes requests on to a server. It counts them, can make each of them slow,
@@ -67,7 +67,7 @@ func (g *gate) pass(w http.ResponseWriter, r *http.Request) {
 		default:
 		}
 	}
-	if delay := time.Duration(g.delay.Load()); delay > 0 && sleep.For(r.Context(), delay) != nil {
+	if delay := time.Duration(g.delay.Load()); delay > 0 && retry.Sleep(r.Context(), delay) != nil {
 		return
 	}
 	g.proxy.ServeHTTP(w, r)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // sizes are those of the built programs.
@@ -111,7 +111,7 @@ func (b *bench) idle(ctx context.Context) error {
 	// poll lasts 25 s, so a period must be a few times as long to count polls.
 	settle, period := pick(b, 130*time.Second, 3*time.Second), pick(b, 75*time.Second, 50*time.Second)
 	b.say("  waiting %s", settle+period)
-	if err := sleep.For(ctx, settle); err != nil {
+	if err := retry.Sleep(ctx, settle); err != nil {
 		return err
 	}
 	product, floor := &restFigures{}, &restFigures{}
@@ -136,7 +136,7 @@ func watchRest(ctx context.Context, period time.Duration, figures []*restFigures
 		requestsBefore[i] = gates[i].requests.Load()
 	}
 	began := time.Now()
-	if err := sleep.For(ctx, period); err != nil {
+	if err := retry.Sleep(ctx, period); err != nil {
 		return err
 	}
 	minutes := time.Since(began).Minutes()

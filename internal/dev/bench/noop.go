@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 const (
@@ -112,7 +112,7 @@ func (b *bench) measureJob(ctx context.Context, s site, f *jobFigures) error {
 	if err := alone(ctx, s.agentPID()); err != nil {
 		return err
 	}
-	return sleep.For(ctx, jobPause)
+	return retry.Sleep(ctx, jobPause)
 }
 
 func (f *jobFigures) add(t jobTimes, missing int) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // outage has jobs end while the server cannot be reached, and measures how long
@@ -46,7 +46,7 @@ func (b *bench) outage(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := sleep.For(ctx, time.Until(shut.Add(away))); err != nil {
+		if err := retry.Sleep(ctx, time.Until(shut.Add(away))); err != nil {
 			return err
 		}
 		returned := time.Now()

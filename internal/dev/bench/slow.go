@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // stampBytes is what the product stores of each line beside its text.
@@ -76,7 +76,7 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 	if err := appears(ctx, silent); err != nil {
 		return err
 	}
-	if err := sleep.For(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
+	if err := retry.Sleep(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
 		return err
 	}
 	idle := sum(s.agentPID(), "VmRSS", logPath)

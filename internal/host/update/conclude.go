@@ -9,7 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // The waits for a service, where nobody chose others.
@@ -119,7 +119,7 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		if err != nil {
 			// So does a service manager that shuts down, and it ends us a moment later:
 			// that is not the version's fault.
-			_ = sleep.For(ctx, or(a.steady, steady))
+			_ = retry.Sleep(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
 	}
@@ -153,7 +153,7 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 				last = err.Error()
 			}
 		}
-		if sleep.For(ctx, or(a.interval, interval)) != nil {
+		if retry.Sleep(ctx, or(a.interval, interval)) != nil {
 			return fmt.Errorf("%s did not get to work in %v: %s", version, or(a.Patience, patience), last)
 		}
 	}

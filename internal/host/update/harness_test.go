@@ -28,7 +28,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/host/release"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // How the agent of a release behaves, as its program says it.
@@ -337,7 +337,7 @@ func said(path, argument string) (string, error) {
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			return strings.TrimSpace(string(out)), err
 		}
-		_ = sleep.For(context.Background(), wait)
+		_ = retry.Sleep(context.Background(), wait)
 	}
 }
 

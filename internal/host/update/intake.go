@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/host/release"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // The names of an intake's files, in the private directory of an update on its way.
@@ -161,7 +161,7 @@ func try(ctx context.Context, path, version string) error {
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			break
 		}
-		if err := sleep.For(ctx, wait); err != nil {
+		if err := retry.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

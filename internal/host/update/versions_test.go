@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // TestPrune checks which versions stay after updates: the current one, the one
@@ -47,7 +47,7 @@ func TestPrune(t *testing.T) {
 		} else if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			t.Fatal(err)
 		}
-		_ = sleep.For(t.Context(), wait)
+		_ = retry.Sleep(t.Context(), wait)
 	}
 	defer func() { _, _ = job.Process.Kill(), job.Wait() }()
 

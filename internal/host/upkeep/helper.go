@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // Helper installs updates of one service, as whoever owns the installation.
@@ -122,7 +122,7 @@ func whileBusy(ctx context.Context, do func() error) error {
 		if !errors.Is(err, update.ErrBusy) || time.Now().After(deadline) {
 			return err
 		}
-		if sleep.For(ctx, busyPause) != nil {
+		if retry.Sleep(ctx, busyPause) != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +17,7 @@ import (
 
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/host/update"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // Source is where releases come from.
@@ -97,7 +96,8 @@ func (k *Keeper) Run(ctx context.Context) {
 		return
 	}
 	pause, failures := k.o.First, 0
-	for sleep.For(ctx, spread(pause)) == nil {
+	failing := retry.Policy{First: retryLook, Max: k.o.Every}
+	for retry.Sleep(ctx, retry.Spread(pause)) == nil {
 		err := k.look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -107,7 +107,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case err != nil:
 			k.failed(err)
-			pause = min(retryLook<<min(failures, 10), k.o.Every)
+			pause = failing.Pause(failures, err)
 			failures++
 		default:
 			pause, failures = k.o.Every, 0
@@ -194,7 +194,7 @@ func (k *Keeper) settle(ctx context.Context) bool {
 	}
 	k.set(func(s *status.Update) { s.State = "the update from " + from + " to " + to + " is not confirmed yet" })
 	for k.o.Install.Pending() {
-		if sleep.For(ctx, min(lookAgain, k.o.Every)) != nil {
+		if retry.Sleep(ctx, min(lookAgain, k.o.Every)) != nil {
 			return false
 		}
 	}
@@ -244,16 +244,11 @@ func (k *Keeper) await(ctx context.Context, patience time.Duration, done func() 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !done() {
-		if sleep.For(ctx, min(lookAgain, k.o.Every)) != nil {
+		if retry.Sleep(ctx, min(lookAgain, k.o.Every)) != nil {
 			return false
 		}
 	}
 	return true
-}
-
-// spread keeps agents that were started together from asking together.
-func spread(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2+1)
 }
 
 // blocked says why an agent should not be restarted with another version now, in words

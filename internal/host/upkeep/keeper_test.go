@@ -125,7 +125,7 @@ func TestLooksNowAndThen(t *testing.T) {
 		same := true
 		for i := 2; i < len(looked); i++ {
 			pause := looked[i].Sub(looked[i-1])
-			if pause < everyLook*3/4 || pause > everyLook*5/4 {
+			if pause < everyLook || pause > everyLook*11/10 {
 				t.Errorf("look %d came after %s", i, pause)
 			}
 			same = same && pause == looked[1].Sub(looked[0])
@@ -147,7 +147,7 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 		looked := s.times()
 		for i := 1; i < len(looked); i++ {
 			want := min(retryLook<<min(i-1, 10), everyLook)
-			if pause := looked[i].Sub(looked[i-1]); pause < want*3/4 || pause > want*5/4 {
+			if pause := looked[i].Sub(looked[i-1]); pause < want/2 || pause > want*11/10 {
 				t.Errorf("look %d came after %s, want about %s", i, pause, want)
 			}
 		}

@@ -5,21 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
-// The network gets so many tries, with a jittered pause between them that
-// doubles.
-const (
-	fetchTries = 4
-	firstPause = time.Second
-)
+// fetchRetry is for failures of the network.
+var fetchRetry = retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 4}
 
 // fetch is one fetch of one repository.
 type fetch struct {
@@ -193,20 +189,16 @@ func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) err
 
 // retry repeats what fails because of the network.
 func (f *fetch) retry(ctx context.Context, try func() error) error {
-	pause := firstPause
 	for tried := 1; ; tried++ {
 		err := try()
-		if err == nil || ctx.Err() != nil || tried == fetchTries || classify(err) != failureNetwork {
+		if err == nil || ctx.Err() != nil || tried == fetchRetry.Tries || classify(err) != failureNetwork {
 			return err
 		}
-		wait := pause/2 + rand.N(pause)
-		fmt.Fprintf(f.log, "Try %d of %d failed: %v; trying again in %.1f s\n", tried, fetchTries, err, wait.Seconds())
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(wait):
+		pause := fetchRetry.Pause(tried-1, nil)
+		fmt.Fprintf(f.log, "Try %d of %d failed: %v; trying again in %.1f s\n", tried, fetchRetry.Tries, err, pause.Seconds())
+		if err := retry.Sleep(ctx, pause); err != nil {
+			return err
 		}
-		pause *= 2
 	}
 }
 

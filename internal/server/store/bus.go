@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // postgresChannel is the one LISTEN/NOTIFY channel that carries all notes.
@@ -96,21 +95,20 @@ func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 	b.stop, b.done = cancel, make(chan struct{})
 	go func() {
 		defer close(b.done)
-		delay := time.Second
-		for {
+		again := retry.Policy{First: time.Second, Max: 15 * time.Second}
+		for failures := 0; ; failures++ {
 			began := time.Now()
 			err := b.receive(ctx, cfg)
 			if ctx.Err() != nil {
 				return
 			}
 			if time.Since(began) > time.Minute {
-				delay = time.Second
+				failures = 0
 			}
 			log.WithError(err).Warn("lost the database connection that carries notifications; connecting again")
-			if sleep.For(ctx, delay/2+rand.N(delay)) != nil {
+			if again.Wait(ctx, failures, nil) != nil {
 				return
 			}
-			delay = min(delay*2, 15*time.Second)
 		}
 	}()
 }

@@ -5,10 +5,9 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"time"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 const (
@@ -45,7 +44,7 @@ func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Cont
 		if got {
 			break
 		}
-		if err := sleep.For(ctx, exclusiveRetry/2+rand.N(exclusiveRetry)); err != nil {
+		if err := retry.Sleep(ctx, retry.Spread(exclusiveRetry)); err != nil {
 			return err
 		}
 	}

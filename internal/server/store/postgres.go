@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -14,16 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
-const (
-	// postgresWriteTries bounds how often a transaction that lost against a
-	// concurrent one is run again.
-	postgresWriteTries = 12
-	// postgresWriteTimeout bounds one run of a transaction.
-	postgresWriteTimeout = 30 * time.Second
-)
+// postgresWriteTimeout bounds one run of a transaction.
+const postgresWriteTimeout = 30 * time.Second
+
+// postgresWrites repeats a transaction that lost against a concurrent one.
+var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 12}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
@@ -53,18 +50,12 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 // writePostgres runs fn under SERIALIZABLE isolation, so that closures may be
 // written as if they were alone, and again when the engine found they were not.
 func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
-	delay := 2 * time.Millisecond
-	for try := 1; ; try++ {
+	return postgresWrites.Do(ctx, isPostgresRetryable, func() error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waiting to write to the database: %w", err)
 		}
-		err := db.tryPostgres(ctx, fn)
-		if err == nil || !isPostgresRetryable(err) || try == postgresWriteTries {
-			return err
-		}
-		_ = sleep.For(ctx, delay/2+rand.N(delay)) // the loop looks at ctx itself
-		delay = min(delay*2, 200*time.Millisecond)
-	}
+		return db.tryPostgres(ctx, fn)
+	})
 }
 
 func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/retry"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	enginePatience = 10 * time.Minute
 	// maxLosses is how often an engine may go away while it prepares one job.
 	maxLosses = 5
-	// awaitPause is the mean pause between two looks for an engine.
+	// awaitPause is the pause between two checks for an engine.
 	awaitPause = time.Second
 )
 
@@ -50,10 +50,8 @@ func broken(err error) bool {
 // await waits until an engine answers, or ctx ends.
 func (e *Executor) await(ctx context.Context) error {
 	for {
-		select {
-		case <-time.After(awaitPause/2 + rand.N(awaitPause)):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := retry.Sleep(ctx, retry.Spread(awaitPause)); err != nil {
+			return err
 		}
 		if e.Check(ctx) == nil {
 			return nil

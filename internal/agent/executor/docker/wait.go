@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -15,15 +14,16 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/retry"
 )
 
 const (
 	// maxResult is how large a result file may be, in bytes; it is written by the job.
 	maxResult = 64 << 10
-	// The bounds of the pause before an engine is asked again that did not answer.
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 10 * time.Second
 )
+
+// engineRetry is for an engine that does not answer.
+var engineRetry = retry.Policy{First: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // Wait waits for the container's end. An engine that goes away and comes back
 // does not matter: it knows how its containers ended, and with its live-restore
@@ -34,7 +34,7 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 		return executor.Exit{}, err
 	}
 	log := e.opts.Log.WithField("job_id", h.JobID)
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+	for failures := 0; ; failures++ {
 		asked := time.Now()
 		exit, err := e.waitOnce(ctx, j)
 		var broken *connectionError
@@ -44,14 +44,12 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 		case err == nil || !errors.As(err, &broken):
 			return exit, err
 		}
-		if time.Since(asked) > lastRetry {
-			pause = firstRetry // it had answered and waited for long
+		if time.Since(asked) > engineRetry.Max {
+			failures = 0 // it had answered and waited for long
 		}
 		log.WithError(err).Warn("The Docker Engine does not answer; asking it again")
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-			return executor.Exit{}, ctx.Err()
+		if err := engineRetry.Wait(ctx, failures, nil); err != nil {
+			return executor.Exit{}, err
 		}
 	}
 }

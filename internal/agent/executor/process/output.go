@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // The bounds of how often a file that does not grow is looked at.
@@ -60,7 +60,7 @@ func (f *follower) Read(b []byte) (int, error) {
 		if !alive {
 			return 0, io.EOF
 		}
-		if err := sleep.For(f.ctx, delay); err != nil {
+		if err := retry.Sleep(f.ctx, delay); err != nil {
 			return 0, err
 		}
 	}

@@ -1,0 +1,75 @@
+// Package retry is the one policy of repeated calls: pauses that double up to a limit, with
+// jitter, a server's Retry-After in their place, and an end with the context.
+package retry
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Policy says how long to wait between tries.
+type Policy struct {
+	First time.Duration // pause after the first failure; each further failure doubles it
+	Max   time.Duration // limit of every pause, Retry-After included
+	Tries int           // limit of the tries of [Policy.Do]; 0 means no limit
+}
+
+// Pause returns the pause after a number of earlier failures (0 after the first one) and err.
+// It is random between half of the doubled pause and all of it, so that clients that failed
+// together return apart, and a limited number of tries still covers an outage. A Retry-After
+// in err takes its place, limited by Max and never shortened.
+func (p Policy) Pause(failures int, err error) time.Duration {
+	if asked := After(err); asked > 0 {
+		return Spread(min(asked, p.Max))
+	}
+	d := p.First
+	for ; failures > 0 && d < p.Max; failures-- {
+		d *= 2
+	}
+	d = min(d, p.Max)
+	return d/2 + rand.N(d/2+1)
+}
+
+// Wait waits for [Policy.Pause]. If ctx ends first, it returns the cause.
+func (p Policy) Wait(ctx context.Context, failures int, err error) error {
+	return Sleep(ctx, p.Pause(failures, err))
+}
+
+// Do repeats call until it succeeds, fails with an error that is not worth another try,
+// has used up the tries, or ctx ends. It returns the last error of call.
+func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
+	for failures := 0; ; failures++ {
+		err := call()
+		if err == nil || !again(err) || failures+1 == p.Tries || p.Wait(ctx, failures, err) != nil {
+			return err
+		}
+	}
+}
+
+// Sleep waits for d. If ctx ends first, it returns the cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Spread adds up to a tenth to an interval, so that programs started together drift apart.
+func Spread(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
+
+// After returns the pause that a server asks for in an error, or 0.
+func After(err error) time.Duration {
+	if asked, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
+		return asked.RetryAfter()
+	}
+	return 0
+}
