@@ -27,7 +27,8 @@ help: ## List the targets.
 
 .PHONY: quickstart
 quickstart: ## Run a real deployment end to end on this machine (KEEP=1 leaves everything running).
-	@KEEP=$(KEEP) go run ./internal/dev/lab/quickstart
+	@trap 'exit 0' INT; echo "building the quickstart"; \
+		go build -o bin/quickstart ./internal/dev/lab/quickstart && KEEP=$(KEEP) bin/quickstart
 
 .PHONY: test
 test: ## Run every test tier this machine can run, and name the ones it cannot.

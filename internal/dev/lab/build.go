@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// BuildProduct builds the product's programs for this machine into dir, with the
-// runners for Linux containers beside the agent, as "make build" does.
+// BuildProduct builds the product's programs for this machine into dir, with the runner
+// for Linux containers of this machine's architecture.
 func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	root, err := Root()
 	if err != nil {
@@ -20,12 +20,13 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("building the product: %w", err)
 	}
-	watch := newBuildWatch(progress, "compiling")
+	watch := newBuildWatch(progress, "building server, agent and runner")
 	defer watch.stop()
+	version := productVersion(ctx, root)
 	build := func(goos, goarch string, args ...string) error {
 		cmd := command(ctx, "go", append([]string{
 			"build", "-v", "-trimpath",
-			"-ldflags", "-s -w -X main.version=" + productVersion(ctx, root),
+			"-ldflags", "-s -w -X main.version=" + version,
 		}, args...)...)
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
@@ -40,15 +41,12 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for name, arch := range map[string]string{
-		"workflow-runner-embeddable":       "amd64",
-		"workflow-runner-embeddable-arm64": "arm64",
-	} {
-		if err := build("linux", arch, "-o", filepath.Join(dir, name), "./cmd/workflow-runner"); err != nil {
-			return err
-		}
+	embeddable := filepath.Join(dir, "workflow-runner-embeddable")
+	if runtime.GOARCH == "arm64" {
+		embeddable += "-arm64"
 	}
-	return nil
+	// On Linux this one comes from Go's build cache.
+	return build("linux", runtime.GOARCH, "-o", embeddable, "./cmd/workflow-runner")
 }
 
 // productVersion is the version that git gives the checkout.

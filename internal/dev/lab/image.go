@@ -34,7 +34,7 @@ var certificates = []string{
 
 // ExecutorImage makes sure that the engine at host has an image in which jobs
 // can run, and returns its name. The image holds a shell, git and ssh of this
-// machine and the given tools with the provider; nothing comes from a registry.
+// machine and the given tools; nothing comes from a registry.
 // It works for root and for any other user.
 func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
 	if runtime.GOOS != "linux" {
@@ -54,10 +54,14 @@ func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, e
 		}
 	}
 	for _, name := range []string{pulumiBinary, yamlBinary} {
-		root.file(path.Join(imageTools, name), filepath.Join(tools.Dir, name))
+		if err := root.program(ctx, path.Join(imageTools, name), filepath.Join(tools.Dir, name)); err != nil {
+			return "", err
+		}
 	}
 	root.dir(imageHome, 0o1777, 0)
-	root.file(path.Join(imageHome, "plugins", pluginDir(), providerBinary), tools.Provider())
+	if tools.ProviderDir != "" {
+		root.file(path.Join(imageHome, "plugins", pluginDir(), providerBinary), tools.Provider())
+	}
 	changes := []string{"ENV PULUMI_HOME=" + imageHome}
 	for _, variable := range tools.Quiet() {
 		changes = append(changes, "ENV "+variable)

@@ -10,14 +10,13 @@ import (
 )
 
 const (
-	// progressInterval is how often a long build says that it is still going.
-	progressInterval = 10 * time.Second
+	// progressInterval is how often a long build reports its progress.
+	progressInterval = time.Minute
 	// tailLines is how much of a child's output an error shows.
 	tailLines = 15
 )
 
-// buildWatch receives the output of "go build -v" and says now and then how far
-// it is.
+// buildWatch receives the output of "go build -v" and reports its progress.
 type buildWatch struct {
 	done chan struct{}
 	wg   sync.WaitGroup
@@ -36,7 +35,7 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 		return w
 	}
 	begin := time.Now()
-	_, _ = fmt.Fprintf(out, "%s …\n", what)
+	_, _ = fmt.Fprintln(out, what)
 	w.wg.Go(func() {
 		ticker := time.NewTicker(progressInterval)
 		defer ticker.Stop()
@@ -45,7 +44,7 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 			case <-w.done:
 				return
 			case <-ticker.C:
-				_, _ = fmt.Fprintf(out, "%s … %s%s\n", what, time.Since(begin).Round(time.Second), w.count())
+				_, _ = fmt.Fprintf(out, "still %s: %s%s\n", what, time.Since(begin).Round(time.Second), w.count())
 			}
 		}
 	})

@@ -23,33 +23,46 @@ const (
 	providerBinary = "pulumi-resource-lab"
 )
 
-// Tools are the Pulumi programs built from the pinned nested modules.
+// Tools are Pulumi programs.
 type Tools struct {
 	// Dir holds pulumi and pulumi-language-yaml.
 	Dir string
-	// ProviderDir holds pulumi-resource-lab. It belongs into a Pulumi home and
-	// not on the PATH, where the CLI would warn about it at every step.
+	// ProviderDir holds pulumi-resource-lab; "" without the provider. It belongs into a
+	// Pulumi home and not on the PATH, where the CLI would warn about it at every step.
 	ProviderDir string
 }
 
-// PulumiTools finds the programs in the cache or builds them, which takes
-// minutes the first time and is told on progress.
+// PulumiTools finds the pinned programs in the cache or builds them, which takes
+// minutes the first time and is reported on progress.
 func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
-	root, err := Root()
+	tools, err := PulumiCLI(ctx, progress)
 	if err != nil {
 		return Tools{}, err
 	}
-	version, err := goVersion(ctx, root)
+	build, err := newBuilder(ctx, progress)
 	if err != nil {
 		return Tools{}, err
 	}
-	build := builder{root: root, goVersion: version, progress: progress}
+	tools.ProviderDir, err = build.module(ctx, "provider", []program{{
+		name: providerBinary, pkg: ".",
+		ldflags: "-X main.version=" + ProviderVersion,
+		what:    "the example provider", expect: "about 1 min",
+	}})
+	return tools, err
+}
+
+// PulumiCLI is [PulumiTools] without the provider.
+func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
+	build, err := newBuilder(ctx, progress)
+	if err != nil {
+		return Tools{}, err
+	}
 	var tools Tools
 	tools.Dir, err = build.module(ctx, "pulumi", []program{
 		{
 			name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
 			ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
-			what:    "the pulumi CLI", expect: "about 3 to 8 min",
+			what:    "the pulumi CLI", expect: "about 5 min",
 		},
 		{
 			name: yamlBinary, pkg: "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
@@ -57,18 +70,7 @@ func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 			what:    "Pulumi's YAML language host", expect: "about 1 min",
 		},
 	})
-	if err != nil {
-		return Tools{}, err
-	}
-	tools.ProviderDir, err = build.module(ctx, "provider", []program{{
-		name: providerBinary, pkg: ".",
-		ldflags: "-X main.version=" + ProviderVersion,
-		what:    "the example provider", expect: "about 1 to 3 min",
-	}})
-	if err != nil {
-		return Tools{}, err
-	}
-	return tools, nil
+	return tools, err
 }
 
 // Pulumi returns the path of the CLI.
@@ -77,13 +79,16 @@ func (t Tools) Pulumi() string { return filepath.Join(t.Dir, pulumiBinary) }
 // Provider returns the path of the provider's program.
 func (t Tools) Provider() string { return filepath.Join(t.ProviderDir, providerBinary) }
 
-// Home makes dir a Pulumi home that holds the provider, and nothing else.
+// Home makes dir a Pulumi home that holds at most the provider.
 func (t Tools) Home(dir string) error {
 	plugin := filepath.Join(dir, "plugins", pluginDir())
 	for _, d := range []string{plugin, filepath.Join(dir, "user")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return fmt.Errorf("preparing a Pulumi home: %w", err)
 		}
+	}
+	if t.ProviderDir == "" {
+		return nil
 	}
 	err := os.Symlink(t.Provider(), filepath.Join(plugin, providerBinary))
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -138,6 +143,15 @@ type builder struct {
 	progress  io.Writer
 }
 
+func newBuilder(ctx context.Context, progress io.Writer) (builder, error) {
+	root, err := Root()
+	if err != nil {
+		return builder{}, err
+	}
+	version, err := goVersion(ctx, root)
+	return builder{root: root, goVersion: version, progress: progress}, err
+}
+
 // program is a main package to build.
 type program struct {
 	name, pkg, ldflags string
@@ -172,7 +186,7 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	watch := newBuildWatch(b.progress, fmt.Sprintf("building %s (first time only, %s)", p.what, p.expect))
+	watch := newBuildWatch(b.progress, fmt.Sprintf("building %s (first time only; %s on two cores)", p.what, p.expect))
 	cmd.Stdout, cmd.Stderr = watch, watch
 	defer watch.stop()
 	if err := cmd.Run(); err != nil {

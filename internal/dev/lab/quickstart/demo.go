@@ -16,10 +16,10 @@ import (
 const (
 	projectName = "quickstart"
 	stackName   = "dev"
-	// verdictPatience is how long the deployment has to reach its final status
-	// once the CLI has shown its log to the end.
-	verdictPatience = 30 * time.Second
-	// statusInterval is how often a deployment's status is asked for.
+	// statusTimeout is how long the deployment has to reach its final status
+	// after the CLI has shown its whole log.
+	statusTimeout = 30 * time.Second
+	// statusInterval is how often the status of a deployment is read.
 	statusInterval = 100 * time.Millisecond
 )
 
@@ -74,17 +74,12 @@ func (d *demo) deploy(ctx context.Context) error {
 		{"pulumi", "stack", "init", d.stack},
 		{"pulumi", "config", "set", "name", "quickstart"},
 		{"pulumi", "config", "set", "--secret", "apiKey", "correct-horse-battery-staple"},
+		{"git", "config", "user.name", "Quickstart"},
+		{"git", "config", "user.email", "quickstart@example.invalid"},
+		{"git", "add", "--all"},
+		{"git", "commit", "--quiet", "--message", "Configure the stack"},
+		{"git", "push", "--quiet"},
 	}
-	if d.place.output != "" {
-		steps = append(steps, []string{"pulumi", "config", "set", "directory", d.place.output})
-	}
-	steps = append(steps,
-		[]string{"git", "config", "user.name", "Quickstart"},
-		[]string{"git", "config", "user.email", "quickstart@example.invalid"},
-		[]string{"git", "add", "--all"},
-		[]string{"git", "commit", "--quiet", "--message", "Configure the stack"},
-		[]string{"git", "push", "--quiet"},
-	)
 	for _, step := range steps {
 		if err := d.quietly(ctx, d.work, step...); err != nil {
 			return err
@@ -101,10 +96,10 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.aloud(ctx, "pulumi", "deployment", "run", "update", "--suppress-stream-logs=false"); err != nil {
 		return err
 	}
-	return d.checkVerdict(ctx)
+	return d.awaitSuccess(ctx)
 }
 
-// putSettings tells the server what to deploy and where.
+// putSettings saves the deployment settings of the stack.
 func (d *demo) putSettings(ctx context.Context) error {
 	type object = map[string]any
 	settings := object{
@@ -120,11 +115,11 @@ func (d *demo) putSettings(ctx context.Context) error {
 	return d.server.Call(ctx, "PUT", "/api/stacks/"+d.stack+"/deployments/settings", settings, nil)
 }
 
-// checkVerdict waits for the deployment's final status. The CLI follows the log
+// awaitSuccess waits for the deployment's final status. The CLI follows the log
 // and does not fail with the deployment, so the server is asked.
-func (d *demo) checkVerdict(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, verdictPatience,
-		fmt.Errorf("the deployment had no final status %s after the end of its log", verdictPatience))
+func (d *demo) awaitSuccess(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout,
+		fmt.Errorf("the deployment had no final status %s after the end of its log", statusTimeout))
 	defer cancel()
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
@@ -157,27 +152,14 @@ func (d *demo) checkVerdict(ctx context.Context) error {
 	}
 }
 
-// show prints the stack's outputs and what the deployment left behind.
+// show prints the stack's outputs.
 func (d *demo) show(ctx context.Context) error {
 	d.ui.say("$ pulumi stack output")
-	if err := d.aloud(ctx, "pulumi", "stack", "output"); err != nil {
-		return err
-	}
-	if d.place.output == "" {
-		return nil
-	}
-	path := filepath.Join(d.place.output, "greeting.txt")
-	greeting, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("looking for the file that the deployment wrote: %w", err)
-	}
-	d.ui.say("the deployment wrote %s", path)
-	_, _ = d.ui.lines().Write(greeting)
-	return nil
+	return d.aloud(ctx, "pulumi", "stack", "output")
 }
 
-// writeEnvironment writes a shell script that puts a user in the place of the
-// demo's CLI, and returns its path. It holds a token, so it is the user's alone.
+// writeEnvironment writes a shell script with the environment of the demo's CLI, and
+// returns its path. It holds a token, so only its owner may read it.
 func (d *demo) writeEnvironment() (string, error) {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export PATH='%s':\"$PATH\"\n", d.tools.Dir)
@@ -225,7 +207,7 @@ func (d *demo) aloud(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// command finds a program beside the CLI or on the PATH.
+// command returns a command; pulumi is the CLI of the demo.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	if name == "pulumi" {
@@ -239,7 +221,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// what says in words where the job will run.
+// what describes the rest of the deployment settings.
 func (p place) what() string {
 	if p.image != "" {
 		return "and image"

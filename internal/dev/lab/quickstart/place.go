@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -30,7 +29,6 @@ type place struct {
 	settings map[string]string // of the agent
 	env      []string          // of the agent
 	jobEnv   map[string]string // of the deployment
-	output   string            // directory for the program's files, "" = its own
 }
 
 // choosePlace takes Docker if an engine answers and an image can be made for it,
@@ -117,17 +115,14 @@ func (q *quickstart) engine(ctx context.Context) (*lab.Engine, error) {
 }
 
 func (q *quickstart) processPlace() (place, error) {
-	home, output := filepath.Join(q.dir, "job-home"), filepath.Join(q.dir, "output")
+	home := filepath.Join(q.dir, "job-home")
 	if err := q.tools.Home(home); err != nil {
 		return place{}, err
-	}
-	if err := os.MkdirAll(output, 0o755); err != nil {
-		return place{}, fmt.Errorf("making a directory for the program's files: %w", err)
 	}
 	jobEnv := map[string]string{"PULUMI_HOME": home}
 	for _, variable := range q.tools.Quiet() {
 		name, value, _ := strings.Cut(variable, "=")
 		jobEnv[name] = value
 	}
-	return place{target: "process", jobEnv: jobEnv, output: output}, nil
+	return place{target: "process", jobEnv: jobEnv}, nil
 }

@@ -15,7 +15,7 @@ import (
 const (
 	// stopPatience is how long a program has to end at clean-up.
 	stopPatience = 20 * time.Second
-	// agentPatience is how long the agent has to show up at the server.
+	// agentPatience is how long the agent has to appear at the server.
 	agentPatience = 30 * time.Second
 )
 
@@ -48,8 +48,8 @@ func (q *quickstart) run(ctx context.Context) error {
 	}
 	q.undo = append(q.undo, func() error { return os.RemoveAll(q.dir) })
 
-	// Programs are stopped one by one at clean-up, not all at once by ^C; but a
-	// ^C while one starts is heard.
+	// Programs are stopped one by one at clean-up, not all at once by ^C; but a ^C ends
+	// one that is starting.
 	programs, stopPrograms := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { q.undo = append([]func() error{func() error { stopPrograms(); return nil }}, q.undo...) }()
 	starting := func(start func() error) error {
@@ -91,22 +91,49 @@ func (q *quickstart) run(ctx context.Context) error {
 	return q.finish(ctx, demo)
 }
 
+// build builds the product while it finds or builds a pulumi CLI: that waits for downloads.
 func (q *quickstart) build(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
 		return err
 	}
 	q.bin = filepath.Join(root, "bin")
-	progress := q.ui.lines()
-	defer progress.flush()
-	if err := lab.BuildProduct(ctx, q.bin, progress); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	product := make(chan error, 1)
+	go func() {
+		err := lab.BuildProduct(ctx, q.bin, q.ui.steps())
+		if err == nil {
+			q.ui.say("built server, agent and runner into %s", q.bin)
+		} else {
+			cancel()
+		}
+		product <- err
+	}()
+	err = q.findPulumi(ctx)
+	if err != nil {
+		cancel()
+	}
+	return errors.Join(<-product, err)
+}
+
+// findPulumi takes the installed pulumi, or builds one if that cannot be used.
+func (q *quickstart) findPulumi(ctx context.Context) error {
+	tools, version, err := lab.InstalledPulumi(ctx)
+	switch {
+	case err == nil:
+		q.tools = tools
+		q.ui.say("using the installed pulumi %s, %s", version, tools.Pulumi())
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !errors.Is(err, lab.ErrNoPulumi):
+		q.ui.say("the installed pulumi cannot be used: %v", err)
+	}
+	if q.tools, err = lab.PulumiCLI(ctx, q.ui.steps()); err != nil {
 		return err
 	}
-	q.ui.say("built server, agent and runner into %s", q.bin)
-	if q.tools, err = lab.PulumiTools(ctx, progress); err != nil {
-		return err
-	}
-	q.ui.say("have the stock pulumi CLI %s and the provider \"lab\" %s, built from their pinned Go modules", lab.PulumiVersion, lab.ProviderVersion)
+	q.ui.say("pulumi %s is ready, built from its pinned Go modules", lab.PulumiVersion)
 	return nil
 }
 
@@ -153,7 +180,7 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 // waitForAgent waits until the server lists the agent as online.
 func (q *quickstart) waitForAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, agentPatience,
-		fmt.Errorf("the agent did not show up at the server within %s", agentPatience))
+		fmt.Errorf("the agent did not appear at the server within %s", agentPatience))
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -186,7 +213,7 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 		if q.place.image != "" && !q.privateEngine {
 			q.ui.note("The image %s stays in your Docker Engine for the next time; `docker rmi` removes it.", q.place.image)
 		}
-		q.ui.note("README.md has the next steps; docs/ARCHITECTURE.md tells how it works.")
+		q.ui.note("README.md has the next steps; docs/ARCHITECTURE.md explains how it works.")
 		return nil
 	}
 	environment, err := demo.writeEnvironment()

@@ -40,7 +40,7 @@ func (u *ui) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// heading begins a part of the story.
+// heading begins a phase.
 func (u *ui) heading(text string) { u.print("\n" + u.paint(bold, text) + "\n") }
 
 // say prints a line with the time since the start.
@@ -63,6 +63,9 @@ func (u *ui) print(text string) {
 	_, _ = io.WriteString(u.out, text)
 }
 
+// steps returns a writer whose lines are printed like those of say.
+func (u *ui) steps() io.Writer { return &lineWriter{ui: u, step: true} }
+
 // lines returns a writer that marks each line as the output of a program. What
 // has no end of line is printed when the next line comes or at flush.
 func (u *ui) lines() *lineWriter { return &lineWriter{ui: u} }
@@ -70,6 +73,7 @@ func (u *ui) lines() *lineWriter { return &lineWriter{ui: u} }
 // lineWriter prints whole lines.
 type lineWriter struct {
 	ui      *ui
+	step    bool
 	mu      sync.Mutex
 	partial []byte
 }
@@ -84,7 +88,11 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 		if i < 0 {
 			return len(p), nil
 		}
-		w.ui.print("         " + w.ui.paint(faint, "│") + " " + string(w.partial[:i]) + "\n")
+		if line := string(w.partial[:i]); w.step {
+			w.ui.say("%s", line)
+		} else {
+			w.ui.print("         " + w.ui.paint(faint, "│") + " " + line + "\n")
+		}
 		w.partial = w.partial[i+1:]
 	}
 }

@@ -1,0 +1,54 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// OldestPulumi is the oldest pulumi that the quickstart's program is known to work with:
+// its resources are built into the CLI.
+const OldestPulumi = "v3.232.0"
+
+// ErrNoPulumi is returned by [InstalledPulumi] if there is no pulumi on the PATH.
+var ErrNoPulumi = errors.New("no pulumi on the PATH")
+
+// InstalledPulumi returns the pulumi on the PATH and its version, if it is new enough and
+// its own YAML host is in the same directory.
+func InstalledPulumi(ctx context.Context) (tools Tools, version string, err error) {
+	path, err := exec.LookPath(pulumiBinary)
+	if err != nil {
+		return Tools{}, "", ErrNoPulumi
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return Tools{}, "", fmt.Errorf("following the links of pulumi: %w", err)
+	}
+	tools = Tools{Dir: filepath.Dir(path)}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := command(ctx, path, "version")
+	cmd.Env = append(os.Environ(), tools.Quiet()...)
+	out, err := cmd.Output()
+	if err != nil {
+		return Tools{}, "", fmt.Errorf("%s version: %w", path, err)
+	}
+	version = strings.TrimSpace(string(out))
+	found, err := semver.NewVersion(version)
+	if err != nil {
+		return Tools{}, "", fmt.Errorf("%s version printed %q, not a version", path, version)
+	}
+	if found.LessThan(semver.MustParse(OldestPulumi)) {
+		return Tools{}, "", fmt.Errorf("%s is %s, older than %s", path, version, OldestPulumi)
+	}
+	if _, err := exec.LookPath(filepath.Join(tools.Dir, yamlBinary)); err != nil {
+		return Tools{}, "", fmt.Errorf("%s has no %s next to it", path, yamlBinary)
+	}
+	return tools, version, nil
+}
