@@ -79,9 +79,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	conn     *client.Client      // nil until an engine was found
-	known    known               // of the engine of conn
 	starting map[string]struct{} // names of containers a Start is working on
-	digests  map[string]digest   // of runner files, by path
 	filling  sync.Mutex          // held while a runner volume is being filled
 }
 
@@ -103,7 +101,7 @@ func New(o Options) (*Executor, error) {
 	if o.PidsLimit == 0 {
 		o.PidsLimit = defaultPids
 	}
-	return &Executor{opts: o, starting: map[string]struct{}{}, digests: map[string]digest{}}, nil
+	return &Executor{opts: o, starting: map[string]struct{}{}}, nil
 }
 
 // Name returns [Name].

@@ -16,27 +16,23 @@ import (
 
 // checkPlatform refuses an image for processors that the engine's host neither
 // has nor emulates: the job would only end with a number that says nothing. An
-// engine does not say what it emulates, so the image's runner is tried there, once.
+// engine does not say what it emulates, so the image's runner is tried there.
 func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
-	arch, err := e.architecture(ctx, engine)
+	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return failure(workflow.ReasonLaunch, "The job's image could not be checked", err)
+		return failure(workflow.ReasonLaunch, "The job's image could not be checked", fmt.Errorf("asking the Docker Engine for its architecture: %w", err))
 	}
-	runs := arch == img.arch
-	if !runs {
-		e.facts(engine, func(k *known) { runs = k.runs[img.arch] })
-	}
-	if runs {
+	arch := version.Arch
+	if arch == img.arch {
 		return nil
 	}
-	runs, err = e.tryRunner(ctx, engine, spec, j, img, r)
+	runs, err := e.tryRunner(ctx, engine, spec, j, img, r)
 	switch {
 	case err != nil:
 		return failure(workflow.ReasonLaunch, fmt.Sprintf("Whether the engine runs images for linux/%s could not be tried", img.arch), err)
 	case !runs:
 		return failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for linux/%s, and the host of the Docker Engine is linux/%s without emulation of that: use an image for linux/%s", img.ref, img.arch, arch, arch), nil)
 	}
-	e.facts(engine, func(k *known) { k.runs[img.arch] = true })
 	return nil
 }
 

@@ -216,10 +216,6 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case !local(engine):
 		return refuse("the Docker Engine is on another host")
 	}
-	thisHost := false // asking takes tens of milliseconds
-	if e.facts(engine, func(k *known) { thisHost = k.thisHost }); thisHost {
-		return "host", nil
-	}
 	info, err := engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return "", failure(workflow.ReasonLaunch, "The Docker Engine could not be asked where it runs", err)
@@ -233,7 +229,6 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }):
 		return refuse("a rootless Docker Engine has a network of its own")
 	}
-	e.facts(engine, func(k *known) { k.thisHost = true })
 	return "host", nil
 }
 

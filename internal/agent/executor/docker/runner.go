@@ -20,13 +20,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// digest is the SHA-256 of a runner file that had this size and time.
-type digest struct {
-	sum     string
-	size    int64
-	modTime time.Time
-}
-
 // runnerFile is the runner for a job's image.
 type runnerFile struct {
 	path   string
@@ -42,39 +35,25 @@ func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	if err != nil {
 		return runnerFile{}, failure(workflow.ReasonLaunch, "The job cannot run here: "+err.Error(), nil)
 	}
-	d, err := e.digest(path)
+	sum, size, err := digest(path)
 	if err != nil {
 		return runnerFile{}, failure(workflow.ReasonLaunch, "The runner cannot be read on the agent's host", err)
 	}
-	return runnerFile{path: path, size: d.size, arch: arch, volume: "workflow-runner-" + executor.Digest(owner)[:8] + "-" + d.sum[:16]}, nil
+	return runnerFile{path: path, size: size, arch: arch, volume: "workflow-runner-" + executor.Digest(owner)[:8] + "-" + sum[:16]}, nil
 }
 
-func (e *Executor) digest(path string) (digest, error) {
+// digest returns the SHA-256 of a file, and its size.
+func digest(path string) (sum string, size int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return digest{}, err
+		return "", 0, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return digest{}, err
-	}
-	e.mu.Lock()
-	known, ok := e.digests[path]
-	e.mu.Unlock()
-	if ok && known.size == info.Size() && known.modTime.Equal(info.ModTime()) {
-		return known, nil
-	}
 	hash := sha256.New()
-	size, err := io.Copy(hash, f)
-	if err != nil {
-		return digest{}, err
+	if size, err = io.Copy(hash, f); err != nil {
+		return "", 0, err
 	}
-	d := digest{sum: hex.EncodeToString(hash.Sum(nil)), size: size, modTime: info.ModTime()}
-	e.mu.Lock()
-	e.digests[path] = d
-	e.mu.Unlock()
-	return d, nil
+	return hex.EncodeToString(hash.Sum(nil)), size, nil
 }
 
 // runnerMount mounts the runner's volume, which the engine makes if it is missing.
@@ -86,16 +65,10 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 }
 
 // ensureRunner makes sure that the runner is in its volume. The job's container,
-// which mounts it, tells, and finds a volume that is only half filled too. A volume
-// that held the runner before and is still the same one is not looked into again:
-// for that the engine has to mount everything.
+// which mounts it, tells, and finds a volume that is only half filled too.
 func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
-	if e.stillThere(ctx, engine, r) {
-		return nil
-	}
 	e.filling.Lock()
 	defer e.filling.Unlock()
-	asked := time.Now()
 	ok, err := runnerThere(ctx, engine, j.Name, r)
 	if err != nil {
 		return err
@@ -112,24 +85,7 @@ func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec
 		}
 	}
 	e.dropOldRunners(ctx, engine, spec.Owner, r)
-	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
-	if err == nil {
-		e.facts(engine, func(k *known) { k.saw(r.volume, volume.Volume.CreatedAt, asked) })
-	}
-	return nil // not to know it only means to look into it again
-}
-
-// stillThere reports whether the runner's volume is the one that was found to
-// hold the runner before. The engine does not prune it any more at this point,
-// because the job's container uses it.
-func (e *Executor) stillThere(ctx context.Context, engine *client.Client, r runnerFile) bool {
-	var seen seenVolume
-	e.facts(engine, func(k *known) { seen = k.runners[r.volume] })
-	if !seen.sure {
-		return false
-	}
-	volume, err := engine.VolumeInspect(ctx, r.volume, client.VolumeInspectOptions{})
-	return err == nil && volume.Volume.CreatedAt == seen.made
+	return nil
 }
 
 func runnerThere(ctx context.Context, engine *client.Client, containerName string, r runnerFile) (bool, error) {

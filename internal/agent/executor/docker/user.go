@@ -24,14 +24,9 @@ func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job,
 	if j.Shared != "" || name == "" || name == "0" || name == "root" {
 		return nil
 	}
-	var user imageUser
-	seen := false
-	if e.facts(engine, func(k *known) { user, seen = k.users[img.id] }); !seen {
-		var err error
-		if user, err = lookUpUser(ctx, engine, j, name, group); err != nil {
-			return err
-		}
-		e.facts(engine, func(k *known) { k.users[img.id] = user })
+	user, err := lookUpUser(ctx, engine, j, name, group)
+	if err != nil {
+		return err
 	}
 	dir, base := j.parent()
 	var archive bytes.Buffer
@@ -40,12 +35,11 @@ func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job,
 	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		return err
 	}
-	_, err := engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: dir, Content: &archive})
+	_, err = engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: dir, Content: &archive})
 	return err
 }
 
-// imageUser is the user that an image runs as. An image's id is that of its content,
-// so the numbers do not change.
+// imageUser is the user that an image runs as.
 type imageUser struct{ uid, gid int }
 
 // lookUpUser returns the numbers of the image's user and group, as the engine
