@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -95,7 +96,7 @@ type Service struct {
 	db         *store.DB
 	opts       Options
 	log        *logrus.Entry
-	logs       *logStore
+	logs       *joblog.Store
 	dispatcher *dispatcher
 	claims     recent
 	active     atMost
@@ -113,7 +114,7 @@ func New(db *store.DB, o Options) *Service {
 	o.fill()
 	s := &Service{
 		db: db, opts: o, log: o.Log,
-		logs:  newLogStore(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
+		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
 		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}}, held: wakers{polls: map[chan struct{}]string{}},
 	}
 	s.dispatcher = newDispatcher(s.claim, s.handBack)

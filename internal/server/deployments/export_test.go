@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 )
 
@@ -18,8 +19,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // CountLogReads counts the reads of log from now on.
 func (s *Service) CountLogReads() *atomic.Int64 {
-	counting := &countingBlobs{Blobs: s.logs.blobs}
-	s.logs.blobs = counting
+	counting := &countingBlobs{Blobs: s.db.Blobs()}
+	s.logs = joblog.New(counting, s.db.Shared(), s.opts.LogLimit, s.opts.LogSync, s.log)
 	return &counting.reads
 }
 

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -177,7 +178,7 @@ func TestResultsReadTheLogOnce(t *testing.T) {
 		return p.service.Result(t.Context(), runner(c), c.Job.ID, protocol.ResultRequest{Status: workflow.StatusSucceeded, FinishedAt: time.Now(), Steps: steps})
 	}
 	reads := p.service.CountLogReads()
-	var missing *deployments.Missing
+	var missing *joblog.Missing
 	if err := send(complete, protocol.StepResult{Step: 2, Bytes: 1}); !errors.As(err, &missing) {
 		t.Fatalf("a result with missing log: %v", err)
 	}

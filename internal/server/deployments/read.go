@@ -141,7 +141,7 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 		if err != nil {
 			return d, err
 		}
-		d.Message = w.text
+		d.Message = w.Text
 	}
 	d.Updates, err = updatesOf(tx, dj.Deployment)
 	return d, err

@@ -19,7 +19,7 @@ import (
 // alone changes. Several servers on one database may do so at once.
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.logs.run(ctx) })
+	wg.Go(func() { s.logs.Run(ctx) })
 	wg.Go(func() { s.beats(ctx) })
 	s.watch(ctx)
 	s.shutdown()
@@ -41,7 +41,7 @@ func (s *Service) watch(ctx context.Context) {
 			if err := s.opts.Pools.Forget(ctx); err != nil && ctx.Err() == nil {
 				s.log.WithError(err).Warn("could not tidy up the list of agents")
 			}
-			s.logs.tidy()
+			s.logs.Tidy()
 		}
 		select {
 		case <-ctx.Done():

@@ -5,18 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
-// waitReason is why a queued deployment does not start. Continuation tokens
-// carry the numbers, so they stay as they are.
-type waitReason int64
-
+// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, so they
+// stay as they are.
 const (
-	waitTurn waitReason = iota // nothing to report: an agent is about to claim it
-	waitPool
+	waitPool int64 = iota + 1
 	waitOrgPaused
 	waitStackPaused
 	waitLost
@@ -24,88 +22,81 @@ const (
 	waitAgent
 	waitCap
 	waitBusy
-	waitReasons // their number
 )
 
 // claimTime is how long a free agent may take to claim a job before the job
 // counts as waiting for an agent.
 const claimTime = 3 * time.Second
 
-// wait is a reason with the sentence that clients show.
-type wait struct {
-	reason waitReason
-	text   string
-}
-
 // whyQueued returns why a queued deployment does not start, and the command
 // that lets it start.
-func (s *Service) whyQueued(tx *store.Tx, d store.Deployment, job store.Job) (wait, error) {
-	for _, look := range []func(*store.Tx, store.Deployment, store.Job) (wait, error){s.pausedOrBlocked, s.behindAnother, s.shortOfAgents} {
-		if w, err := look(tx, d, job); err != nil || w.reason != waitTurn {
+func (s *Service) whyQueued(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
+	for _, look := range []func(*store.Tx, store.Deployment, store.Job) (joblog.Wait, error){s.pausedOrBlocked, s.behindAnother, s.shortOfAgents} {
+		if w, err := look(tx, d, job); err != nil || w.Reason != 0 {
 			return w, err
 		}
 	}
-	return wait{}, nil
+	return joblog.Wait{}, nil
 }
 
-func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job) (wait, error) {
+func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job) (joblog.Wait, error) {
 	queue, err := tx.StackQueue(d.StackID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	org, err := tx.OrgQueue(d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	if !org.Paused && !queue.Paused && queue.BlockedBy == "" {
-		return wait{}, nil
+		return joblog.Wait{}, nil
 	}
 	name, err := orgName(tx, d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	switch {
 	case org.Paused:
-		return wait{waitOrgPaused, "Deployments of the organization are paused. To resume: " +
+		return joblog.Wait{Reason: waitOrgPaused, Text: "Deployments of the organization are paused. To resume: " +
 			s.curl("-X POST", "/api/orgs/"+name+"/deployments/resume")}, nil
 	case queue.Paused:
-		return wait{waitStackPaused, "Deployments of the stack are paused. To resume: " +
+		return joblog.Wait{Reason: waitStackPaused, Text: "Deployments of the stack are paused. To resume: " +
 			s.curl("-X POST", "/api/stacks/"+name+"/"+d.Project+"/"+d.Stack+"/deployments/resume")}, nil
 	}
-	return wait{waitLost, "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended. " +
+	return joblog.Wait{Reason: waitLost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended. " +
 		"To end it: pulumi cancel --stack " + name + "/" + d.Project + "/" + d.Stack}, nil
 }
 
 // behindAnother reports the deployment of the same stack that comes first.
-func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job) (wait, error) {
+func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	ahead, err := tx.ActiveJobsOfStack(d.StackID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	if len(ahead) == 0 {
 		queued, err := tx.QueuedJobsOfStack(d.StackID)
 		if err != nil {
-			return wait{}, err
+			return joblog.Wait{}, err
 		}
 		if len(queued) == 0 || queued[0].Version >= job.Version {
-			return wait{}, nil
+			return joblog.Wait{}, nil
 		}
 		ahead = queued[:1]
 	}
 	first := ahead[0]
 	name, err := orgName(tx, d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	text := fmt.Sprintf("Waiting for deployment #%d of the stack, which is %s.", first.Version, progressWord(first.Status))
 	if first.Status == workflow.StatusNotStarted {
 		if cause, err := s.shortOfAgents(tx, d, first); err != nil {
-			return wait{}, err
-		} else if cause.text != "" {
-			text += fmt.Sprintf(" Deployment #%d waits: %s", first.Version, cause.text)
+			return joblog.Wait{}, err
+		} else if cause.Text != "" {
+			text += fmt.Sprintf(" Deployment #%d waits: %s", first.Version, cause.Text)
 		}
 	}
-	return wait{waitEarlier, text + fmt.Sprintf(" To cancel deployment #%d: pulumi deployment cancel %s --stack %s/%s/%s",
+	return joblog.Wait{Reason: waitEarlier, Text: text + fmt.Sprintf(" To cancel deployment #%d: pulumi deployment cancel %s --stack %s/%s/%s",
 		first.Version, first.DeploymentID, name, d.Project, d.Stack)}, nil
 }
 
@@ -117,53 +108,53 @@ func progressWord(status workflow.Status) string {
 }
 
 // shortOfAgents reports that a job has no pool, or its pool no free agent.
-func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job) (wait, error) {
+func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	pool, err := tx.Pool(d.OrgID, job.PoolID)
 	if errors.Is(err, store.ErrNotFound) {
 		return s.withoutPool(tx, d)
 	}
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	agents, err := tx.Agents(pool.ID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	now, online := tx.Now(), false
 	for _, a := range agents {
 		online = online || pools.Online(a, now)
 	}
 	if !online {
-		return wait{waitAgent, fmt.Sprintf("No agent of the pool %q is connected. To start one, on its host: customer-managed-workflow-agent run", pool.Name)}, nil
+		return joblog.Wait{Reason: waitAgent, Text: fmt.Sprintf("No agent of the pool %q is connected. To start one, on its host: customer-managed-workflow-agent run", pool.Name)}, nil
 	}
 	if now.Sub(job.QueuedAt) < claimTime {
-		return wait{}, nil
+		return joblog.Wait{}, nil
 	}
 	active, err := tx.CountActiveJobs(d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	if active >= s.opts.Cap {
-		return wait{waitCap, fmt.Sprintf("The organization runs %d deployments, as many as it may; this one starts when one of them has ended.", active)}, nil
+		return joblog.Wait{Reason: waitCap, Text: fmt.Sprintf("The organization runs %d deployments, as many as it may; this one starts when one of them has ended.", active)}, nil
 	}
-	return wait{waitBusy, fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free. To run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
+	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free. To run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
 // withoutPool reports how a job gets a pool.
-func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (wait, error) {
+func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, error) {
 	name, err := orgName(tx, d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	list, err := tx.Pools(d.OrgID)
 	if err != nil {
-		return wait{}, err
+		return joblog.Wait{}, err
 	}
 	if len(list) == 0 {
-		return wait{waitPool, "No agent pool exists in the organization. To create one, which becomes its default: " +
+		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization. To create one, which becomes its default: " +
 			s.curl(`-d '{"name":"default"}'`, "/api/orgs/"+name+"/agent-pools")}, nil
 	}
-	return wait{waitPool, "No agent pool is chosen for the deployment and the organization has no default. " +
+	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment and the organization has no default. " +
 		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID +
 		" --stack " + name + "/" + d.Project + "/" + d.Stack +
 		" To choose the default: " + s.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+name)}, nil

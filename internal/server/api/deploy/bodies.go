@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -253,7 +254,7 @@ type logLineBody struct {
 	Line      *string   `json:"line,omitempty"`
 }
 
-func logLinesOf(lines []deployments.Line) []logLineBody {
+func logLinesOf(lines []joblog.Line) []logLineBody {
 	out := make([]logLineBody, 0, len(lines))
 	for i := range lines {
 		l := &lines[i]

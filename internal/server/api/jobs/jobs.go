@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/joblog"
 )
 
 // Bounds of one log request, in bytes.
@@ -121,7 +122,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err := j.deployments.Result(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
-	if missing, ok := errors.AsType[*deployments.Missing](err); ok {
+	if missing, ok := errors.AsType[*joblog.Missing](err); ok {
 		return web.WriteJSON(w, r, http.StatusConflict, protocol.ResultConflict{
 			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
 		})

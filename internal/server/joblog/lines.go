@@ -1,4 +1,4 @@
-package deployments
+package joblog
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func (r *room) use(line Line) {
 // readLines decodes lines of a stream from a byte offset until the page is full,
 // and returns the offset behind the last of them. It stops before a frame that is
 // not complete yet. Bytes that are no frame are shown as they are.
-func (l *logStore) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
+func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
 	for !page.full() {
 		chunk, err := l.blobs.ReadAt(ctx, key, offset, readAhead)
@@ -108,7 +108,7 @@ type lineIndex struct {
 
 // scan looks at a stream up to its end or until it knows the line wanted.
 // The stream is held by the caller.
-func (l *logStore) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
+func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
 	for ix.lines <= want {
 		chunk, err := l.blobs.ReadAt(ctx, key, ix.scanned, readAhead)
 		if err != nil {
@@ -136,8 +136,8 @@ func (l *logStore) scan(ctx context.Context, key string, ix *lineIndex, want int
 
 // readFrom returns up to count lines from the line with the number first, and
 // whether more follow.
-func (l *logStore) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
-	st := l.stream(key)
+func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
+	st := l.open(key)
 	st.mu.Lock()
 	err := l.scan(ctx, key, &st.lines, first+int64(count))
 	known, start, at := st.lines.lines, int64(0), int64(0)
@@ -166,10 +166,10 @@ func (l *logStore) readFrom(ctx context.Context, key string, first int64, count 
 	return lines, first+int64(len(lines)) < known, nil
 }
 
-// putLines stores log in the JSON form. Offsets count lines; lines that are
+// PutLines stores log in the JSON form. Offsets count lines; lines that are
 // there already are left out.
-func (l *logStore) putLines(ctx context.Context, key string, r protocol.LogLines) error {
-	st := l.stream(key)
+func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) error {
+	st := l.open(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if err := l.scan(ctx, key, &st.lines, 1<<62); err != nil {

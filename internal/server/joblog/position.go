@@ -1,0 +1,79 @@
+package joblog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+)
+
+// position is where a reader of a stream is. It travels as the continuation
+// token "epoch.step.offset.flags.left", so the server keeps nothing about
+// readers. Log may arrive after a reader has gone on to the next step; left
+// says where it left the steps before, so that it gets such lines at the end.
+type position struct {
+	epoch  int64
+	step   int   // len(steps): the agent's own stream; one more: the server's notes
+	offset int64 // bytes; notes when they are read
+	header bool  // the header of the step was sent
+	told   int64 // the reason to wait that was last reported to the reader
+	left   []int64
+}
+
+func parsePosition(token string) (position, error) {
+	if token == "" {
+		return position{epoch: 1}, nil
+	}
+	bad := fault.Invalid("Bad Request: the continuationToken is not one of this server")
+	parts := strings.Split(token, ".")
+	if len(parts) != 5 || len(token) > maxToken {
+		return position{}, bad
+	}
+	var n [4]int64
+	for i, part := range parts[:4] {
+		v, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || v < 0 {
+			return position{}, bad
+		}
+		n[i] = v
+	}
+	if n[0] < 1 || n[1] > 1<<20 || n[3]>>1 > maxReason {
+		return position{}, bad
+	}
+	p := position{epoch: n[0], step: int(n[1]), offset: n[2], header: n[3]&1 != 0, told: n[3] >> 1}
+	if parts[4] == "" {
+		return p, nil
+	}
+	for part := range strings.SplitSeq(parts[4], "-") {
+		v, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || v < 0 {
+			return position{}, bad
+		}
+		p.left = append(p.left, v)
+	}
+	return p, nil
+}
+
+// maxReason bounds [Wait.Reason].
+const maxReason = 255
+
+// maxToken bounds a continuation token, in bytes: a step takes few of them.
+const maxToken = 16 << 10
+
+func (p position) String() string {
+	flags := p.told << 1
+	if p.header {
+		flags |= 1
+	}
+	left := make([]string, len(p.left))
+	for i, v := range p.left {
+		left[i] = strconv.FormatInt(v, 10)
+	}
+	return fmt.Sprintf("%d.%d.%d.%d.%s", p.epoch, p.step, p.offset, flags, strings.Join(left, "-"))
+}
+
+// next returns the beginning of the following step.
+func (p position) next() position {
+	return position{epoch: p.epoch, step: p.step + 1, told: p.told, left: append(p.left, p.offset)}
+}

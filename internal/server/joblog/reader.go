@@ -1,0 +1,292 @@
+package joblog
+
+import (
+	"context"
+	"time"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+const (
+	// pageLines and pageBytes bound one page of a stream. A page is a little larger
+	// in memory and, because JSON escapes some characters, in the answer.
+	pageLines = 1000
+	pageBytes = 1 << 20
+	// pageMemory is what reading one takes, in bytes.
+	pageMemory = 2 * pageBytes
+	// maxStepLines is the most lines that a client may ask for in step mode.
+	maxStepLines = 499
+)
+
+// Page is a part of the log of a deployment.
+type Page struct {
+	Lines []Line
+	Next  string // "" only when the deployment has ended and everything was read
+}
+
+// View is the state of a deployment, read in one transaction, that decides what
+// its log shows.
+type View struct {
+	Now    time.Time // of the database
+	Job    store.Job
+	Linked bool // an update of the deployment's operation exists
+	Wait   Wait
+}
+
+// Wait is why a queued deployment does not start.
+type Wait struct {
+	Reason int64  // 0: nothing to report; continuation tokens carry the number
+	Text   string // the sentence that clients show
+}
+
+// Read returns the part of a deployment's log that follows a continuation
+// token; the empty token starts at the beginning.
+func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
+	pos, err := parsePosition(token)
+	if err != nil {
+		return Page{}, err
+	}
+	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
+		return Page{}, err
+	}
+	r := reader{store: l, View: v, pos: pos, page: room{pageLines, pageBytes}}
+	done, err := r.read(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Lines: r.out}
+	if !done {
+		page.Next = r.pos.String()
+	}
+	return page, nil
+}
+
+// reader walks the streams of a deployment: the claims one after the other,
+// the steps of each in order, at last what the agent and the server add.
+type reader struct {
+	store *Store
+	View
+	pos  position
+	page room // of out
+	out  []Line
+}
+
+// read fills a page; done means that nothing more can come.
+func (r *reader) read(ctx context.Context) (done bool, err error) {
+	r.reportWait()
+	for !r.page.full() {
+		switch {
+		case r.pos.epoch > r.Job.Epoch:
+			return r.Job.Status.Final(), nil
+		case r.pos.step > len(r.Job.Steps):
+			if r.pos.epoch < r.Job.Epoch {
+				r.pos = position{epoch: r.pos.epoch + 1, told: r.pos.told}
+				continue
+			}
+			if !r.Job.Status.Final() {
+				return false, nil
+			}
+			if more, err := r.readLate(ctx); err != nil || more {
+				return false, err
+			}
+			r.readNotes()
+			return true, nil
+		}
+		moved, err := r.readStep(ctx)
+		if err != nil || !moved {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// reportWait adds why the deployment does not start, whenever the reason changes.
+func (r *reader) reportWait() {
+	if r.Wait.Reason == 0 || r.Wait.Reason == r.pos.told {
+		return
+	}
+	if r.pos.told == 0 {
+		r.out = append(r.out, Line{Header: "Queued"})
+	}
+	r.pos.told = r.Wait.Reason
+	r.out = append(r.out, Line{Time: r.Now, Text: r.Wait.Text + "\n"})
+}
+
+// readStep adds what is there of the current step; moved means that the reader
+// has gone on to the next one.
+func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
+	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
+	// Whether the step is over is decided before its stream is read: what
+	// arrives in between is then read the next time.
+	over := r.over()
+	lines, offset, err := r.store.readLines(ctx, key, r.pos.offset, &r.page)
+	if err != nil {
+		return false, err
+	}
+	if !r.pos.header && (len(lines) > 0 || r.started()) {
+		header, ok := r.header()
+		if !ok {
+			return false, nil
+		}
+		r.out = append(r.out, Line{Header: header})
+		r.page.lines--
+		r.pos.header = true
+	}
+	r.out = append(r.out, lines...)
+	r.pos.offset = offset
+	if !over || len(lines) > 0 {
+		return len(lines) > 0 && over, nil // look again: the end was not seen yet
+	}
+	r.pos = r.pos.next()
+	return true, nil
+}
+
+// current tells whether the reader is at the claim that counts.
+func (r *reader) current() bool { return r.pos.epoch == r.Job.Epoch }
+
+// started tells whether the step shows a header though it has no line.
+func (r *reader) started() bool {
+	if !r.current() || r.pos.step >= len(r.Job.Steps) {
+		return false
+	}
+	return r.Job.Steps[r.pos.step].Status != workflow.StepNotStarted
+}
+
+// setupPatience is how long a reader waits for the agent to close step 0 when
+// the runner has begun the next one.
+const setupPatience = 10 * time.Second
+
+// shipPatience is how long a reader waits for the last lines of a step when
+// the next one has begun: log and status travel side by side. What takes
+// longer is shown at the end.
+const shipPatience = 300 * time.Millisecond
+
+// over tells whether no more is expected from the current step. The runner
+// does one step after the other, so the beginning of the next is the end of
+// this one. Step 0 has another writer, the agent, which says when it is done;
+// agents that know only the stock calls never do.
+func (r *reader) over() bool {
+	if !r.current() || r.Job.Status.Final() {
+		return true
+	}
+	if r.pos.step >= len(r.Job.Steps) {
+		return false // the agent may speak until the job has ended
+	}
+	later, since := r.laterStarted()
+	if !later || r.Now.Sub(since) < shipPatience {
+		return false
+	}
+	if r.pos.step > 0 || r.Job.Stock {
+		return true
+	}
+	st := r.Job.Steps[0].Status
+	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.Now.Sub(since) > setupPatience
+}
+
+// laterStarted tells whether and when a step after the current one was begun.
+func (r *reader) laterStarted() (bool, time.Time) {
+	for _, st := range r.Job.Steps[r.pos.step+1:] {
+		if st.Status != workflow.StepNotStarted {
+			return true, st.UpdatedAt // the database's clock, not the runner's
+		}
+	}
+	return false, time.Time{}
+}
+
+// header returns the header of the current step, or false while it must be
+// held back: the stock CLI turns to the update, for a few seconds only, as soon
+// as it reads the header of the pulumi step.
+func (r *reader) header() (string, bool) {
+	name := streamName(r.Job, r.pos.step)
+	if r.pos.step >= len(r.Job.Steps) || name != workflow.PulumiStepName(r.Job.Operation) || r.Linked {
+		return name, true
+	}
+	st := r.Job.Steps[r.pos.step].Status
+	if r.Job.Status.Final() || !r.current() || st == workflow.StepSucceeded || st == workflow.StepFailed {
+		return name + " (not started)", true
+	}
+	return "", false
+}
+
+// readLate adds lines that arrived after the reader had left their step; more
+// means that the page is full.
+func (r *reader) readLate(ctx context.Context) (more bool, err error) {
+	for i := range r.pos.left {
+		if i > len(r.Job.Steps) {
+			break
+		}
+		lines, offset, err := r.store.readLines(ctx, Key(r.Job.ID, r.pos.epoch, i), r.pos.left[i], &r.page)
+		if err != nil {
+			return false, err
+		}
+		if len(lines) > 0 {
+			r.out = append(r.out, Line{Header: streamName(r.Job, i) + " (late lines)"})
+			r.out = append(r.out, lines...)
+			r.pos.left[i] = offset
+		}
+		if r.page.full() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// readNotes adds what the server itself has to say.
+func (r *reader) readNotes() {
+	if r.pos.offset >= int64(len(r.Job.Notes)) {
+		return
+	}
+	if !r.pos.header {
+		r.out = append(r.out, Line{Header: "Server"})
+		r.pos.header = true
+	}
+	for _, n := range r.Job.Notes[r.pos.offset:] {
+		r.out = append(r.out, Line{Time: n.At, Text: n.Text + "\n"})
+	}
+	r.pos.offset = int64(len(r.Job.Notes))
+}
+
+// StepPage is a part of the log of one step.
+type StepPage struct {
+	Name  string
+	Lines []Line
+	Next  *int64 // nil: nothing more for now
+}
+
+// ReadStep returns lines of one step of the current claim; offset counts lines.
+func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, count int) (StepPage, error) {
+	if count < 1 || count > maxStepLines {
+		return StepPage{}, fault.Invalid("Bad Request: Count must be less than 500 and more than 0")
+	}
+	if offset < 0 {
+		return StepPage{}, fault.Invalid("Bad Request: the offset must not be negative")
+	}
+	if step < 0 || step > len(v.Job.Steps) {
+		return StepPage{}, fault.NotFound("Not Found: the deployment has no step %d", step)
+	}
+	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
+		return StepPage{}, err
+	}
+	lines, more, err := l.readFrom(ctx, Key(v.Job.ID, v.Job.Epoch, step), offset, count)
+	if err != nil {
+		return StepPage{}, err
+	}
+	page := StepPage{Name: streamName(v.Job, step), Lines: lines}
+	if more {
+		next := offset + int64(len(lines))
+		page.Next = &next
+	}
+	return page, nil
+}
+
+// streamName returns the name of a step, or that of the agent's own stream, which
+// follows those of the steps.
+func streamName(job store.Job, step int) string {
+	if step < len(job.Steps) {
+		return job.Steps[step].Name
+	}
+	return "Agent"
+}

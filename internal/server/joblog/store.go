@@ -1,0 +1,199 @@
+// Package joblog stores the logs of jobs, one stream of framed bytes per step and
+// claim, and reads them as the lines that clients get.
+package joblog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/store"
+)
+
+const (
+	// syncEarly is how much log may be only in memory before it is put on disk
+	// without waiting for the timer.
+	syncEarly = 1 << 20
+	// syncTimeout bounds putting one stream on disk.
+	syncTimeout = 30 * time.Second
+	// idleStream is when what is known of a stream is forgotten.
+	idleStream = 10 * time.Minute
+)
+
+// Key returns the key of the stream of a step. Each claim of a job has its own
+// streams, so that a superseded agent cannot write to those of its successor.
+func Key(jobID string, epoch int64, step int) string {
+	return fmt.Sprintf("logs/%s/%d/%d", jobID, epoch, step)
+}
+
+// Store keeps the streams. It syncs them to disk in groups, in the background of
+// the requests that append to them.
+type Store struct {
+	blobs   store.Blobs
+	instant bool // appended is durable
+	limit   int64
+	every   time.Duration
+	log     *logrus.Entry
+
+	mu      sync.Mutex
+	streams map[string]*stream
+	dirty   map[string]bool
+
+	kick chan struct{} // something is dirty; capacity 1
+	now  chan struct{} // much is dirty; capacity 1
+}
+
+// stream is what is known of a stream.
+type stream struct {
+	mu      sync.Mutex // orders writers
+	size    int64
+	durable int64
+	used    time.Time
+	lines   lineIndex
+}
+
+func New(blobs store.Blobs, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
+	return &Store{
+		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
+		streams: map[string]*stream{}, dirty: map[string]bool{},
+		kick: make(chan struct{}, 1), now: make(chan struct{}, 1),
+	}
+}
+
+func (l *Store) open(key string) *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := l.streams[key]
+	if st == nil {
+		st = &stream{}
+		l.streams[key] = st
+	}
+	st.used = time.Now()
+	return st
+}
+
+// ErrGap says that bytes before the offset are missing.
+var ErrGap = errors.New("log is missing before this offset")
+
+// Put stores p at an offset of a stream. The answer says where to go on, also
+// with ErrGap. An empty p asks only for that, and puts the stream on disk.
+func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (protocol.LogAck, error) {
+	if len(p) == 0 {
+		size, err := l.Sync(ctx, key)
+		if err == nil && offset > size {
+			err = ErrGap
+		}
+		return protocol.LogAck{Received: size, Durable: size, Limit: l.limit}, err
+	}
+	st := l.open(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return l.append(ctx, key, st, offset, p)
+}
+
+// append is Put for a caller that holds the stream.
+func (l *Store) append(ctx context.Context, key string, st *stream, offset int64, p []byte) (protocol.LogAck, error) {
+	if offset+int64(len(p)) > l.limit {
+		p = p[:max(0, min(int64(len(p)), l.limit-offset))]
+	}
+	size, err := l.blobs.Append(ctx, key, offset, p)
+	if errors.Is(err, store.ErrBlobGap) {
+		err = ErrGap
+	} else if err != nil {
+		return protocol.LogAck{}, err
+	}
+	st.size = max(st.size, size)
+	if l.instant {
+		st.durable = size
+	} else if st.size > st.durable {
+		l.mark(key, st.size-st.durable >= syncEarly)
+	}
+	return protocol.LogAck{Received: size, Durable: st.durable, Limit: l.limit}, err
+}
+
+// mark notes that a stream has bytes that are not on disk.
+func (l *Store) mark(key string, urgent bool) {
+	l.mu.Lock()
+	l.dirty[key] = true
+	l.mu.Unlock()
+	poke := func(c chan struct{}) {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	poke(l.kick)
+	if urgent {
+		poke(l.now)
+	}
+}
+
+// Sync puts a stream on disk and returns its size.
+func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
+	durable, err := l.blobs.Sync(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	st := l.open(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.size, st.durable = max(st.size, durable), max(st.durable, durable)
+	return durable, nil
+}
+
+// Run puts dirty streams on disk until ctx ends, and then once more.
+func (l *Store) Run(ctx context.Context) {
+	defer l.flush()
+	for {
+		select {
+		case <-l.kick:
+		case <-ctx.Done():
+			return
+		}
+		timer := time.NewTimer(l.every)
+		select {
+		case <-timer.C:
+		case <-l.now:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		l.flush()
+	}
+}
+
+func (l *Store) flush() {
+	l.mu.Lock()
+	keys := slices.Collect(maps.Keys(l.dirty))
+	clear(l.dirty)
+	l.mu.Unlock()
+	for _, key := range keys {
+		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
+		_, err := l.Sync(ctx, key)
+		cancel()
+		if err != nil {
+			// The senders keep what is not durable, so nothing is lost yet.
+			l.log.WithError(err).WithField("stream", key).Error("could not put log on disk")
+			l.mu.Lock()
+			l.dirty[key] = true
+			l.mu.Unlock()
+		}
+	}
+}
+
+// Tidy forgets streams that nobody has used for a while.
+func (l *Store) Tidy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, st := range l.streams {
+		if time.Since(st.used) > idleStream && !l.dirty[key] {
+			delete(l.streams, key)
+		}
+	}
+}
