@@ -258,11 +258,12 @@ func TestPreviewsChangeNothing(t *testing.T) {
 	t.Run("removal", func(t *testing.T) {
 		mine := l.stack("removed")
 		keep := l.job(mine, "destroy", "")
-		l.send(call{Method: "DELETE", Path: mine, Auth: keep}).want(403, nil)
+		l.send(call{Method: "DELETE", Path: mine, Auth: keep}).want(403, nil).says("delete-stack")
+		l.send(call{Method: "DELETE", Path: mine + "?force=true", Auth: keep}).want(403, nil).says("only users")
 		other := l.stack("removed-too")
 		job := l.job(other, "destroy", "", "deleteAfterDestroy")
 		l.send(call{Method: "DELETE", Path: mine, Auth: job}).want(404, nil)
-		l.send(call{Method: "DELETE", Path: other + "?force=true", Auth: job}).want(403, nil)
+		l.send(call{Method: "DELETE", Path: other + "?force=true", Auth: job}).want(403, nil).says("only users")
 		l.send(call{Method: "DELETE", Path: other, Auth: job}).want(204, nil)
 	})
 }

@@ -97,6 +97,10 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		p.refused("an update with a user's token", err)
 		_, err = p.stacks.Import(t.Context(), late, st, p.state())
 		p.refused("an import", err)
+		p.refused("replacing the tags", p.stacks.ReplaceTags(t.Context(), late, st, map[string]string{"a": "b"}))
+		p.refused("adding a tag", p.stacks.AddTag(t.Context(), late, st, "c", "d"))
+		p.refused("changing a tag", p.stacks.ChangeTag(t.Context(), late, st, "a", "e"))
+		p.refused("removing a tag", p.stacks.RemoveTag(t.Context(), late, st, "a"))
 		p.refused("the removal of the stack", p.stacks.Delete(t.Context(), late, st, false))
 		if kind := fault.KindOf(p.heartbeat(lost, protocol.PhaseRunning)); kind != fault.KindGone {
 			t.Errorf("a heartbeat after the successor's claim: %q, want gone", kind)

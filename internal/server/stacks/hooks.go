@@ -16,7 +16,7 @@ type Hooks struct {
 	// with a job token the service knows the deployment and does not ask.
 	LinkUpdate func(tx *store.Tx, stack store.Stack, buildID string) (deploymentID string, err error)
 	// MayWrite is asked, inside the transaction, before a deployment creates or
-	// starts an update, stores a state or removes its stack.
+	// starts an update, stores a state, changes tags or removes its stack.
 	MayWrite func(tx *store.Tx, deploymentID string) error
 	// UpdateFinished is called after an update has ended and is on disk. It
 	// must not block.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
 
@@ -71,8 +72,18 @@ func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, 
 
 // ReplaceTags replaces all tags of a stack. The project of a stack cannot be
 // changed in this way.
-func (s *Service) ReplaceTags(ctx context.Context, st store.Stack, tags map[string]string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
+func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st store.Stack, tags map[string]string) error {
+	return s.writeTags(ctx, p, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
+}
+
+// writeTags changes tags, unless the caller is a deployment that may write no more.
+func (s *Service) writeTags(ctx context.Context, p identity.Principal, change func(tx *store.Tx) error) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
+			return err
+		}
+		return change(tx)
+	})
 }
 
 func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
@@ -91,11 +102,11 @@ func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
 }
 
 // AddTag adds a tag that the stack does not have.
-func (s *Service) AddTag(ctx context.Context, st store.Stack, name, value string) error {
+func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Stack, name, value string) error {
 	if err := checkTag(name, value); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.writeTags(ctx, p, func(tx *store.Tx) error {
 		tags, err := tx.StackTags(st.ID)
 		if err != nil {
 			return err
@@ -111,14 +122,14 @@ func (s *Service) AddTag(ctx context.Context, st store.Stack, name, value string
 }
 
 // ChangeTag changes the value of a tag that the stack has.
-func (s *Service) ChangeTag(ctx context.Context, st store.Stack, name, value string) error {
+func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.Stack, name, value string) error {
 	if slices.Contains(builtInTags, name) {
 		return fault.Invalid("Bad Request: the built-in tag %q cannot be updated", name)
 	}
 	if err := checkTag(name, value); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.writeTags(ctx, p, func(tx *store.Tx) error {
 		tags, err := tx.StackTags(st.ID)
 		if err != nil {
 			return err
@@ -131,11 +142,11 @@ func (s *Service) ChangeTag(ctx context.Context, st store.Stack, name, value str
 }
 
 // RemoveTag removes a tag of a stack.
-func (s *Service) RemoveTag(ctx context.Context, st store.Stack, name string) error {
+func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.Stack, name string) error {
 	if slices.Contains(builtInTags, name) {
 		return fault.Invalid("Bad Request: the built-in tag %q cannot be deleted", name)
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
+	err := s.writeTags(ctx, p, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.NotFound("Not Found: the stack has no tag %q", name)
 	}

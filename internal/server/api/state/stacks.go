@@ -37,7 +37,7 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodHead, "/api/stacks/{org}/{project}", web.NeedMember, s.projectExists)
 	rt.Org(http.MethodPost, "/api/stacks/{org}/{project}", web.NeedMember, s.create)
 	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs, s.get)
-	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack, s.remove)
+	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack|identity.StateRead, s.remove) // remove checks which of them
 	rt.Stack(http.MethodPost, web.StackPath+"/rename", identity.Manage, s.rename)
 	rt.Stack(http.MethodGet, web.StackPath+"/metadata", identity.StateRead, s.metadata)
 
@@ -219,7 +219,7 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 
 // remove deletes a stack. The CLI says force, the provider says forceDestroy.
 func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	force := false
+	force, need := false, identity.DeleteStack
 	for _, name := range []string{"force", "forceDestroy"} {
 		if v := r.URL.Query().Get(name); v != "" {
 			b, err := strconv.ParseBool(v)
@@ -230,9 +230,10 @@ func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.St
 		}
 	}
 	if force {
-		if err := web.Principal(r).Check(st, identity.Manage); err != nil {
-			return err
-		}
+		need = identity.Manage
+	}
+	if err := web.Principal(r).Check(st, need); err != nil {
+		return err
 	}
 	if err := s.stacks.Delete(r.Context(), web.Principal(r), st, force); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (s *stackRoutes) replaceTags(w http.ResponseWriter, r *http.Request, st sto
 	if err := request.Decode(w, r, &tags); err != nil {
 		return err
 	}
-	if err := s.stacks.ReplaceTags(r.Context(), st, tags); err != nil {
+	if err := s.stacks.ReplaceTags(r.Context(), web.Principal(r), st, tags); err != nil {
 		return err
 	}
 	return web.NoContent(w)
@@ -287,7 +288,7 @@ func (s *stackRoutes) addTag(w http.ResponseWriter, r *http.Request, st store.St
 	if err := request.Decode(w, r, &tag); err != nil {
 		return err
 	}
-	if err := s.stacks.AddTag(r.Context(), st, tag.Name, tag.Value); err != nil {
+	if err := s.stacks.AddTag(r.Context(), web.Principal(r), st, tag.Name, tag.Value); err != nil {
 		return err
 	}
 	return web.NoContent(w)
@@ -298,14 +299,14 @@ func (s *stackRoutes) changeTag(w http.ResponseWriter, r *http.Request, st store
 	if err := request.Decode(w, r, &tag); err != nil {
 		return err
 	}
-	if err := s.stacks.ChangeTag(r.Context(), st, web.Param(r, "tag"), tag.Value); err != nil {
+	if err := s.stacks.ChangeTag(r.Context(), web.Principal(r), st, web.Param(r, "tag"), tag.Value); err != nil {
 		return err
 	}
 	return web.NoContent(w)
 }
 
 func (s *stackRoutes) removeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if err := s.stacks.RemoveTag(r.Context(), st, web.Param(r, "tag")); err != nil {
+	if err := s.stacks.RemoveTag(r.Context(), web.Principal(r), st, web.Param(r, "tag")); err != nil {
 		return err
 	}
 	return web.NoContent(w)
