@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -23,19 +21,10 @@ import (
 // what the runner printed.
 func runShell(t *testing.T, text string) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/log") {
-			body, _ := io.ReadAll(r.Body)
-			offset, _ := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
-			end := offset + int64(len(body))
-			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: end, Durable: end})
-			return
-		}
-		_, _ = io.WriteString(w, "{}")
-	}))
-	defer server.Close()
+	server := fakes.NewServer(t)
+	job := server.Add(func(j *fakes.ServerJob) { j.Token = "launch-secret-0123456789" })
 	input, err := json.Marshal(protocol.Launch{
-		ServiceURL: server.URL, JobID: "job-1", JobToken: "launch-secret-0123456789", Epoch: 1, EchoLog: true,
+		ServiceURL: server.URL, JobID: job.ID, JobToken: job.Token, Epoch: 1, EchoLog: true,
 		Definition: &workflow.JobDefinition{
 			Image: &workflow.Image{}, Env: map[string]string{}, Shell: "sh",
 			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Shell", Run: text}},

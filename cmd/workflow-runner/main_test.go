@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"
@@ -106,21 +104,12 @@ func TestSignalBeforeJob(t *testing.T) {
 // A whole job through the process: launch on standard input, a pre-run command as
 // a step, the result in the job directory, nothing secret where others can look.
 func TestRunJob(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/log") {
-			body, _ := io.ReadAll(r.Body)
-			end, _ := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64) // the log may come in parts
-			end += int64(len(body))
-			_ = json.NewEncoder(w).Encode(protocol.LogAck{Received: end, Durable: end})
-			return
-		}
-		_, _ = io.WriteString(w, "{}")
-	}))
-	defer server.Close()
-	const secret = "launch-secret-0123456789"
+	server := fakes.NewServer(t)
+	job := server.Add()
+	secret := job.Token
 	dir, image := filepath.Join(t.TempDir(), "job"), t.TempDir()
 	launch := protocol.Launch{
-		ServiceURL: server.URL, JobID: "job-1", JobToken: secret, Epoch: 1, EchoLog: true,
+		ServiceURL: server.URL, JobID: job.ID, JobToken: secret, Epoch: 1, EchoLog: true,
 		Definition: &workflow.JobDefinition{
 			Image: &workflow.Image{}, Env: map[string]string{},
 			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Pre-run command 1", Run: workflow.RunPreRun, WorkingDir: image}},

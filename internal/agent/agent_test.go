@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,35 +18,32 @@ import (
 )
 
 func TestJobFromClaimToEnd(t *testing.T) {
-	w := newWorld(t)
-	var job *serverJob
+	w := newHarness(t)
+	var job *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
 		// A preparation that takes no time may end before it was heard of.
-		w.server.waitFor("a heartbeat", func() bool { return job.heartbeats[protocol.PhasePreparing] > 0 })
+		w.server.WaitFor("a heartbeat", func() bool { return slices.Contains(job.Phases, protocol.PhasePreparing) })
 		progress("Pulling image\npulumi/pulumi:latest with forwarded-secret")
 		return nil
 	})
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	job = w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
+	job = w.server.Add()
+	a := w.finish(job)
 
-	if job.claimed != 1 || !job.leave || job.status != workflow.StatusSucceeded || job.heartbeats[protocol.PhasePreparing] == 0 {
+	if job.Claimed != 1 || !job.Leave || job.Status != workflow.StatusSucceeded || !slices.Contains(job.Phases, protocol.PhasePreparing) {
 		t.Errorf("job: %+v", job)
 	}
-	setup := job.text(0)
+	setup := job.Log(0)
 	if len(setup) < 2 || !strings.Contains(setup[0], a.identity.ID) || !strings.Contains(setup[0], "v1.2.3") || !strings.Contains(setup[0], a.identity.Hostname) {
 		t.Errorf("set-up log: %q", setup)
 	}
-	if !job.has(0, "Pulling image pulumi/pulumi:latest with [secret]") {
+	if !job.Has(0, "Pulling image pulumi/pulumi:latest with [secret]") {
 		t.Errorf("the progress is not one masked line: %q", setup)
 	}
-	if job.steps[0] != workflow.StepSucceeded {
-		t.Errorf("step 0: %q", job.steps[0])
+	if job.Steps[0] != workflow.StepSucceeded {
+		t.Errorf("step 0: %q", job.Steps[0])
 	}
-	record := w.executor.Record(job.id)
+	record := w.executor.Record(job.ID)
 	if len(record.Launches) != 1 || record.SpoolCopies != 0 || record.Interrupts+record.Kills != 0 {
 		t.Errorf("executor: %+v", record)
 	}
@@ -57,14 +55,14 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	if err := json.Unmarshal(record.Launches[0], &launch); err != nil {
 		t.Fatal(err)
 	}
-	if launch.JobToken != job.token || launch.Epoch != 1 || launch.ForwardedEnv["CLOUD_SECRET"] != "forwarded-secret" || !launch.EchoLog || launch.ServiceURL != w.server.http.URL {
+	if launch.JobToken != job.Token || launch.Epoch != 1 || launch.ForwardedEnv["CLOUD_SECRET"] != "forwarded-secret" || !launch.EchoLog || launch.ServiceURL != w.server.URL {
 		t.Errorf("launch: %+v", launch)
 	}
-	if got := w.output.String(); got != "[deployment-"+job.id+"] the job's own line\n" {
+	if got := w.output.String(); got != "[deployment-"+job.ID+"] the job's own line\n" {
 		t.Errorf("output: %q", got)
 	}
 	w.cleanState(a)
-	for _, secret := range []string{poolToken, job.token, "forwarded-secret"} {
+	for _, secret := range []string{fakes.PoolToken, job.Token, "forwarded-secret"} {
 		if strings.Contains(w.log.String(), secret) {
 			t.Errorf("the agent's log shows the secret %q", secret)
 		}
@@ -72,34 +70,30 @@ func TestJobFromClaimToEnd(t *testing.T) {
 }
 
 func TestLostPollAnswerLosesNoJob(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	var dropped atomic.Int32
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "GET", "/poll") || dropped.Add(1) > 3 {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "GET", "/poll") || dropped.Add(1) > 3 {
 			return false
 		}
 		// The server does its work and the answer gets lost on the way.
-		w.server.poll(&discard{header: http.Header{}}, r)
-		drop(rw)
+		w.server.Poll(&discard{header: http.Header{}}, r)
+		fakes.Drop(rw)
 		return true
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	for _, p := range w.server.polls[1:4] {
-		if p.id != w.server.polls[0].id {
+	job := w.server.Add()
+	w.finish(job)
+	w.server.Close() // a poll that was given up may still arrive
+	for _, p := range w.server.Polls[1:4] {
+		if p.ID != w.server.Polls[0].ID {
 			t.Error("another poll id was sent before the first was answered")
 		}
 	}
-	if job.claimed != 1 || len(w.executor.Record(job.id).Launches) != 1 {
-		t.Errorf("claimed %d times, launched %d times", job.claimed, len(w.executor.Record(job.id).Launches))
+	if job.Claimed != 1 || len(w.executor.Record(job.ID).Launches) != 1 {
+		t.Errorf("claimed %d times, launched %d times", job.Claimed, len(w.executor.Record(job.ID).Launches))
 	}
-	if len(w.server.polls) > 4 && w.server.polls[4].id == w.server.polls[0].id {
+	if len(w.server.Polls) > 4 && w.server.Polls[4].ID == w.server.Polls[0].ID {
 		t.Error("the poll id of an answered poll was used again")
 	}
 }
@@ -112,7 +106,7 @@ func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
 func TestPollsSurviveEveryFault(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	var n atomic.Int32
 	faults := []func(http.ResponseWriter){
@@ -120,10 +114,10 @@ func TestPollsSurviveEveryFault(t *testing.T) {
 		func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTooManyRequests) },
 		func(rw http.ResponseWriter) { rw.Write([]byte(`{"jobID":"x`)) },
 		func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusUnauthorized) },
-		drop,
+		fakes.Drop,
 	}
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "GET", "/poll") {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "GET", "/poll") {
 			return false
 		}
 		i := int(n.Add(1)) - 1
@@ -133,28 +127,25 @@ func TestPollsSurviveEveryFault(t *testing.T) {
 		faults[i](rw)
 		return true
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
+	job := w.server.Add()
+	w.finish(job)
 	if !strings.Contains(w.log.String(), "configure the token of a pool of this server") {
 		t.Error("the refused token was not told")
 	}
 }
 
 func TestSupersededJobIsDropped(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	prepared := make(chan struct{})
 	w.executor.OnPrepare(func(ctx context.Context, _ executor.Spec, _ func(string)) error {
 		close(prepared)
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	job := w.server.add()
-	w.server.update(func() { job.gone = false })
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "POST", "/heartbeat") {
+	job := w.server.Add()
+	w.server.Update(func() { job.Gone = false })
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "POST", "/heartbeat") {
 			return false
 		}
 		<-prepared
@@ -163,34 +154,28 @@ func TestSupersededJobIsDropped(t *testing.T) {
 	})
 	a := w.start()
 	<-prepared
-	w.server.waitFor("the agent to ask for more", func() bool {
-		return len(w.server.polls) > 1 && w.server.polls[len(w.server.polls)-1].slots == 1
-	})
-	a.Drain()
-	a.wait()
-	if len(job.results) != 0 || len(w.executor.Record(job.id).Launches) != 0 {
-		t.Errorf("%d results, %d launches", len(job.results), len(w.executor.Record(job.id).Launches))
+	w.server.WaitForFreeSlot()
+	a.drain()
+	if len(job.Results) != 0 || len(w.executor.Record(job.ID).Launches) != 0 {
+		t.Errorf("%d results, %d launches", len(job.Results), len(w.executor.Record(job.ID).Launches))
 	}
 	w.cleanState(a)
 }
 
 func TestLeaveIsAskedUntilItIsAnswered(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	var asked atomic.Int32
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "POST", "/heartbeat") || asked.Add(1) != 2 {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "POST", "/heartbeat") || asked.Add(1) != 2 {
 			return false
 		}
-		drop(rw)
+		fakes.Drop(rw)
 		return true
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	if n := len(w.executor.Record(job.id).Launches); n != 1 {
+	job := w.server.Add()
+	w.finish(job)
+	if n := len(w.executor.Record(job.ID).Launches); n != 1 {
 		t.Errorf("it ran %d times", n)
 	}
 }
@@ -199,19 +184,19 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	w.options = func(o *agent.Options) { o.Slots = 10; o.LogJobOutput = false }
 	const n = 500
-	var jobs []*serverJob
+	var jobs []*fakes.ServerJob
 	for range n {
-		jobs = append(jobs, w.server.add())
+		jobs = append(jobs, w.server.Add())
 	}
 	var polls atomic.Int64
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if isCall(r, "GET", "/poll") && polls.Add(1)%7 == 0 {
-			w.server.poll(&discard{header: http.Header{}}, r)
-			drop(rw)
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if fakes.IsCall(r, "GET", "/poll") && polls.Add(1)%7 == 0 {
+			w.server.Poll(&discard{header: http.Header{}}, r)
+			fakes.Drop(rw)
 			return true
 		}
 		return false
@@ -220,9 +205,9 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 	if agents[0].identity.ID == agents[1].identity.ID {
 		t.Fatal("two agents have one identity")
 	}
-	w.server.waitFor("all results", func() bool {
+	w.server.WaitFor("all results", func() bool {
 		for _, j := range jobs {
-			if len(j.results) == 0 {
+			if len(j.Results) == 0 {
 				return false
 			}
 		}
@@ -230,14 +215,13 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 	})
 	share := map[string]int{}
 	for _, a := range agents {
-		a.Drain()
-		a.wait()
+		a.drain()
 		w.cleanState(a)
 	}
 	for _, j := range jobs {
-		r := w.executor.Record(j.id)
-		if j.claimed != 1 || len(r.Launches) != 1 || len(j.results) != 1 {
-			t.Errorf("claimed %d times, ran %d times, %d results", j.claimed, len(r.Launches), len(j.results))
+		r := w.executor.Record(j.ID)
+		if j.Claimed != 1 || len(r.Launches) != 1 || len(j.Results) != 1 {
+			t.Errorf("claimed %d times, ran %d times, %d results", j.Claimed, len(r.Launches), len(j.Results))
 		}
 		share[r.Spec.Owner]++
 	}
@@ -247,54 +231,45 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 }
 
 func TestSecondSessionIsToldAndTried(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	var n atomic.Int32
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "GET", "/poll") || n.Add(1) > 1 {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "GET", "/poll") || n.Add(1) > 1 {
 			return false
 		}
 		http.Error(rw, `{"code":409,"message":"another session"}`, http.StatusConflict)
 		return true
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
+	job := w.server.Add()
+	w.finish(job)
 	if !strings.Contains(w.log.String(), "Another agent with this identity") {
 		t.Error("the conflict was not told")
 	}
 }
 
 func TestImageOverride(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	w.options = func(o *agent.Options) { o.ImageOverride = "internal/image:1" }
-	job := w.server.add(func(j *serverJob) {
-		j.definition.Image.Credentials = &workflow.ImageCredentials{Username: "u", Password: "registry-password"}
+	job := w.server.Add(func(j *fakes.ServerJob) {
+		j.Definition.Image.Credentials = &workflow.ImageCredentials{Username: "u", Password: "registry-password"}
 	})
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	if image := w.executor.Record(job.id).Spec.Image; image.Reference != "internal/image:1" || image.Credentials != nil {
+	w.finish(job)
+	if image := w.executor.Record(job.ID).Spec.Image; image.Reference != "internal/image:1" || image.Credentials != nil {
 		t.Errorf("image: %+v", image)
 	}
 }
 
 func TestOutputIsHarmlessToTerminals(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		j.Write([]byte("\x1b[31mred\x1b[0m\x07 \tgr\u00fcn \x1b]0;title\r\n"))
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	tag := "[deployment-" + job.id + "] "
+	job := w.server.Add()
+	w.finish(job)
+	tag := "[deployment-" + job.ID + "] "
 	if got, want := w.output.String(), tag+"red \tgr\u00fcn 0;title\n"+tag+"the job's own line\n"; got != want {
 		t.Errorf("output %q, want %q", got, want)
 	}

@@ -7,25 +7,24 @@ import (
 	"strings"
 	"testing"
 
-	"workflowagent/internal/protocol"
-
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/fakes"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
 func TestFailuresBeforeTheStart(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		world   func(*world)
-		job     func(*serverJob)
+		world   func(*harness)
+		job     func(*fakes.ServerJob)
 		options func(*agent.Options)
 		reason  workflow.Reason
 		line    []string
 	}{{
 		name: "image missing",
-		world: func(w *world) {
+		world: func(w *harness) {
 			w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
 				return &executor.Error{Reason: workflow.ReasonImage, Message: "The image x/y:z does not exist."}
 			})
@@ -33,7 +32,7 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		reason: workflow.ReasonImage, line: []string{"The image x/y:z does not exist."},
 	}, {
 		name: "engine broken",
-		world: func(w *world) {
+		world: func(w *harness) {
 			w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
 				return errors.New("the engine does not answer")
 			})
@@ -41,7 +40,7 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		reason: workflow.ReasonLaunch, line: []string{"the engine does not answer"},
 	}, {
 		name: "start fails",
-		world: func(w *world) {
+		world: func(w *harness) {
 			w.executor.OnStart(func(context.Context, executor.Handle) error { return errors.New("no space left") })
 		},
 		reason: workflow.ReasonLaunch, line: []string{"no space left"},
@@ -52,20 +51,20 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 	}, {
 		name:    "repository not allowed",
 		options: func(o *agent.Options) { o.Rules = rules{repositories: "other"} },
-		job: func(j *serverJob) {
-			j.definition.Deployment.Source.Git.RepoURL = "https://user:hunter22@example.com/repo.git"
+		job: func(j *fakes.ServerJob) {
+			j.Definition.Deployment.Source.Git.RepoURL = "https://user:hunter22@example.com/repo.git"
 		},
 		reason: workflow.ReasonRefused, line: []string{"https://example.com/repo.git", "allowed_repositories"},
 	}, {
 		name:    "repository unknown where only some are allowed",
 		options: func(o *agent.Options) { o.Rules = rules{repositories: "other"} },
-		job:     func(j *serverJob) { j.definition.Deployment = nil },
+		job:     func(j *fakes.ServerJob) { j.Definition.Deployment = nil },
 		reason:  workflow.ReasonRefused, line: []string{"allowed_repositories"},
 	}, {
 		name:    "shell text where only some repositories are allowed",
 		options: func(o *agent.Options) { o.Rules = rules{repositories: "example.com"} },
-		job: func(j *serverJob) {
-			j.definition.Steps = append(j.definition.Steps, workflow.Step{Name: "Extra", Run: "git clone https://evil.example/repo.git"})
+		job: func(j *fakes.ServerJob) {
+			j.Definition.Steps = append(j.Definition.Steps, workflow.Step{Name: "Extra", Run: "git clone https://evil.example/repo.git"})
 		},
 		reason: workflow.ReasonRefused, line: []string{"Step 3", "allowed_repositories"},
 	}, {
@@ -74,45 +73,42 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		reason:  workflow.ReasonRefused, line: []string{"enabled_workflow_types"},
 	}, {
 		name:   "other operating system",
-		job:    func(j *serverJob) { j.definition.OS = "darwin" },
+		job:    func(j *fakes.ServerJob) { j.Definition.OS = "darwin" },
 		reason: workflow.ReasonRefused, line: []string{"darwin"},
 	}, {
 		name:   "definition without steps",
-		job:    func(j *serverJob) { j.definition.Steps = nil },
+		job:    func(j *fakes.ServerJob) { j.Definition.Steps = nil },
 		reason: workflow.ReasonInvalidJob, line: []string{"steps"},
 	}, {
 		name:   "cancelled",
-		job:    func(j *serverJob) { j.cancel = true },
+		job:    func(j *fakes.ServerJob) { j.Cancel = true },
 		reason: workflow.ReasonCancelled, line: []string{"cancelled before it started"},
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newHarness(t)
 			w.options = tc.options
 			if tc.world != nil {
 				tc.world(w)
 			}
-			job := w.server.add()
+			job := w.server.Add()
 			if tc.job != nil {
-				w.server.update(func() { tc.job(job) })
+				w.server.Update(func() { tc.job(job) })
 			}
-			a := w.start()
-			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-			a.Drain()
-			a.wait()
-			result := job.results[0]
+			a := w.finish(job)
+			result := job.Results[0]
 			if result.Status != workflow.StatusFailed || result.Reason != tc.reason || result.Message == "" {
 				t.Errorf("result: %+v", result)
 			}
-			if !job.has(0, tc.line...) {
-				t.Errorf("set-up log: %q, want a line with %q", job.text(0), tc.line)
+			if !job.Has(0, tc.line...) {
+				t.Errorf("set-up log: %q, want a line with %q", job.Log(0), tc.line)
 			}
-			if strings.Contains(strings.Join(job.text(0), "\n")+result.Message+w.log.String(), "hunter22") {
+			if strings.Contains(strings.Join(job.Log(0), "\n")+result.Message+w.log.String(), "hunter22") {
 				t.Error("a password shows")
 			}
-			if job.steps[0] != workflow.StepFailed {
-				t.Errorf("step 0: %q", job.steps[0])
+			if job.Steps[0] != workflow.StepFailed {
+				t.Errorf("step 0: %q", job.Steps[0])
 			}
-			if n := len(w.executor.Record(job.id).Launches); n != 0 {
+			if n := len(w.executor.Record(job.ID).Launches); n != 0 {
 				t.Errorf("it ran %d times", n)
 			}
 			w.cleanState(a)
@@ -147,41 +143,38 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"forged failure", executor.Exit{Code: 137, OOMKilled: true, Result: forged(workflow.StatusFailed)}, workflow.ReasonOOM, "out of memory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newHarness(t)
 			w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 				spoolStep(t, j, 1, "line of the dead runner\n")
 				return tc.exit
 			})
-			job := w.server.add()
-			a := w.start()
-			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-			a.Drain()
-			a.wait()
-			result := job.results[0]
+			job := w.server.Add()
+			a := w.finish(job)
+			result := job.Results[0]
 			if result.Status != workflow.StatusFailed || result.Reason != tc.reason || !strings.Contains(result.Message, tc.line) {
 				t.Errorf("result: %+v", result)
 			}
-			if !job.has(1, "line of the dead runner") {
-				t.Errorf("step 1: %q", job.text(1))
+			if !job.Has(1, "line of the dead runner") {
+				t.Errorf("step 1: %q", job.Log(1))
 			}
-			if words := job.text(3); len(words) != 1 || !strings.Contains(words[0], tc.line) {
+			if words := job.Log(3); len(words) != 1 || !strings.Contains(words[0], tc.line) {
 				t.Errorf("closing words: %q", words)
 			}
 			var steps []int
 			for _, s := range result.Steps {
 				steps = append(steps, s.Step)
-				if s.Bytes != int64(len(job.logs[s.Step])) || len(s.SHA256) != 64 {
-					t.Errorf("step %d: %+v, the server has %d bytes", s.Step, s, len(job.logs[s.Step]))
+				if s.Bytes != int64(len(job.Logs[s.Step])) || len(s.SHA256) != 64 {
+					t.Errorf("step %d: %+v, the server has %d bytes", s.Step, s, len(job.Logs[s.Step]))
 				}
 			}
 			slices.Sort(steps)
 			if !slices.Equal(steps, []int{0, 1, 3}) {
 				t.Errorf("the result names the streams %v", steps)
 			}
-			if job.steps[1] != workflow.StepFailed {
-				t.Errorf("step 1: %q", job.steps[1])
+			if job.Steps[1] != workflow.StepFailed {
+				t.Errorf("step 1: %q", job.Steps[1])
 			}
-			if w.executor.Record(job.id).Kills == 0 {
+			if w.executor.Record(job.ID).Kills == 0 {
 				t.Error("the end was reported although processes of the job may run on")
 			}
 			w.cleanState(a)
@@ -195,17 +188,14 @@ func forged(status workflow.Status) *protocol.Result {
 }
 
 func TestRunnerThatCouldNotReport(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		spoolStep(t, j, 2, "all done\n")
 		return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	if job.results[0].Status != workflow.StatusSucceeded || !job.has(2, "all done") || len(job.logs[3]) > 0 {
-		t.Errorf("result %+v, step 2 %q, closing words %q", job.results[0], job.text(2), job.text(3))
+	job := w.server.Add()
+	w.finish(job)
+	if job.Results[0].Status != workflow.StatusSucceeded || !job.Has(2, "all done") || len(job.Logs[3]) > 0 {
+		t.Errorf("result %+v, step 2 %q, closing words %q", job.Results[0], job.Log(2), job.Log(3))
 	}
 }

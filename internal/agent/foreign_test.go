@@ -53,7 +53,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s %d", call.name, codes[0]), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
+				w := newHarness(t)
 				w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 					spoolStep(t, j, 2, "all done\n")
 					return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
@@ -70,17 +70,13 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					})
 				}
 				var seen atomic.Int32
-				times := int32(2)
-				if call.name == "step status" {
-					times = 1 // the states have two seconds after the result
-				}
-				w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-					if !strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/") || !isCall(r, call.method, call.suffix) {
+				const times = 2
+				w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/") || !fakes.IsCall(r, call.method, call.suffix) {
 						return false
 					}
 					if call.phase != "" {
 						body, _ := io.ReadAll(r.Body)
-						r.Body = io.NopCloser(strings.NewReader(string(body)))
 						if !strings.Contains(string(body), call.phase) {
 							return false
 						}
@@ -97,30 +93,27 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					_, _ = io.WriteString(rw, foreignBodies[codes[n-1]])
 					return true
 				})
-				job := w.server.add()
+				job := w.server.Add()
 				a := w.start()
-				w.server.waitFor("the agent to ask for more", func() bool {
-					return len(w.server.polls) > 1 && w.server.polls[len(w.server.polls)-1].slots == 1
-				})
-				a.Drain()
-				a.wait()
-				if len(job.results) != 1 {
-					t.Fatalf("%d results after %d such calls: the end of the job was not reported", len(job.results), seen.Load())
+				w.server.WaitForFreeSlot()
+				a.drain()
+				if len(job.Results) != 1 {
+					t.Fatalf("%d results after %d such calls: the end of the job was not reported", len(job.Results), seen.Load())
 				}
 				if seen.Load() <= times {
 					t.Errorf("the call was made %d times: an answer that was not the server's was believed", seen.Load())
 				}
-				if got := job.results[0]; got.Status != workflow.StatusSucceeded || got.Steps[0].Gone {
+				if got := job.Results[0]; got.Status != workflow.StatusSucceeded || got.Steps[0].Gone {
 					t.Errorf("result: %+v", got)
 				}
-				if !job.has(0, "runs this job") || !job.has(2, "all done") {
-					t.Errorf("set-up log %q, step 2 %q", job.text(0), job.text(2))
+				if !job.Has(0, "runs this job") || !job.Has(2, "all done") {
+					t.Errorf("set-up log %q, step 2 %q", job.Log(0), job.Log(2))
 				}
-				if n := len(w.executor.Record(job.id).Launches); n != 1 {
+				if n := len(w.executor.Record(job.ID).Launches); n != 1 {
 					t.Errorf("it ran %d times", n)
 				}
-				if job.steps[0] != workflow.StepSucceeded {
-					t.Errorf("step 0: %q", job.steps[0])
+				if job.Steps[0] != workflow.StepSucceeded {
+					t.Errorf("step 0: %q", job.Steps[0])
 				}
 				w.cleanState(a)
 			})
@@ -131,40 +124,38 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 // TestSignaturesAreExpectedAfterARestart has the first answer that an agent gets after a restart
 // come from an intermediary, which takes the result that the earlier process was to report.
 func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
 	var process, told atomic.Int32
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		switch {
 		case process.Load() == 0:
-			if isCall(r, "POST", "/result") {
+			if fakes.IsCall(r, "POST", "/result") {
 				told.Add(1)
-				w.server.update(func() {})
-				drop(rw)
+				w.server.Update(func() {})
+				fakes.Drop(rw)
 				return true
 			}
-		case told.Load() < 4 && !isCall(r, "POST", "/result"), told.Add(1) < 4:
+		case told.Load() < 4 && !fakes.IsCall(r, "POST", "/result"), told.Add(1) < 4:
 			_, _ = io.WriteString(rw, "{}")
 			return true
 		}
 		return false
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
-	w.server.waitFor("the first result", func() bool { return told.Load() > 0 })
+	w.server.WaitFor("the first result", func() bool { return told.Load() > 0 })
 	first.kill()
 	process.Store(1)
 	second := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	second.Drain()
-	second.wait()
+	second.finish(job)
 	w.cleanState(second)
 }
 
 // TestJobsWithoutAFreeSlotAreNotRun has a server hand out a job to a poll that only shows presence.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
-	w := newWorld(t)
-	first := w.server.add()
+	w := newHarness(t)
+	first := w.server.Add()
 	handed := make(chan struct{})
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		select {
@@ -173,43 +164,40 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 		}
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	var second *serverJob
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "GET", "/poll") || r.Header.Get(protocol.HeaderAgentSlots) != "0" || second != nil {
+	var second *fakes.ServerJob
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "GET", "/poll") || r.Header.Get(protocol.HeaderAgentSlots) != "0" || second != nil {
 			return false
 		}
-		second = w.server.add()
-		w.server.update(func() { w.server.queue = nil })
+		second = w.server.Add()
+		w.server.Update(func() { w.server.Queue = nil })
 		signer := protocol.SignAnswers(rw, r)
 		signer.Header().Set(protocol.HeaderPreferenceApplied, "wait")
-		_ = json.NewEncoder(signer).Encode(protocol.PollResponse{JobID: second.id, JobToken: second.token, TypeSpecificID: "deployment-" + second.id, Epoch: 1})
+		_ = json.NewEncoder(signer).Encode(protocol.PollResponse{JobID: second.ID, JobToken: second.Token, TypeSpecificID: "deployment-" + second.ID, Epoch: 1})
 		return true
 	})
 	a := w.start()
 	w.log.await(t, "no free slot")
 	close(handed)
-	w.server.waitFor("the result", func() bool { return len(first.results) == 1 })
-	a.Drain()
-	a.wait()
-	if n := len(w.executor.Record(second.id).Launches); n != 0 || len(second.results) != 0 || len(second.heartbeats) != 0 {
-		t.Errorf("the second job ran %d times, with %d results and heartbeats %v", n, len(second.results), second.heartbeats)
+	a.finish(first)
+	if n := len(w.executor.Record(second.ID).Launches); n != 0 || len(second.Results) != 0 || len(second.Phases) != 0 {
+		t.Errorf("the second job ran %d times, with %d results and heartbeats %v", n, len(second.Results), second.Phases)
 	}
 }
 
 // TestNoStartAfterTheServersOwn410 has the server say that the claim was superseded, in its answer
 // to a piece of the set-up log, while the agent asks leave: nothing is started.
 func TestNoStartAfterTheServersOwn410(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	told := make(chan struct{})
 	var once sync.Once
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		switch {
-		case isCall(r, "PUT", "/log"):
+		case fakes.IsCall(r, "PUT", "/log"):
 			protocol.SignAnswers(rw, r).WriteHeader(http.StatusGone)
 			return true
-		case isCall(r, "POST", "/heartbeat"):
+		case fakes.IsCall(r, "POST", "/heartbeat"):
 			body, _ := io.ReadAll(r.Body)
-			r.Body = io.NopCloser(strings.NewReader(string(body)))
 			if strings.Contains(string(body), "starting") {
 				w.log.await(t, "takes no more log")
 				once.Do(func() { close(told) })
@@ -217,16 +205,13 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 		}
 		return false
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	a := w.start()
 	<-told
-	w.server.waitFor("the agent to ask for more", func() bool {
-		return len(w.server.polls) > 1 && w.server.polls[len(w.server.polls)-1].slots == 1
-	})
-	a.Drain()
-	a.wait()
-	if n := len(w.executor.Record(job.id).Launches); n != 0 || len(job.results) != 0 {
-		t.Errorf("it ran %d times, with %d results", n, len(job.results))
+	w.server.WaitForFreeSlot()
+	a.drain()
+	if n := len(w.executor.Record(job.ID).Launches); n != 0 || len(job.Results) != 0 {
+		t.Errorf("it ran %d times, with %d results", n, len(job.Results))
 	}
 	w.cleanState(a)
 }
@@ -234,14 +219,14 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 // TestRefusedResultsAreBounded has a server hand out job after job that cannot be run, and refuse
 // the result of each: the agent does not take more and more of them.
 func TestRefusedResultsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	var handed, busy atomic.Int32
 	full := make(chan struct{})
 	enough := sync.OnceFunc(func() { close(full) })
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		signer := protocol.SignAnswers(rw, r)
 		switch {
-		case isCall(r, "GET", "/poll"):
+		case fakes.IsCall(r, "GET", "/poll"):
 			if r.Header.Get(protocol.HeaderAgentSlots) == "0" {
 				if busy.Add(1) == 20 { // it has no room for more
 					enough()
@@ -258,9 +243,9 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 				return true
 			}
 			_ = json.NewEncoder(signer).Encode(protocol.PollResponse{JobID: fmt.Sprintf("job-%d", n), JobToken: "token", TypeSpecificID: "d", Epoch: 1})
-		case isCall(r, "PUT", "/log"), isCall(r, "POST", "/result"):
+		case fakes.IsCall(r, "PUT", "/log"), fakes.IsCall(r, "POST", "/result"):
 			signer.WriteHeader(http.StatusBadRequest)
-		case isCall(r, "POST", "/heartbeat"), isCall(r, "PATCH", "/status"):
+		case fakes.IsCall(r, "POST", "/heartbeat"), fakes.IsCall(r, "PATCH", "/status"):
 			_, _ = io.WriteString(signer, "{}")
 		case strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/"):
 			_, _ = io.WriteString(signer, `{"steps": 7}`)
@@ -280,26 +265,25 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 // TestStockJobsAreNotRunAgain has a cache answer the polls of a server with only the stock calls,
 // which gives leave by the definition, with a claim of earlier: the job has run and does not again.
 func TestStockJobsAreNotRunAgain(t *testing.T) {
-	w := newWorld(t)
-	w.server.stock = true
+	w := newHarness(t)
+	w.server.Stock = true
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	job := w.server.add()
+	job := w.server.Add()
 	var again atomic.Int32
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		claimed := false
-		w.server.update(func() { claimed = job.claimed > 0 })
-		if !isCall(r, "GET", "/poll") || !claimed {
+		w.server.Update(func() { claimed = job.Claimed > 0 })
+		if !fakes.IsCall(r, "GET", "/poll") || !claimed {
 			return false
 		}
-		w.server.update(func() { again.Add(1) })
-		_ = json.NewEncoder(rw).Encode(protocol.PollResponse{JobID: job.id, JobToken: job.token, TypeSpecificID: "deployment-" + job.id})
+		w.server.Update(func() { again.Add(1) })
+		_ = json.NewEncoder(rw).Encode(protocol.PollResponse{JobID: job.ID, JobToken: job.Token, TypeSpecificID: "deployment-" + job.ID})
 		return true
 	})
 	a := w.start()
-	w.server.waitFor("the cached claim", func() bool { return again.Load() >= 10 })
-	a.Drain()
-	a.wait()
-	if n := len(w.executor.Record(job.id).Launches); n != 1 || !strings.Contains(w.log.String(), "has run it already") {
+	w.server.WaitFor("the cached claim", func() bool { return again.Load() >= 10 })
+	a.drain()
+	if n := len(w.executor.Record(job.ID).Launches); n != 1 || !strings.Contains(w.log.String(), "has run it already") {
 		t.Errorf("the job ran %d times", n)
 	}
 }

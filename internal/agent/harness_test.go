@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -85,10 +84,10 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// world is one agent, its server and its executor.
-type world struct {
+// harness is one agent, its server and its executor.
+type harness struct {
 	t        *testing.T
-	server   *server
+	server   *fakes.Server
 	executor *fakes.Executor
 	state    string
 	log      *buffer
@@ -96,9 +95,9 @@ type world struct {
 	options  func(*agent.Options)
 }
 
-func newWorld(t *testing.T) *world {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	w := &world{t: t, server: newServer(t), executor: fakes.New(), state: t.TempDir(), log: &buffer{}, output: &buffer{}}
+	w := &harness{t: t, server: fakes.NewServer(t), executor: fakes.New(), state: t.TempDir(), log: &buffer{}, output: &buffer{}}
 	t.Cleanup(func() {
 		w.executor.Shutdown()
 		if t.Failed() {
@@ -112,6 +111,7 @@ func newWorld(t *testing.T) *world {
 type running struct {
 	*agent.Agent
 	t        *testing.T
+	server   *fakes.Server
 	identity *agent.Identity
 	abort    context.CancelFunc
 	done     chan struct{}
@@ -119,9 +119,9 @@ type running struct {
 }
 
 // start starts an agent; every call is another process with the same state.
-func (w *world) start() *running {
+func (w *harness) start() *running {
 	w.t.Helper()
-	client, err := protocol.NewClient(protocol.Options{BaseURL: w.server.http.URL, Breaker: protocol.Breaker{Failures: 1000, Timeout: time.Second}})
+	client, err := protocol.NewClient(protocol.Options{BaseURL: w.server.URL, Breaker: protocol.Breaker{Failures: 1000, Timeout: time.Second}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -134,12 +134,12 @@ func (w *world) start() *running {
 	logger.SetLevel(logrus.DebugLevel)
 	opts := agent.Options{
 		Client:         client,
-		Tokens:         pooltoken.Static(poolToken),
+		Tokens:         pooltoken.Static(fakes.PoolToken),
 		Executor:       w.executor.Reopen(),
 		Identity:       identity,
 		Log:            logrus.NewEntry(logger),
 		Version:        "v1.2.3",
-		ServiceURL:     w.server.http.URL,
+		ServiceURL:     w.server.URL,
 		Types:          workflow.Types(),
 		Slots:          1,
 		LogJobOutput:   true,
@@ -160,7 +160,7 @@ func (w *world) start() *running {
 		w.t.Fatal(err)
 	}
 	ctx, abort := context.WithCancel(context.Background())
-	r := &running{Agent: a, t: w.t, identity: identity, abort: abort, done: make(chan struct{})}
+	r := &running{Agent: a, t: w.t, server: w.server, identity: identity, abort: abort, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		r.err = a.Run(ctx)
@@ -187,6 +187,28 @@ func (r *running) wait() {
 	}
 }
 
+// drain lets the agent end after its jobs.
+func (r *running) drain() {
+	r.t.Helper()
+	r.Drain()
+	r.wait()
+}
+
+// finish waits for the result of a job and drains the agent.
+func (r *running) finish(job *fakes.ServerJob) {
+	r.t.Helper()
+	r.server.WaitForResult(job)
+	r.drain()
+}
+
+// finish starts an agent and drains it after the result of a job.
+func (w *harness) finish(job *fakes.ServerJob) *running {
+	w.t.Helper()
+	r := w.start()
+	r.finish(job)
+	return r
+}
+
 // kill ends the agent like SIGKILL does: nothing is finished.
 func (r *running) kill() {
 	r.abort()
@@ -195,7 +217,7 @@ func (r *running) kill() {
 
 // runner is what a well-behaved runner does, in a function of the fake executor:
 // it beats once, prints a line and delivers its result.
-func (w *world) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
+func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
 		defer client.Close()
@@ -229,7 +251,7 @@ func sealing(run func(context.Context, *fakes.Job) executor.Exit) func(context.C
 }
 
 // runnerClient reads a launch document and returns a client like the runner's.
-func (w *world) runnerClient(document []byte) (*protocol.Client, protocol.Launch) {
+func (w *harness) runnerClient(document []byte) (*protocol.Client, protocol.Launch) {
 	var launch protocol.Launch
 	if err := json.Unmarshal(document, &launch); err != nil {
 		w.t.Error(err)
@@ -242,7 +264,7 @@ func (w *world) runnerClient(document []byte) (*protocol.Client, protocol.Launch
 }
 
 // cleanState fails the test unless nothing of a job is left.
-func (w *world) cleanState(r *running) {
+func (w *harness) cleanState(r *running) {
 	w.t.Helper()
 	left, err := w.executor.List(context.Background(), r.identity.ID)
 	if err != nil || len(left) > 0 {
@@ -252,9 +274,4 @@ func (w *world) cleanState(r *running) {
 	if err != nil || len(files) > 0 {
 		w.t.Errorf("the journal still has %v, %v", files, err)
 	}
-}
-
-// isCall reports whether r is the call with this method and end of path.
-func isCall(r *http.Request, method, suffix string) bool {
-	return r.Method == method && len(r.URL.Path) >= len(suffix) && r.URL.Path[len(r.URL.Path)-len(suffix):] == suffix
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"workflowagent/internal/agent/executor/process"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/delivery"
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -77,7 +79,7 @@ func (c child) run() error {
 		mode = "die"
 	}
 	a, err := agent.New(agent.Options{
-		Client: client, Tokens: pooltoken.Static(poolToken), Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
+		Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
 		Types: workflow.Types(), Slots: 1, LogJobOutput: true,
 		ForwardedEnv: map[string]string{"EFFECTS": c.Effects, "GO": c.Go, "MODE": mode},
 		PollInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, StatusInterval: time.Second,
@@ -199,15 +201,15 @@ func TestAgentProcessIsKilled(t *testing.T) {
 		{"killed, then the runner dies", syscall.SIGKILL, true, workflow.StatusFailed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newServer(t)
+			s := fakes.NewServer(t)
 			dir := t.TempDir()
 			c := child{
-				URL: s.http.URL, State: filepath.Join(dir, "state"), Jobs: filepath.Join(dir, "jobs"),
+				URL: s.URL, State: filepath.Join(dir, "state"), Jobs: filepath.Join(dir, "jobs"),
 				Effects: filepath.Join(dir, "effects"), Go: filepath.Join(dir, "go"), Die: tc.die,
 			}
-			job := s.add()
+			job := s.Add()
 			first := c.spawn(t)
-			s.waitFor("the runner", func() bool { return job.heartbeats[protocol.PhaseRunning] > 0 })
+			s.WaitFor("the runner", func() bool { return slices.Contains(job.Phases, protocol.PhaseRunning) })
 			if err := first.Process.Signal(tc.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -219,18 +221,17 @@ func TestAgentProcessIsKilled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.mu.Lock()
-			polls := len(s.polls) // of the first agent
-			s.mu.Unlock()
+			polls := 0
+			s.Update(func() { polls = len(s.Polls) }) // of the first agent
 			second := c.spawn(t)
 			if !tc.die {
-				s.waitFor("the second agent", func() bool { return len(s.polls) > polls })
+				s.WaitFor("the second agent", func() bool { return len(s.Polls) > polls })
 				if err := os.WriteFile(c.Go, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s.waitFor("the result", func() bool { return len(job.results) == 1 })
-			s.waitFor("a free slot", func() bool { return len(s.polls) > polls && s.polls[len(s.polls)-1].slots == 1 })
+			s.WaitFor("the result", func() bool { return len(job.Results) == 1 })
+			s.WaitFor("a free slot", func() bool { return len(s.Polls) > polls && s.Polls[len(s.Polls)-1].Slots == 1 })
 			if err := second.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
@@ -238,14 +239,14 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				t.Errorf("the second agent ended with %v", err)
 			}
 			effects, err := os.ReadFile(c.Effects)
-			if err != nil || strings.TrimSpace(string(effects)) != job.id {
+			if err != nil || strings.TrimSpace(string(effects)) != job.ID {
 				t.Errorf("the job ran: %q, %v", effects, err)
 			}
-			if job.status != tc.status {
-				t.Errorf("the job ended as %s: %+v", job.status, job.results)
+			if job.Status != tc.status {
+				t.Errorf("the job ended as %s: %+v", job.Status, job.Results)
 			}
-			if tc.die && (!job.has(1, "a line in the spool only") || len(job.text(3)) != 1) {
-				t.Errorf("step 1 %q, closing words %q", job.text(1), job.text(3))
+			if tc.die && (!job.Has(1, "a line in the spool only") || len(job.Log(3)) != 1) {
+				t.Errorf("step 1 %q, closing words %q", job.Log(1), job.Log(3))
 			}
 			for _, pattern := range []string{c.Jobs + "/*", c.State + "/instances/0/jobs/*"} {
 				if left, _ := filepath.Glob(pattern); len(left) > 0 {

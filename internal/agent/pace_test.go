@@ -52,7 +52,7 @@ func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer 
 		logger := logrus.New()
 		logger.SetOutput(io.Discard)
 		opts := agent.Options{
-			Client: client, Tokens: pooltoken.Static(poolToken), Executor: fakes.New(), Identity: identity, Log: logrus.NewEntry(logger),
+			Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: fakes.New(), Identity: identity, Log: logrus.NewEntry(logger),
 			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1,
 			PollInterval: time.Minute, RequestTimeout: 30 * time.Second, StatusInterval: 30 * time.Second,
 			RetryWait: 20 * time.Second, RetryMaxWait: 2 * time.Minute,
@@ -240,7 +240,7 @@ func TestRefusedPolls(t *testing.T) {
 			if n := strings.Count(log.String(), tt.advice); n != 1 {
 				t.Errorf("told %d times, want once:\n%s", n, log)
 			}
-			if strings.Contains(log.String(), poolToken) || strings.Contains(log.String(), "<html>") {
+			if strings.Contains(log.String(), fakes.PoolToken) || strings.Contains(log.String(), "<html>") {
 				t.Errorf("the log has the token or a page in it:\n%s", log)
 			}
 		})

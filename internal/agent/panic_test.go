@@ -30,7 +30,7 @@ func (b *breaking) JobLaunched(time.Duration) {
 // TestPanicOfOneJob has the preparation of one job panic while another one runs: that one is
 // reported as failed, because it cannot have been started, and the other one succeeds.
 func TestPanicOfOneJob(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }
 	running, reported := make(chan struct{}), make(chan struct{})
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
@@ -38,27 +38,26 @@ func TestPanicOfOneJob(t *testing.T) {
 		<-reported
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	good := w.server.add()
-	var bad *serverJob
+	good := w.server.Add()
+	var bad *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, spec executor.Spec, _ func(string)) error {
-		if spec.JobID != good.id {
+		if spec.JobID != good.ID {
 			panic("out of order")
 		}
 		return nil
 	})
 	a := w.start()
 	<-running
-	bad = w.server.add()
-	w.server.waitFor("the failure", func() bool { return len(bad.results) == 1 })
+	bad = w.server.Add()
+	w.server.WaitFor("the failure", func() bool { return len(bad.Results) == 1 })
 	close(reported)
-	w.server.waitFor("the success", func() bool { return len(good.results) == 1 })
-	a.Drain()
-	a.wait()
-	if r := bad.results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonInternalError || !bad.has(0, "defect") {
-		t.Errorf("result %+v, set-up log %q", r, bad.text(0))
+	w.server.WaitFor("the success", func() bool { return len(good.Results) == 1 })
+	a.drain()
+	if r := bad.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonInternalError || !bad.Has(0, "defect") {
+		t.Errorf("result %+v, set-up log %q", r, bad.Log(0))
 	}
-	if good.results[0].Status != workflow.StatusSucceeded {
-		t.Errorf("the other job: %+v", good.results[0])
+	if good.Results[0].Status != workflow.StatusSucceeded {
+		t.Errorf("the other job: %+v", good.Results[0])
 	}
 	if !strings.Contains(w.log.String(), "out of order") || !strings.Contains(w.log.String(), "panic_test.go") {
 		t.Error("the agent's log lacks the panic or its stack")
@@ -68,7 +67,7 @@ func TestPanicOfOneJob(t *testing.T) {
 
 // TestPanicAfterTheStart: a job that was started is not called failed; it is watched again.
 func TestPanicAfterTheStart(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	monitor := &breaking{}
 	monitor.left.Store(1)
 	w.options = func(o *agent.Options) { o.Monitor = monitor }
@@ -77,15 +76,13 @@ func TestPanicAfterTheStart(t *testing.T) {
 		<-finish
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	a := w.start()
 	w.log.await(t, "A defect of the agent")
 	close(finish)
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	if r := w.executor.Record(job.id); len(r.Launches) != 1 || r.Kills != 0 || job.results[0].Status != workflow.StatusSucceeded {
-		t.Errorf("executor %+v, result %+v", r, job.results[0])
+	a.finish(job)
+	if r := w.executor.Record(job.ID); len(r.Launches) != 1 || r.Kills != 0 || job.Results[0].Status != workflow.StatusSucceeded {
+		t.Errorf("executor %+v, result %+v", r, job.Results[0])
 	}
 	w.cleanState(a)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,12 +12,11 @@ import (
 	"sync"
 	"testing"
 
-	"workflowagent/internal/protocol"
-
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/dev/fakes"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -63,7 +63,7 @@ func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
 func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 	for _, how := range []string{"stop", "kill"} {
 		t.Run(how, func(t *testing.T) {
-			w := newWorld(t)
+			w := newHarness(t)
 			g := newGate()
 			t.Cleanup(g.release)
 			w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
@@ -71,17 +71,17 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 				<-g.open
 				return w.runner(workflow.StatusSucceeded)(ctx, j)
 			})
-			job := w.server.add()
+			job := w.server.Add()
 			first := w.start()
-			w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })
+			w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
 			if how == "stop" {
 				first.Stop()
 				first.wait()
 			} else {
 				first.kill()
 			}
-			r := w.executor.Record(job.id)
-			if r.Interrupts+r.Kills+r.Removes != 0 || len(job.results) != 0 {
+			r := w.executor.Record(job.ID)
+			if r.Interrupts+r.Kills+r.Removes != 0 || len(job.Results) != 0 {
 				t.Fatalf("stopping the agent touched its job: %+v", r)
 			}
 			entries, err := filepath.Glob(first.identity.Dir + "/jobs/*.json")
@@ -95,15 +95,13 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 			if second.identity.ID != first.identity.ID {
 				t.Fatal("the identity changed")
 			}
-			waitLog(t, w, "Going on with a job of before the restart")
+			w.log.await(t, "Going on with a job of before the restart")
 			// It shows that it is there while it has no room: who updates the agent waits for that.
-			w.server.waitFor("presence", func() bool { return w.server.polls[len(w.server.polls)-1].session == second.Status().Agent.SessionID })
+			w.server.WaitFor("presence", func() bool { return w.server.Polls[len(w.server.Polls)-1].Session == second.Status().Agent.SessionID })
 			g.release()
-			w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-			second.Drain()
-			second.wait()
-			if n := len(w.executor.Record(job.id).Launches); n != 1 || job.status != workflow.StatusSucceeded {
-				t.Errorf("ran %d times, %s", n, job.status)
+			second.finish(job)
+			if n := len(w.executor.Record(job.ID).Launches); n != 1 || job.Status != workflow.StatusSucceeded {
+				t.Errorf("ran %d times, %s", n, job.Status)
 			}
 			if how == "stop" && strings.Count(w.output.String(), "before") != 1 {
 				t.Errorf("output: %q", w.output)
@@ -114,37 +112,35 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 }
 
 func TestRunnerThatDiedWhileNobodyWatched(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	g := newGate()
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
 		spoolStep(t, j, 1, "last words\n")
 		<-g.open
 		return executor.Exit{Code: 137, OOMKilled: true}
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
-	w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })
+	w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
 	first.kill()
 	g.release()
 	second := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	second.Drain()
-	second.wait()
-	if job.results[0].Reason != workflow.ReasonOOM || !job.has(1, "last words") || !job.has(3, "out of memory") {
-		t.Errorf("result %+v, logs %q %q", job.results[0], job.text(1), job.text(3))
+	second.finish(job)
+	if job.Results[0].Reason != workflow.ReasonOOM || !job.Has(1, "last words") || !job.Has(3, "out of memory") {
+		t.Errorf("result %+v, logs %q %q", job.Results[0], job.Log(1), job.Log(3))
 	}
 	w.cleanState(second)
 }
 
 func TestKilledWhileAskingLeave(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	asked := make(chan struct{})
 	var once sync.Once
 	release := newGate()
 	t.Cleanup(release.release)
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "POST", "/heartbeat") {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "POST", "/heartbeat") {
 			return false
 		}
 		select {
@@ -152,7 +148,7 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 			return false
 		default:
 		}
-		if body := readBody(r); !strings.Contains(string(body), "starting") {
+		if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), "starting") {
 			rw.Write([]byte("{}"))
 			return true
 		}
@@ -160,20 +156,18 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
 	<-asked
 	first.kill()
-	if len(job.results) != 0 {
-		t.Errorf("results: %+v", job.results)
+	if len(job.Results) != 0 {
+		t.Errorf("results: %+v", job.Results)
 	}
 	release.release()
 	second := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	second.Drain()
-	second.wait()
-	if n := len(w.executor.Record(job.id).Launches); n != 1 || job.status != workflow.StatusSucceeded {
-		t.Errorf("ran %d times, %s", n, job.status)
+	second.finish(job)
+	if n := len(w.executor.Record(job.ID).Launches); n != 1 || job.Status != workflow.StatusSucceeded {
+		t.Errorf("ran %d times, %s", n, job.Status)
 	}
 	w.cleanState(second)
 }
@@ -181,7 +175,7 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 // TestHostRestartsWhileAJobIsBeingStarted has the host lose its power so early that the
 // place of the job has forgotten the start: the job may have run.
 func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	boot := "first"
 	w.options = func(o *agent.Options) { o.BootID = boot }
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
@@ -192,7 +186,7 @@ func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 		<-gone
 		return errors.New("the power is gone")
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
 	<-starting
 	first.abort()
@@ -201,81 +195,77 @@ func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	w.executor.OnStart(nil)
 	boot = "second"
 	second := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	second.Drain()
-	second.wait()
-	if n := len(w.executor.Record(job.id).Launches); n != 0 {
+	second.finish(job)
+	if n := len(w.executor.Record(job.ID).Launches); n != 0 {
 		t.Errorf("a job that may have run was started, %d times", n)
 	}
-	if r := job.results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLost {
+	if r := job.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLost {
 		t.Errorf("result: %+v", r)
 	}
-	if !job.has(0, "restarted") {
-		t.Errorf("set-up log: %q", job.text(0))
+	if !job.Has(0, "restarted") {
+		t.Errorf("set-up log: %q", job.Log(0))
 	}
 	w.cleanState(second)
 }
 
 func TestKilledWhilePreparingLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	preparing := make(chan struct{})
 	w.executor.OnPrepare(func(ctx context.Context, _ executor.Spec, _ func(string)) error {
 		close(preparing)
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	a := w.start()
 	<-preparing
 	a.Stop()
 	a.wait()
-	if len(job.results) != 0 || job.leave {
-		t.Errorf("results %+v, leave %v: the job should go back to the queue", job.results, job.leave)
+	if len(job.Results) != 0 || job.Leave {
+		t.Errorf("results %+v, leave %v: the job should go back to the queue", job.Results, job.Leave)
 	}
 	w.cleanState(a)
 }
 
 func TestResultIsDeliveredByTheNextProcess(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
 		return &executor.Error{Reason: workflow.ReasonImage, Message: "no such image"}
 	})
 	tried := make(chan struct{})
 	var once sync.Once
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if !isCall(r, "POST", "/result") {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "POST", "/result") {
 			return false
 		}
 		once.Do(func() { close(tried) })
 		rw.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
 	<-tried
 	first.kill()
-	w.server.onFault(nil)
+	w.server.OnFault(nil)
 	second := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	second.Drain()
-	second.wait()
-	if job.results[0].Reason != workflow.ReasonImage || !job.has(0, "no such image") || len(job.text(0)) != 2 {
-		t.Errorf("result %+v, log %q", job.results[0], job.text(0))
+	second.finish(job)
+	if job.Results[0].Reason != workflow.ReasonImage || !job.Has(0, "no such image") || len(job.Log(0)) != 2 {
+		t.Errorf("result %+v, log %q", job.Results[0], job.Log(0))
 	}
 	w.cleanState(second)
 }
 
 func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	g := newGate()
 	t.Cleanup(g.release)
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-g.open
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	first := w.start()
-	w.server.waitFor("the start", func() bool { return job.steps[0] == workflow.StepSucceeded })
+	w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
 	first.kill()
 	entries, err := filepath.Glob(first.identity.Dir + "/jobs/*.json")
 	if err != nil || len(entries) != 1 {
@@ -298,23 +288,22 @@ func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := w.start()
-	waitLog(t, w, "left alone")
-	other := w.server.add()
+	w.log.await(t, "left alone")
+	other := w.server.Add()
 	g.release()
-	w.server.waitFor("another job's result", func() bool { return len(other.results) == 1 })
-	second.Drain()
-	second.wait()
+	w.server.WaitFor("another job's result", func() bool { return len(other.Results) == 1 })
+	second.drain()
 	after, err := os.ReadFile(entries[0])
 	if err != nil || string(after) != string(data) {
 		t.Errorf("the foreign entry changed: %v", err)
 	}
-	if n := w.executor.Record(job.id).Removes; n != 0 {
+	if n := w.executor.Record(job.ID).Removes; n != 0 {
 		t.Error("the objects of the foreign entry were removed")
 	}
 }
 
 func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	identity, err := agent.OpenIdentity(w.state)
 	if err != nil {
 		t.Fatal(err)
@@ -328,9 +317,8 @@ func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 	}
 	identity.Close()
 	a := w.start()
-	waitLog(t, w, "Removed what an earlier job had left")
-	a.Drain()
-	a.wait()
+	w.log.await(t, "Removed what an earlier job had left")
+	a.drain()
 	w.cleanState(a)
 	if left, err := w.executor.List(t.Context(), "somebody else"); err != nil || len(left) != 1 {
 		t.Errorf("another agent's job was touched: %v, %v", left, err)

@@ -48,13 +48,13 @@ func onlyJob(phase status.Phase) func(status.Report) bool {
 }
 
 func TestStatusOfAJobsLife(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	var release [2]chan struct{}
 	for i := range release {
 		release[i] = make(chan struct{})
 	}
-	w.server.onFault(func(_ http.ResponseWriter, r *http.Request) bool {
-		if isCall(r, http.MethodGet, "") && strings.Contains(r.URL.Path, "/api/workflow/jobs/") {
+	w.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
+		if fakes.IsCall(r, http.MethodGet, "") && strings.Contains(r.URL.Path, "/api/workflow/jobs/") {
 			<-release[0]
 		}
 		return false
@@ -68,13 +68,13 @@ func TestStatusOfAJobsLife(t *testing.T) {
 	if idle.Agent.ID != r.identity.ID || idle.Agent.Instance != "0" || idle.Agent.Version != "v1.2.3" || idle.Agent.SessionID == "" || idle.Agent.PID == 0 {
 		t.Errorf("the agent is %+v", idle.Agent)
 	}
-	if idle.Slots != (status.Slots{Total: 1, Free: 1}) || !idle.Server.Connected || idle.Server.LastPoll == nil || idle.Server.URL != w.server.http.URL || !idle.Engine.Up {
+	if idle.Slots != (status.Slots{Total: 1, Free: 1}) || !idle.Server.Connected || idle.Server.LastPoll == nil || idle.Server.URL != w.server.URL || !idle.Engine.Up {
 		t.Errorf("got %+v", idle)
 	}
 
-	job := w.server.add()
+	job := w.server.Add()
 	report := r.await("the preparation", onlyJob(status.Preparing))
-	if j := report.Jobs[0]; j.JobID != job.id || j.DeploymentID != "deployment-"+job.id || j.Stack != "" || j.StartedAt != nil || j.ClaimedAt.IsZero() {
+	if j := report.Jobs[0]; j.JobID != job.ID || j.DeploymentID != "deployment-"+job.ID || j.Stack != "" || j.StartedAt != nil || j.ClaimedAt.IsZero() {
 		t.Errorf("prepared: %+v", j)
 	}
 	if report.Slots.Busy != 1 || report.Slots.Free != 0 || report.State != status.Ready {
@@ -87,21 +87,21 @@ func TestStatusOfAJobsLife(t *testing.T) {
 	}
 	close(release[1])
 	report = r.await("the end", func(r status.Report) bool { return len(r.Ended) == 1 })
-	if o := report.Ended[0]; len(report.Jobs) != 0 || o.JobID != job.id || o.Stack != "org/project/stack" || o.Status != "failed" || o.EndedAt.Before(o.ClaimedAt) {
+	if o := report.Ended[0]; len(report.Jobs) != 0 || o.JobID != job.ID || o.Stack != "org/project/stack" || o.Status != "failed" || o.EndedAt.Before(o.ClaimedAt) {
 		t.Errorf("ended: %+v", report)
 	}
 }
 
 func TestStatusRemembersTheLastOutcomes(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	w.options = func(o *agent.Options) { o.Slots = 4 }
 	r := w.start()
-	var last *serverJob
+	var last *fakes.ServerJob
 	for range 25 {
-		last = w.server.add()
+		last = w.server.Add()
 	}
-	w.server.waitFor("the last result", func() bool { return len(last.results) > 0 })
+	w.server.WaitFor("the last result", func() bool { return len(last.Results) > 0 })
 	report := r.await("the board to be empty", func(r status.Report) bool { return len(r.Jobs) == 0 })
 	if len(report.Ended) != 20 || !slices.IsSortedFunc(report.Ended, func(a, b status.Outcome) int { return b.EndedAt.Compare(a.EndedAt) }) {
 		t.Errorf("%d outcomes: %+v", len(report.Ended), report.Ended)
@@ -109,11 +109,11 @@ func TestStatusRemembersTheLastOutcomes(t *testing.T) {
 }
 
 func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	r := w.start()
 	r.await("a ready agent", inState(status.Ready))
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
-		if isCall(r, http.MethodGet, "/poll") {
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if fakes.IsCall(r, http.MethodGet, "/poll") {
 			http.Error(rw, `{"code":401,"message":"the token was revoked"}`, http.StatusUnauthorized)
 			return true
 		}
@@ -123,13 +123,13 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 	if !strings.Contains(strings.Join(report.Reasons, "\n"), "the token was revoked") || report.Server.Connected || report.Server.Since == nil {
 		t.Errorf("got %+v", report)
 	}
-	if text, _ := json.Marshal(report); strings.Contains(string(text), poolToken) {
+	if text, _ := json.Marshal(report); strings.Contains(string(text), fakes.PoolToken) {
 		t.Error("the report shows the token")
 	}
 }
 
 func TestStatusOfAnEngineThatIsDown(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.SetCheck(errors.New("the engine sleeps"))
 	r := w.start()
 	report := r.await("the engine's state", inState(status.NotReady))
@@ -139,32 +139,32 @@ func TestStatusOfAnEngineThatIsDown(t *testing.T) {
 }
 
 func TestStatusWhileDraining(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	release := make(chan struct{})
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-release
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	r := w.start()
 	r.await("the run", onlyJob(status.Running))
 	r.Drain()
 	r.await("the drain", inState(status.Draining))
 	close(release)
 	r.wait()
-	if len(job.results) != 1 {
+	if len(job.Results) != 1 {
 		t.Error("a drain waits for its jobs")
 	}
 }
 
 func TestStatusOfAJobFoundAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	release := make(chan struct{})
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		<-release
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	w.server.add()
+	w.server.Add()
 	first := w.start()
 	claimed := first.await("the run", onlyJob(status.Running)).Jobs[0].ClaimedAt
 	first.Stop()
@@ -183,13 +183,13 @@ func TestStatusOfAJobFoundAgain(t *testing.T) {
 
 // Every line about a job says which one it is.
 func TestJobLinesNameTheirJob(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
 	w.options = func(o *agent.Options) {
 		o.Log.Logger.SetFormatter(&logrus.JSONFormatter{})
 		o.JobOutput = nil
 	}
-	job := w.server.add(func(j *serverJob) { j.pool = "pool-7" })
+	job := w.server.Add(func(j *fakes.ServerJob) { j.Pool = "pool-7" })
 	r := w.start()
 	r.await("the end", func(r status.Report) bool { return len(r.Ended) == 1 })
 	r.Stop()
@@ -200,12 +200,12 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if !strings.Contains(line, job.id) {
+		if !strings.Contains(line, job.ID) {
 			continue
 		}
 		lines++
 		output = output || fields["msg"] == "the job's own line"
-		if fields["job_id"] != job.id || fields["deployment_id"] != "deployment-"+job.id || fields["pool"] != "pool-7" {
+		if fields["job_id"] != job.ID || fields["deployment_id"] != "deployment-"+job.ID || fields["pool"] != "pool-7" {
 			t.Errorf("a field is missing: %s", line)
 		}
 		// The claim tells no stack; the definition does.
@@ -234,14 +234,14 @@ func TestStatusOfTokens(t *testing.T) {
 		source agent.TokenSource
 		want   status.Token
 	}{
-		{"static", pooltoken.Static(poolToken), status.Token{Kind: "static"}},
-		{"good", exchanged{pooltoken.Static(poolToken), future, true}, status.Token{Kind: "oidc", ExpiresAt: &future}},
-		{"none yet", exchanged{pooltoken.Static(poolToken), time.Time{}, false}, status.Token{Kind: "oidc", Error: "none was exchanged yet"}},
-		{"refused", exchanged{pooltoken.Static(poolToken), future, false}, status.Token{Kind: "oidc", ExpiresAt: &future, Error: "the server refused the last one before its time"}},
-		{"expired", exchanged{pooltoken.Static(poolToken), past, false}, status.Token{Kind: "oidc", ExpiresAt: &past, Error: "the last one has expired"}},
+		{"static", pooltoken.Static(fakes.PoolToken), status.Token{Kind: "static"}},
+		{"good", exchanged{pooltoken.Static(fakes.PoolToken), future, true}, status.Token{Kind: "oidc", ExpiresAt: &future}},
+		{"none yet", exchanged{pooltoken.Static(fakes.PoolToken), time.Time{}, false}, status.Token{Kind: "oidc", Error: "none was exchanged yet"}},
+		{"refused", exchanged{pooltoken.Static(fakes.PoolToken), future, false}, status.Token{Kind: "oidc", ExpiresAt: &future, Error: "the server refused the last one before its time"}},
+		{"expired", exchanged{pooltoken.Static(fakes.PoolToken), past, false}, status.Token{Kind: "oidc", ExpiresAt: &past, Error: "the last one has expired"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newHarness(t)
 			w.options = func(o *agent.Options) { o.Tokens = tt.source }
 			if diff := cmp.Diff(tt.want, w.start().Status().Token); diff != "" {
 				t.Error(diff)

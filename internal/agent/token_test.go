@@ -51,18 +51,18 @@ func (r *rotating) Values() []string {
 }
 
 func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
-	w := newWorld(t)
-	source := &rotating{tokens: []string{"expired-token", poolToken, "token-after-the-revocation"}}
+	w := newHarness(t)
+	source := &rotating{tokens: []string{"expired-token", fakes.PoolToken, "token-after-the-revocation"}}
 	w.options = func(o *agent.Options) { o.Tokens, o.RetryWait, o.RetryMaxWait = source, time.Hour, time.Hour }
 	var mu sync.Mutex
-	valid, asked := poolToken, 0
-	w.server.onFault(func(rw http.ResponseWriter, r *http.Request) bool {
+	valid, asked := fakes.PoolToken, 0
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasPrefix(r.URL.Path, "/api/deployments/") {
 			return false
 		}
 		mu.Lock()
 		ok := r.Header.Get("Authorization") == "token "+valid
-		if ok && strings.HasSuffix(r.URL.Path, "/status") && valid != poolToken {
+		if ok && strings.HasSuffix(r.URL.Path, "/status") && valid != fakes.PoolToken {
 			asked++
 		}
 		mu.Unlock()
@@ -71,7 +71,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 			return true
 		}
 		// The server behind this knows one token.
-		r.Header.Set("Authorization", "token "+poolToken)
+		r.Header.Set("Authorization", "token "+fakes.PoolToken)
 		return false
 	})
 	finish := w.runner(workflow.StatusSucceeded)
@@ -79,22 +79,22 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 		mu.Lock()
 		valid = "token-after-the-revocation"
 		mu.Unlock()
-		w.server.waitFor("the status, asked for with the third token", func() bool {
+		w.server.WaitFor("the status, asked for with the third token", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return asked > 2
 		})
 		return finish(ctx, j)
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	next := w.server.add()
+	w.server.WaitForResult(job)
+	next := w.server.Add()
 	w.executor.OnRun(finish)
-	w.server.waitFor("the second result", func() bool { return len(next.results) == 1 })
+	w.server.WaitFor("the second result", func() bool { return len(next.Results) == 1 })
 	a.Stop()
 	a.wait()
-	if want := []string{"expired-token", poolToken}; !slices.Equal(source.refused, want) {
+	if want := []string{"expired-token", fakes.PoolToken}; !slices.Equal(source.refused, want) {
 		t.Errorf("refused: %q, want %q", source.refused, want)
 	}
 	for _, secret := range source.used {
@@ -107,23 +107,23 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 // TestTokensAreMaskedInJobLogs has the server name a job's image after tokens, old
 // and new, which the agent then repeats in the set-up log.
 func TestTokensAreMaskedInJobLogs(t *testing.T) {
-	w := newWorld(t)
-	source := &rotating{tokens: []string{poolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}
+	w := newHarness(t)
+	source := &rotating{tokens: []string{fakes.PoolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}
 	w.options = func(o *agent.Options) { o.Tokens, o.Rules = source, noImages{} }
-	job := w.server.add(func(j *serverJob) {
-		j.definition.Image = &workflow.Image{Reference: "x/older-token-of-the-pool/subject.token.of-the-issuer/" + poolToken}
+	job := w.server.Add(func(j *fakes.ServerJob) {
+		j.Definition.Image = &workflow.Image{Reference: "x/older-token-of-the-pool/subject.token.of-the-issuer/" + fakes.PoolToken}
 	})
 	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
+	w.server.WaitForResult(job)
 	a.Stop()
 	a.wait()
-	result, err := json.Marshal(job.results[0])
+	result, err := json.Marshal(job.Results[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	everything := strings.Join(job.text(0), "\n") + string(result) + w.log.String()
-	if !job.has(0, "does not run the image") {
-		t.Errorf("the set-up log: %q", job.text(0))
+	everything := strings.Join(job.Log(0), "\n") + string(result) + w.log.String()
+	if !job.Has(0, "does not run the image") {
+		t.Errorf("the set-up log: %q", job.Log(0))
 	}
 	for _, secret := range source.used {
 		if strings.Contains(everything, secret) {

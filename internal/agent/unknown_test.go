@@ -12,30 +12,25 @@ import (
 // TestNoReportBeforeTheRemoval has a job that was given to a runner fail to start, and
 // its objects stay for a while: it may run, and must not be reported as failed.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
 		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The runner could not be told what to do."}
 	})
-	job := w.server.add()
+	job := w.server.Add()
 	const failures = 5
 	var calls, early int
 	w.executor.OnRemove(func(executor.Handle) error {
-		w.server.mu.Lock()
-		early += len(job.results)
-		w.server.mu.Unlock()
+		w.server.Update(func() { early += len(job.Results) })
 		if calls++; calls <= failures {
 			return errors.New("the engine is away")
 		}
 		return nil
 	})
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
+	a := w.finish(job)
 	if calls <= failures || early != 0 {
 		t.Errorf("reported after %d tries to remove the job, %d reports were early", calls, early)
 	}
-	if r := job.results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLaunch {
+	if r := job.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLaunch {
 		t.Errorf("result: %+v", r)
 	}
 	w.cleanState(a)
@@ -44,7 +39,7 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 // TestStartThatIsNotConfirmed has the engine break off every call that starts a job,
 // the first after the job was started: the job runs, and must be left to.
 func TestStartThatIsNotConfirmed(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	broken := errors.New("the connection broke")
 	w.executor.OnStarted(func(executor.Handle) error { return broken })
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
@@ -55,16 +50,13 @@ func TestStartThatIsNotConfirmed(t *testing.T) {
 		}
 		return nil
 	})
-	job := w.server.add()
-	a := w.start()
-	w.server.waitFor("the result", func() bool { return len(job.results) == 1 })
-	a.Drain()
-	a.wait()
-	if r := w.executor.Record(job.id); len(r.Launches) != 1 || r.Kills != 0 {
+	job := w.server.Add()
+	a := w.finish(job)
+	if r := w.executor.Record(job.ID); len(r.Launches) != 1 || r.Kills != 0 {
 		t.Errorf("executor: %+v", r)
 	}
-	if len(job.results) != 1 || job.results[0].Status != workflow.StatusSucceeded {
-		t.Errorf("results: %+v", job.results)
+	if len(job.Results) != 1 || job.Results[0].Status != workflow.StatusSucceeded {
+		t.Errorf("results: %+v", job.Results)
 	}
 	w.cleanState(a)
 }

@@ -53,7 +53,7 @@ func (h *harness) signalsSeen() string {
 
 func (h *harness) whenReady(then func()) {
 	go func() {
-		h.server.waitFor("the step's output", func() bool { return strings.Contains(h.server.textLocked(1), "ready") })
+		h.server.WaitFor("the step's output", func() bool { return h.job.Has(1, "ready") })
 		then()
 	}()
 }
@@ -64,10 +64,10 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 		cancel func(h *harness)
 		reason workflow.Reason
 	}{
-		{"by heartbeat", func(h *harness) { h.server.update(func() { h.server.cancel = true }) }, workflow.ReasonCancelled},
+		{"by heartbeat", func(h *harness) { h.server.Update(func() { h.job.Cancel = true }) }, workflow.ReasonCancelled},
 		{"by signal", func(h *harness) { h.signals <- syscall.SIGINT }, workflow.ReasonEvicted},
 		{"by repeated signals and heartbeat", func(h *harness) {
-			h.server.update(func() { h.server.cancel = true })
+			h.server.Update(func() { h.job.Cancel = true })
 			h.signals <- syscall.SIGINT
 			h.signals <- syscall.SIGTERM
 			h.signals <- syscall.SIGINT
@@ -85,10 +85,10 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 				t.Errorf("the signals seen were %q, want one by the leader", got)
 			}
 			h.wantLog(1, "ended gracefully", "asking the running command to end", "error: ")
-			if h.server.text(2) != "" {
+			if h.text(2) != "" {
 				t.Error("another step was started")
 			}
-			if result := h.server.oneResult(); result.Status != workflow.StatusFailed || !left.Reported {
+			if result := h.oneResult(); result.Status != workflow.StatusFailed || !left.Reported {
 				t.Errorf("got %+v", result)
 			}
 		})
@@ -109,7 +109,7 @@ func TestCancelKillsAfterPatience(t *testing.T) {
 	h := newHarness(t, deployment(shellSteps(deaf), workflow.OperationPreview))
 	h.timing.PatienceOther = 400 * time.Millisecond
 	h.timing.PatienceChange = time.Hour
-	h.whenReady(func() { h.server.update(func() { h.server.cancel = true }) })
+	h.whenReady(func() { h.server.Update(func() { h.job.Cancel = true }) })
 	code, left := h.run()
 	if code != 128+9 || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("exit code %d, left %+v", code, left)
@@ -120,7 +120,7 @@ func TestCancelKillsAfterPatience(t *testing.T) {
 
 func TestForceKillsAtOnce(t *testing.T) {
 	h := newHarness(t, deployment(shellSteps(deaf), workflow.OperationUpdate))
-	h.whenReady(func() { h.server.update(func() { h.server.force = true }) })
+	h.whenReady(func() { h.server.Update(func() { h.job.Force = true }) })
 	code, left := h.run()
 	if code != 128+9 || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("exit code %d, left %+v", code, left)
@@ -187,16 +187,16 @@ func TestCancelTooLate(t *testing.T) {
 func TestStopWhileDelivering(t *testing.T) {
 	h := newHarness(t, shellSteps("echo work"))
 	h.timing.DeliveryStopped = 200 * time.Millisecond
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/heartbeat") {
 			return false
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
-	}
+	})
 	go func() {
-		h.server.waitFor("the end of the work", func() bool {
-			return slices.Contains(h.server.phases, protocol.PhaseFinishing)
+		h.server.WaitFor("the end of the work", func() bool {
+			return slices.Contains(h.job.Phases, protocol.PhaseFinishing)
 		})
 		h.signals <- syscall.SIGTERM
 	}()
@@ -217,7 +217,7 @@ func TestStrangeSignal(t *testing.T) {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
 	h.wantLog(1, "error: Step was ended by the signal SIGKILL")
-	if result := h.server.oneResult(); result.Signal != "SIGKILL" {
+	if result := h.oneResult(); result.Signal != "SIGKILL" {
 		t.Errorf("got %+v", result)
 	}
 }

@@ -16,12 +16,12 @@ func TestCompression(t *testing.T) {
 			h := newHarness(t, shellSteps(`i=0; while [ $i -lt 2000 ]; do echo "line $i of many"; i=$((i+1)); done`))
 			h.launch.ServiceURL = strings.Replace(h.server.URL, "127.0.0.1", host, 1)
 			var packed atomic.Bool
-			h.server.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+			h.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
 				if strings.HasSuffix(r.URL.Path, "/log") && r.Header.Get("Content-Encoding") == "zstd" {
 					packed.Store(true)
 				}
 				return false
-			}
+			})
 			if code, left := h.run(); code != 0 || left.Status != workflow.StatusSucceeded {
 				t.Fatalf("got %d, %+v", code, left)
 			}

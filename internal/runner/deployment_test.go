@@ -93,7 +93,7 @@ func TestOperations(t *testing.T) {
 		t.Run(string(op), func(t *testing.T) {
 			p := newProgram(t, op, yamlProject, pulumiStep(op))
 			if code, _ := p.run(); code != 0 {
-				t.Errorf("exit code %d: %s%s", code, p.server.text(1), p.server.text(2))
+				t.Errorf("exit code %d: %s%s", code, p.text(1), p.text(2))
 			}
 			if got := p.read(""); got != "pulumi "+want+" --stack=acme/shop/dev --non-interactive --color never\n" {
 				t.Errorf("got %q", got)
@@ -109,7 +109,7 @@ func TestDeploymentEnvironment(t *testing.T) {
 	p.launch.Definition.Env["PULUMI_BACKEND_URL"] = "http://evil.example"
 	p.launch.Definition.Env["PULUMI_CI_BUILD_URL"] = "http://server.example/build"
 	if code, _ := p.run(); code != 0 {
-		t.Errorf("exit code %d: %s%s", code, p.server.text(1), p.server.text(2))
+		t.Errorf("exit code %d: %s%s", code, p.text(1), p.text(2))
 	}
 	env := "\n" + p.read(".env")
 	for _, want := range []string{
@@ -225,12 +225,12 @@ func TestUserErrors(t *testing.T) {
 			if code == 0 || left.Reason != workflow.ReasonExitCode {
 				t.Errorf("exit code %d, left %+v", code, left)
 			}
-			lines := strings.Split(strings.TrimSpace(p.server.text(tt.step)), "\n")
+			lines := strings.Split(strings.TrimSpace(p.text(tt.step)), "\n")
 			last := lines[len(lines)-1]
 			if !strings.HasPrefix(last, "error: ") || !strings.Contains(last, tt.want) {
 				t.Errorf("the last line is %q, want %q", last, tt.want)
 			}
-			if result := p.server.oneResult(); !strings.Contains(result.Message, tt.want) {
+			if result := p.oneResult(); !strings.Contains(result.Message, tt.want) {
 				t.Errorf("the message is %q", result.Message)
 			}
 		})
@@ -254,21 +254,21 @@ func TestPulumiGetsOneInterrupt(t *testing.T) {
 			p := newProgram(t, op, files, pulumiStep(op))
 			p.launch.Definition.Deployment.Options.RemediateIfDriftDetected = remediate
 			var once sync.Once
-			p.server.intercept = func(_ http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				if strings.Contains(p.server.text(2), "ready") {
-					once.Do(func() { p.server.update(func() { p.server.cancel = true }) })
+			p.server.OnFault(func(_ http.ResponseWriter, _ *http.Request) bool {
+				if strings.Contains(p.text(2), "ready") {
+					once.Do(func() { p.server.Update(func() { p.job.Cancel = true }) })
 				}
 				return false
-			}
+			})
 			code, left := p.run()
 			if code == 0 || left.Reason != workflow.ReasonCancelled {
-				t.Errorf("exit code %d, left %+v\n%s", code, left, p.server.text(2))
+				t.Errorf("exit code %d, left %+v\n%s", code, left, p.text(2))
 			}
 			if got := p.signalsSeen(); got != "leader\n" {
 				t.Errorf("the signals seen were %q, want one by pulumi", got)
 			}
 			p.wantLog(2, "ended gracefully", "\nerror: ")
-			if result := p.server.oneResult(); !strings.HasPrefix(result.Message, "the deployment was cancelled while pulumi "+string(op)) {
+			if result := p.oneResult(); !strings.HasPrefix(result.Message, "the deployment was cancelled while pulumi "+string(op)) {
 				t.Errorf("the message is %q", result.Message)
 			}
 		})
@@ -315,8 +315,7 @@ func TestProgramInImage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.Steps[1].WorkingDir, "Pulumi.yaml"), []byte("name: x\nruntime: yaml\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.harness.server = newFakeServer(t)
-	p.launch.ServiceURL, p.dir = p.server.URL, t.TempDir()
+	p.renew()
 	if code, _ := p.run(); code != 0 || !strings.HasPrefix(p.read(""), "pulumi up") {
 		t.Errorf("exit code %d, calls %q", code, p.read(""))
 	}

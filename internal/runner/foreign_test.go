@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -32,11 +33,11 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %d", name, code), func(t *testing.T) {
 				h := newHarness(t, shellSteps("echo working", "echo done"))
-				h.launch.Signed, h.server.signs = true, true
+				h.launch.Signed, h.server.Unsigned = true, false
 				var seen atomic.Int32
-				h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
 					if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
-						h.server.waitFor("a heartbeat", func() bool { return len(h.server.phases) > 0 })
+						h.server.WaitFor("a heartbeat", func() bool { return len(h.job.Phases) > 0 })
 					}
 					if !strings.HasSuffix(r.URL.Path, suffix) || seen.Add(1) > 2 {
 						return false
@@ -45,7 +46,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					w.WriteHeader(code)
 					_, _ = io.WriteString(w, body)
 					return true
-				}
+				})
 				if code, left := h.run(); code != 0 || !left.Reported {
 					t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
 				}
@@ -54,10 +55,10 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				}
 				h.wantLog(1, "working\n")
 				h.wantLog(2, "done\n")
-				if result := h.server.oneResult(); result.Status != workflow.StatusSucceeded {
+				if result := h.oneResult(); result.Status != workflow.StatusSucceeded {
 					t.Errorf("result %+v", result)
 				}
-				if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+				if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.job.Statuses); diff != "" {
 					t.Error(diff)
 				}
 			})
@@ -73,7 +74,7 @@ func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	} {
 		t.Run(suffix[1:], func(t *testing.T) {
 			h := newHarness(t, shellSteps("touch begun; echo working; while [ ! -e heard ]; do sleep 0.01; done; touch finished", "touch proof"))
-			h.server.signs = true
+			h.server.Unsigned = false
 			h.log.hook = func(written string) {
 				if !strings.Contains(written, heard) {
 					return
@@ -82,13 +83,13 @@ func TestNoStepAfterTheServersOwn410(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
 				if suffix != "/status" && !exists(h, "begun") || !strings.HasSuffix(r.URL.Path, suffix) && !strings.HasSuffix(r.URL.Path, "/result") {
 					return false
 				}
 				protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
 				return true
-			}
+			})
 			code, left := h.run()
 			if code == 0 || left.Reported || left.Reason != workflow.ReasonLost {
 				t.Errorf("exit code %d, left %+v", code, left)
@@ -110,23 +111,24 @@ func exists(h *harness, name string) bool {
 // knows no PUT does, for as long as it is sent: the result arrives all the same.
 func TestResultWithoutLog(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working"))
-	h.launch.Signed, h.server.signs = true, true
+	h.launch.Signed, h.server.Unsigned = true, false
 	h.timing.Delivery = 2 * time.Second
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
+		body, _ := io.ReadAll(r.Body)
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/log"):
 			http.Error(w, "<html>method not allowed", http.StatusMethodNotAllowed)
 			return true
 		case strings.HasSuffix(r.URL.Path, "/result") && !strings.Contains(string(body), `"gone":true`):
-			answer(protocol.SignAnswers(w, r), http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
+			fakes.Answer(protocol.SignAnswers(w, r), http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
 			return true
 		}
 		return false
-	}
+	})
 	if code, left := h.run(); code != 0 || !left.Reported {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	if results := h.server.results; len(results) != 1 || results[0].Status != workflow.StatusSucceeded || !results[0].Steps[0].Gone {
+	if results := h.job.Results; len(results) != 1 || results[0].Status != workflow.StatusSucceeded || !results[0].Steps[0].Gone {
 		t.Errorf("results %+v", results)
 	}
 }
@@ -135,9 +137,9 @@ func TestResultWithoutLog(t *testing.T) {
 // other data by mistake does after a while, and take them again: the job would be lost without them.
 func TestHeartbeatsOutlastARefusal(t *testing.T) {
 	h := newHarness(t, shellSteps("touch begun; i=0; while [ ! -e heard ]; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.01; done"))
-	h.server.signs = true
+	h.server.Unsigned = false
 	var beats atomic.Int32
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/heartbeat") || !exists(h, "begun") {
 			return false
 		}
@@ -149,7 +151,7 @@ func TestHeartbeatsOutlastARefusal(t *testing.T) {
 			t.Error(err)
 		}
 		return false
-	}
+	})
 	if code, left := h.run(); code != 0 || !left.Reported || strings.Count(h.log.String(), "refuses heartbeats") != 1 {
 		t.Errorf("exit code %d, left %+v after %d heartbeats\n%s", code, left, beats.Load(), h.log.String())
 	}

@@ -75,7 +75,7 @@ outputs: { path: "${greeting.path}" }
 	)
 	code, _ := p.run()
 	for step := range p.launch.Definition.Steps {
-		t.Logf("step %d\n%s", step, p.server.text(step))
+		t.Logf("step %d\n%s", step, p.text(step))
 	}
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
@@ -83,7 +83,7 @@ outputs: { path: "${greeting.path}" }
 	p.wantLog(5, "path: ", file)
 	p.wantLog(10, "Stack 'dev' has been removed!")
 	for step := range p.launch.Definition.Steps {
-		if strings.ContainsAny(p.server.text(step), "\x1b\r") {
+		if strings.ContainsAny(p.text(step), "\x1b\r") {
 			t.Errorf("the log of step %d has escape sequences", step)
 		}
 	}
@@ -113,7 +113,7 @@ resources:
 		code, _ := p.run()
 		_, err := os.Stat(file)
 		if remediate && (code != 0 || err != nil) || !remediate && (code != 7 || err == nil) {
-			t.Errorf("remediate %v: exit code %d, %v\n%s", remediate, code, err, p.server.text(5))
+			t.Errorf("remediate %v: exit code %d, %v\n%s", remediate, code, err, p.text(5))
 		}
 	}
 }
@@ -129,19 +129,19 @@ resources:
 	update := workflow.OperationUpdate
 	p := newRealProgram(t, update, project, preRunStep(), pulumiStep(update))
 	var once sync.Once
-	p.server.intercept = func(_ http.ResponseWriter, _ *http.Request, _ []byte) bool {
+	p.server.OnFault(func(_ http.ResponseWriter, _ *http.Request) bool {
 		if _, err := os.Stat(started); err == nil {
-			once.Do(func() { p.server.update(func() { p.server.cancel = true }) })
+			once.Do(func() { p.server.Update(func() { p.job.Cancel = true }) })
 		}
 		return false
-	}
+	})
 	code, left := p.run()
 	if code == 0 || code > 128 || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
 	p.wantLog(3, "asking the running command to end", "error: ")
-	if strings.Contains(p.server.text(3), "is killed") {
-		t.Errorf("pulumi was killed:\n%s", p.server.text(3))
+	if strings.Contains(p.text(3), "is killed") {
+		t.Errorf("pulumi was killed:\n%s", p.text(3))
 	}
-	t.Log(p.server.text(3))
+	t.Log(p.text(3))
 }

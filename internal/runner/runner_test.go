@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"
@@ -26,7 +28,8 @@ import (
 // harness runs jobs against a fake server.
 type harness struct {
 	t       *testing.T
-	server  *fakeServer
+	server  *fakes.Server
+	job     *fakes.ServerJob
 	dir     string
 	launch  *protocol.Launch
 	environ []string
@@ -71,18 +74,13 @@ func shellSteps(commands ...string) *workflow.JobDefinition {
 
 func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 	t.Helper()
-	server := newFakeServer(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &harness{
+	h := &harness{
 		t:      t,
-		server: server,
-		dir:    t.TempDir(),
-		launch: &protocol.Launch{
-			ServiceURL: server.URL, JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition,
-		},
+		launch: &protocol.Launch{JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition},
 		environ: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1", "TEST_BINARY=" + self,
 			"GORACE=atexit_sleep_ms=0", // else each command takes a second to end under the race detector
@@ -95,6 +93,47 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 		},
 		signals: make(chan os.Signal, 4),
 	}
+	h.renew()
+	return h
+}
+
+const (
+	jobID    = "job-1"
+	jobToken = "job-token-0123456789abcdef"
+)
+
+// renew gives the harness a server and a job directory without a past. The server signs no
+// answers.
+func (h *harness) renew() {
+	h.server, h.dir = fakes.NewServer(h.t), h.t.TempDir()
+	h.server.Unsigned = true
+	h.launch.ServiceURL = h.server.URL
+	h.job = h.server.Add(func(j *fakes.ServerJob) { j.ID, j.Token = jobID, jobToken })
+}
+
+// text returns the log of a step.
+func (h *harness) text(step int) (text string) {
+	h.server.View(func() {
+		if lines := h.job.Log(step); len(lines) > 0 {
+			text = strings.Join(lines, "\n") + "\n"
+		}
+	})
+	return text
+}
+
+// oneResult returns the only result, whose hashes must be those of the log that arrived.
+func (h *harness) oneResult() protocol.ResultRequest {
+	h.t.Helper()
+	if len(h.job.Results) != 1 {
+		h.t.Fatalf("got %d results, want 1", len(h.job.Results))
+	}
+	for _, step := range h.job.Results[0].Steps {
+		log := h.job.Logs[step.Step]
+		if sum := fmt.Sprintf("%x", sha256.Sum256(log)); step.SHA256 != sum || step.Bytes != int64(len(log)) {
+			h.t.Errorf("the result describes step %d as %d bytes with hash %s, the server has %d bytes with %s", step.Step, step.Bytes, step.SHA256, len(log), sum)
+		}
+	}
+	return h.job.Results[0]
 }
 
 func (h *harness) run() (int, protocol.Result) {
@@ -130,7 +169,7 @@ func (h *harness) run() (int, protocol.Result) {
 
 func (h *harness) wantLog(step int, parts ...string) {
 	h.t.Helper()
-	text := h.server.text(step)
+	text := h.text(step)
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
 			h.t.Errorf("the log of step %d lacks %q:\n%s", step, part, text)
@@ -140,12 +179,12 @@ func (h *harness) wantLog(step int, parts ...string) {
 
 func TestRunSteps(t *testing.T) {
 	h := newHarness(t, shellSteps("echo one; pwd", "echo two >&2; printf unfinished"))
-	h.server.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+	h.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
-			h.server.waitFor("a heartbeat", func() bool { return slices.Contains(h.server.phases, protocol.PhaseRunning) })
+			h.server.WaitFor("a heartbeat", func() bool { return slices.Contains(h.job.Phases, protocol.PhaseRunning) })
 		}
 		return false
-	}
+	})
 	h.launch.EchoLog = true
 	code, left := h.run()
 	if code != 0 || left.Status != workflow.StatusSucceeded || !left.Reported {
@@ -154,18 +193,18 @@ func TestRunSteps(t *testing.T) {
 	h.wantLog(1, "one\n", filepath.Join(h.dir, "work")+"\n")
 	h.wantLog(2, "two\nunfinished\n")
 	want := []string{"1 running", "1 succeeded", "2 running", "2 succeeded"}
-	if diff := cmp.Diff(want, h.server.statuses); diff != "" {
+	if diff := cmp.Diff(want, h.job.Statuses); diff != "" {
 		t.Error(diff)
 	}
-	result := h.server.oneResult()
+	result := h.oneResult()
 	if result.Status != workflow.StatusSucceeded || len(result.Steps) != 2 || result.Truncated {
 		t.Errorf("got %+v", result)
 	}
 	if !strings.Contains(h.echo.String(), "one\n") {
 		t.Errorf("the echo is %q", h.echo.String())
 	}
-	if !slices.Contains(h.server.phases, protocol.PhaseRunning) {
-		t.Errorf("the phases were %v", h.server.phases)
+	if !slices.Contains(h.job.Phases, protocol.PhaseRunning) {
+		t.Errorf("the phases were %v", h.job.Phases)
 	}
 }
 
@@ -176,10 +215,10 @@ func TestRunStopsAtFirstFailure(t *testing.T) {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
 	h.wantLog(1, "error: Step ended with exit code 7\n")
-	if diff := cmp.Diff([]string{"1 running", "1 failed"}, h.server.statuses); diff != "" {
+	if diff := cmp.Diff([]string{"1 running", "1 failed"}, h.job.Statuses); diff != "" {
 		t.Error(diff)
 	}
-	result := h.server.oneResult()
+	result := h.oneResult()
 	if result.Status != workflow.StatusFailed || *result.ExitCode != 7 || !strings.Contains(result.Message, "exit code 7") {
 		t.Errorf("got %+v", result)
 	}
@@ -199,7 +238,7 @@ func TestRunMasks(t *testing.T) {
 	h.wantLog(1, "[secret] [secret]\n", "warning: the value of PIN is shorter")
 	h.wantLog(2, "Loading PULUMI_ENV from "+h.dir, "warning: line 3 of PULUMI_ENV", "[secret] in eu\n[secret]\n")
 	for _, secret := range []string{"settings-secret", "forwarded-secret", "late-secret-1", jobToken} {
-		if strings.Contains(h.server.text(1)+h.server.text(2)+h.echo.String()+h.log.String(), secret) {
+		if strings.Contains(h.text(1)+h.text(2)+h.echo.String()+h.log.String(), secret) {
 			t.Errorf("%q shows in a log", secret)
 		}
 	}
@@ -220,7 +259,7 @@ func TestRunEnvironment(t *testing.T) {
 	h.wantLog(1, "ENV=production\n", "FROM_IMAGE=yes\n", "WHO=[secret]\n", "PULUMI_ENV="+h.dir,
 		"variable LD_PRELOAD is reserved", "variable BASH_ENV is reserved", "variable GIT_SSH_COMMAND is reserved")
 	for _, name := range []string{"\nLD_PRELOAD=", "\nBASH_ENV=", "PULUMI_AGENT_TOKEN=", "\nWORKFLOW_RUNNER", "/elsewhere", "=evil"} {
-		if strings.Contains(h.server.text(1), name) {
+		if strings.Contains(h.text(1), name) {
 			t.Errorf("%q is in the environment", name)
 		}
 	}
@@ -231,21 +270,21 @@ func TestRunEnvironment(t *testing.T) {
 func TestRunWithoutServer(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working", "echo done"))
 	var refused atomic.Int32
-	h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		if refused.Add(1) > 25 {
 			return false
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
-	}
+	})
 	code, left := h.run()
 	if code != 0 || !left.Reported {
 		t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
 	}
 	h.wantLog(1, "working\n")
 	h.wantLog(2, "done\n")
-	h.server.oneResult()
-	if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+	h.oneResult()
+	if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.job.Statuses); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -257,7 +296,7 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			h := newHarness(t, shellSteps("echo working", "echo done"))
 			var refused atomic.Int32
-			h.server.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			h.server.OnFault(func(w http.ResponseWriter, _ *http.Request) bool {
 				if refused.Add(1) > 25 {
 					return false
 				}
@@ -265,14 +304,14 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 				w.WriteHeader(code)
 				fmt.Fprint(w, "<html><body>no healthy upstream</body></html>")
 				return true
-			}
+			})
 			if code, left := h.run(); code != 0 || !left.Reported {
 				t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
 			}
 			h.wantLog(1, "working\n")
 			h.wantLog(2, "done\n")
-			h.server.oneResult()
-			if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.server.statuses); diff != "" {
+			h.oneResult()
+			if diff := cmp.Diff([]string{"1 running", "1 succeeded", "2 running", "2 succeeded"}, h.job.Statuses); diff != "" {
 				t.Error(diff)
 			}
 			if strings.Contains(h.log.String(), "<html>") {
@@ -286,10 +325,10 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 // not go on asking.
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		answer(protocol.SignAnswers(w, r), http.StatusBadRequest, map[string]any{"code": 400, "message": "not this"})
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
+		fakes.Answer(protocol.SignAnswers(w, r), http.StatusBadRequest, map[string]any{"code": 400, "message": "not this"})
 		return true
-	}
+	})
 	code, left := h.run()
 	if code != 0 || left.Reported || left.Status != workflow.StatusSucceeded {
 		t.Errorf("exit code %d, left %+v", code, left)
@@ -302,13 +341,13 @@ func TestRunRefused(t *testing.T) {
 // A superseded epoch ends no step.
 func TestRunGone(t *testing.T) {
 	h := newHarness(t, shellSteps("touch begun; echo working; touch proof"))
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !exists(h, "begun") {
 			return false
 		}
 		protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
 		return true
-	}
+	})
 	code, left := h.run()
 	if code != 0 || left.Reported || left.Status != workflow.StatusSucceeded {
 		t.Errorf("exit code %d, left %+v", code, left)
@@ -322,7 +361,8 @@ func TestRunGone(t *testing.T) {
 func TestRunResultConflict(t *testing.T) {
 	h := newHarness(t, shellSteps("echo kept"))
 	var asked atomic.Int32
-	h.server.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
+		body, _ := io.ReadAll(r.Body)
 		if !strings.HasSuffix(r.URL.Path, "/result") {
 			return false
 		}
@@ -333,9 +373,9 @@ func TestRunResultConflict(t *testing.T) {
 		if asked.Add(1); request.Steps[0].Gone {
 			return false
 		}
-		answer(w, http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
+		fakes.Answer(w, http.StatusConflict, protocol.ResultConflict{Missing: []protocol.MissingLog{{Step: 1, Received: 0}}})
 		return true
-	}
+	})
 	_, left := h.run()
 	if !left.Reported || asked.Load() != 2 {
 		t.Errorf("left %+v after %d results", left, asked.Load())
@@ -349,13 +389,13 @@ func TestRunStock(t *testing.T) {
 	if code != 2 || !left.Reported {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	if diff := cmp.Diff([]string{"one", "two"}, h.server.lines[1]); diff != "" {
+	if diff := cmp.Diff([]string{"one", "two"}, h.job.Lines[1]); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"three", "error: Step ended with exit code 2"}, h.server.lines[2]); diff != "" {
+	if diff := cmp.Diff([]string{"three", "error: Step ended with exit code 2"}, h.job.Lines[2]); diff != "" {
 		t.Error(diff)
 	}
-	if len(h.server.results) != 0 || len(h.server.logs) != 0 {
+	if len(h.job.Results) != 0 || len(h.job.Logs) != 0 {
 		t.Error("calls were made that a stock server does not know")
 	}
 }
@@ -379,7 +419,7 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 				t.Errorf("exit code %d, left %+v", code, left)
 			}
 			h.wantLog(1, "error: ", tt.want)
-			if result := h.server.oneResult(); !strings.Contains(result.Message, tt.want) {
+			if result := h.oneResult(); !strings.Contains(result.Message, tt.want) {
 				t.Errorf("the message is %q", result.Message)
 			}
 		})
@@ -400,7 +440,7 @@ func TestRunOrphans(t *testing.T) {
 	}
 	h.wantLog(1, "started\n", "processes that the step left running were ended")
 	h.wantLog(2, "again\n")
-	if strings.Contains(h.server.text(3), "warning") {
+	if strings.Contains(h.text(3), "warning") {
 		t.Error("a process that holds nothing open was taken for one that does")
 	}
 }

@@ -1,6 +1,6 @@
-// Package fakes is an executor whose jobs are Go functions in this process. It is
-// for tests of what stands around an executor: it can be told to fail at every
-// call, and it counts what it was asked to do.
+// Package fakes has the two peers of an agent for tests: an executor whose jobs are Go
+// functions in this process, and a server in memory. Both can be told to fail at every
+// call, and record what they were asked to do.
 package fakes
 
 import (
