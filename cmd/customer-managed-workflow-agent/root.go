@@ -45,7 +45,7 @@ this host, inside your own network: nothing has to reach it from outside.`,
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
 		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newDebugCommand(load), newVersionCommand(version),
-		newManCommand(version),
+		newManCommand(version), newInstallCommand(),
 	)
 	completeValues(root)
 	return root

@@ -175,7 +175,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	}
 	memory := ""
 	if install.Root != "" && !u.check {
-		memory = filepath.Join(install.Root, "releases-seen.json")
+		memory = filepath.Join(install.Root, update.SeenFile)
 	}
 	return upkeep.NewFinder(c, caPEM, memory)
 }
@@ -244,11 +244,8 @@ func (u *updateCommand) print(answer updateAnswer) error {
 	return encoder.Encode(answer)
 }
 
-// manualStage is the directory in the installation into which this command downloads.
-const manualStage = ".download"
-
 func (u *updateCommand) install(ctx context.Context, install update.Installation, finder *update.Finder, c update.Candidate, answer updateAnswer) error {
-	stage := filepath.Join(install.Root, manualStage)
+	stage := filepath.Join(install.Root, update.ManualStage)
 	bar := newProgress(u.stderr, c.Version)
 	err := finder.Stage(ctx, c, update.Staging{Dir: stage, Explicit: u.want != "", Progress: bar.show})
 	bar.end()

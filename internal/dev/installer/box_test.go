@@ -92,7 +92,8 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 		script = b.m.script(t)
 	}
 	if !slices.Contains(args, "--help") && !slices.Contains(args, "--system") {
-		args = append([]string{"--user"}, args...)
+		// The machine may have a service of its own.
+		args = append([]string{"--user", "--no-service"}, args...)
 	}
 	line := slices.Clone(b.sh)
 	var file string
@@ -116,7 +117,7 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 		path = append(slices.Clone(b.path), b.only)
 	}
 	cmd.Env = append([]string{
-		"PATH=" + strings.Join(path, ":"), "TMPDIR=" + b.tmp, "FAKE=" + b.fake, "SHELL=/bin/bash", "INSTALL=" + file,
+		"PATH=" + strings.Join(path, ":"), "TMPDIR=" + b.tmp, "FAKE=" + b.fake, "AGENT=" + agent(t), "SHELL=/bin/bash", "INSTALL=" + file,
 	}, b.env...)
 	if b.home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+b.home)
@@ -241,19 +242,6 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-// calls returns what the agents were called with since the last time.
-func (b *box) calls(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(b.fake, "calls"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(b.fake, "calls")); err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // tools makes a directory with links to the named programs of this machine.
 func tools(t *testing.T, programs ...string) string {
 	t.Helper()
@@ -270,10 +258,9 @@ func tools(t *testing.T, programs ...string) string {
 	return dir
 }
 
-// used are the programs that install.sh is written with.
+// used are the programs that install.sh needs.
 var used = []string{
-	"sh", "awk", "cat", "chmod", "cp", "curl", "df", "find", "flock", "grep", "gzip", "id", "ls", "ln", "mkdir", "mktemp", "mv", "openssl", "ps",
-	"readlink", "rm", "rmdir", "sed", "sleep", "sync", "tail", "tar", "timeout", "uname",
+	"sh", "awk", "cat", "chmod", "cp", "curl", "grep", "gzip", "id", "mktemp", "openssl", "rm", "sed", "sleep", "tail", "tar", "timeout", "uname",
 }
 
 func without(list []string, names ...string) []string {
@@ -287,10 +274,6 @@ func machine(t *testing.T, system, processor string) string {
 	writeFile(t, filepath.Join(dir, "uname"), []byte("#!/bin/sh\ncase $1 in -s) echo "+system+" ;; -m) echo "+processor+" ;; esac\n"), 0o755)
 	return dir
 }
-
-// mac makes the shell believe that it runs on one, where a service manager is always.
-// Some shells have a uname of their own, before that of PATH.
-const mac = "uname() { case $1 in -s) echo Darwin ;; -m) echo arm64 ;; esac; }; "
 
 // host is the platform of the archive that this machine gets.
 func host(t *testing.T, version string) string {

@@ -2,10 +2,14 @@ package installer
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
+
+	"workflowagent/internal/host/release"
 )
 
 // full asks for every case of the long tests.
@@ -21,6 +25,41 @@ func dash(t *testing.T) shell {
 	}
 	t.Skip("no shell")
 	return nil
+}
+
+// agent builds the real agent once: the archives' programs hand "install" over to it.
+func agent(t *testing.T) string {
+	t.Helper()
+	path, err := buildAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var buildAgent = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(built, release.Program)
+	out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "workflowagent/cmd/"+release.Program).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building the agent: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// built is the directory of what the tests build.
+var built string
+
+// TestMain makes and removes it.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if built, err = os.MkdirTemp("", "installer-test-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(built) }()
+		return m.Run()
+	}())
 }
 
 // noSleep makes a directory with a sleep that is over at once.

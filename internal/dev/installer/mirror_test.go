@@ -89,23 +89,11 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	}
 }
 
-// program is what stands for the agent: it knows its version, and plays a service
-// whose state is a file, as the exit code of service status has it.
+// program is the agent of an archive: it knows its version, and its install is the real one.
 const program = `#!/bin/sh
-state() { cat "$FAKE/state" 2>/dev/null || echo 4; }
-echo "%[1]s $*" >>"$FAKE/calls"
 case $1 in
 version) if [ -e "$FAKE/mute" ]; then exit 126; fi; echo %[1]s ;;
-status) cat "$FAKE/report" 2>/dev/null; exit 0 ;;
-service)
-  case $2 in
-  status) exit "$(state)" ;;
-  install)
-    if [ -e "$FAKE/noservice" ]; then echo "there is no group docker on this machine" >&2; exit 1; fi
-    if [ "$(state)" = 4 ]; then echo 3 >"$FAKE/state"; fi ;;
-  restart) if [ -e "$FAKE/broken-%[1]s" ]; then echo "it does not start" >&2; exit 1; fi ;;
-  uninstall) echo 4 >"$FAKE/state" ;;
-  esac ;;
+install) exec "$AGENT" "$@" ;;
 *) echo "%[1]s runs" ;;
 esac
 `

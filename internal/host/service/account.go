@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/kardianos/service"
@@ -120,17 +121,26 @@ func shareConfig(path, account string) error {
 	})
 }
 
-// noManager says why there is no service manager, and what to do instead.
+// ErrNoManager is the error of a machine, or a session, without a service manager.
+var ErrNoManager = errors.New("no service manager")
+
+// noManager returns what was detected instead of a service manager, and what to do.
 func noManager() error {
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
-		return fmt.Errorf("services are not supported on %s: start %s run by other means", runtime.GOOS, DefaultName)
-	}
-	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"} {
-		if _, err := os.Lstat(mark); err == nil {
-			return fmt.Errorf("a container has no service manager: let it start %q itself", DefaultName+" run")
+	detected := runtime.GOOS + " is not supported"
+	if runtime.GOOS == "linux" {
+		detected = "systemd does not run this machine"
+		if init, err := os.ReadFile("/proc/1/comm"); err == nil {
+			detected += fmt.Sprintf(" (process 1 is %s)", strings.TrimSpace(string(init)))
+		}
+		for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"} {
+			if _, err := os.Lstat(mark); err == nil {
+				detected = "this is a container (" + mark + " exists)"
+			}
 		}
 	}
-	return fmt.Errorf("systemd does not run this machine: start %q by the init system that does", DefaultName+" run")
+	return fmt.Errorf("%w: %s. Start %q with the container or by another supervisor; for example, with supervisord:\n\n"+
+		"  [program:%[4]s]\n  command=/PATH/TO/%[4]s run\n  autorestart=unexpected\n  exitcodes=0,2\n  stopsignal=TERM\n  stopwaitsecs=90",
+		ErrNoManager, detected, DefaultName+" run", DefaultName)
 }
 
 // unsupported are the methods of kardianos/service that this agent does not use:

@@ -2,10 +2,10 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -113,13 +113,19 @@ func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	}
 	out, err := s.commands.run(ctx, "systemctl", append([]string{"--user"}, args...)...)
 	if err != nil && strings.Contains(err.Error(), "Failed to connect to") {
-		err = fmt.Errorf("%w; %s", err, howToSession)
+		err = fmt.Errorf("%w; %s", err, howToSession())
 	}
 	return out, err
 }
 
 // howToSession is how a user gets a systemd that answers.
-const howToSession = "log in as that user (not through su or sudo), or run loginctl enable-linger USER and set XDG_RUNTIME_DIR=/run/user/UID"
+func howToSession() string {
+	name := "USER"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return fmt.Sprintf("log in as that user (not through su or sudo), or let root run loginctl enable-linger %s and set XDG_RUNTIME_DIR=/run/user/%d", name, os.Getuid())
+}
 
 // Start starts the service and returns when it says that it is up.
 func (s *systemd) Start() error { return s.act("start") }
@@ -222,12 +228,16 @@ func (s *systemd) rights() error {
 	return needRoot()
 }
 
-// session says that a user's systemd cannot be reached from here.
+// session finds the user's systemd, also where no login session has set its variable.
 func (s *systemd) session() error {
-	if s.options.User && os.Getenv("XDG_RUNTIME_DIR") == "" {
-		return errors.New("no user session of systemd: XDG_RUNTIME_DIR is not set; " + howToSession)
+	if !s.options.User || os.Getenv("XDG_RUNTIME_DIR") != "" {
+		return nil
 	}
-	return nil
+	dir := fmt.Sprintf("/run/user/%d", os.Getuid())
+	if exists(dir+"/bus") || exists(dir+"/systemd/private") {
+		return os.Setenv("XDG_RUNTIME_DIR", dir)
+	}
+	return fmt.Errorf("%w: no session of systemd, XDG_RUNTIME_DIR is not set; %s", ErrNoManager, howToSession())
 }
 
 // version returns the major version of systemd.

@@ -147,10 +147,8 @@ func (a *Applier) open() (root *os.Root, unlock func(), err error) {
 }
 
 func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
-	for _, name := range []string{incomingDir, next(currentLink), next(provenLink), next(JournalFile), next(failureFile)} {
-		if err := root.RemoveAll(name); err != nil {
-			return Result{Outcome: Nothing}, err
-		}
+	if err := clean(root); err != nil {
+		return Result{Outcome: Nothing}, err
 	}
 	j, err := readJournal(root)
 	if err != nil {
@@ -173,6 +171,15 @@ func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 		return Result{Outcome: Nothing}, err
 	}
 	return a.conclude(ctx, root, j)
+}
+
+// clean removes what an interrupted update or installation has left.
+func clean(root *os.Root) error {
+	names := []string{incomingDir}
+	for _, name := range append(links(), currentLink, provenLink, JournalFile, failureFile) {
+		names = append(names, next(name))
+	}
+	return removeAll(root, names...)
 }
 
 // maxTries is how often an interrupted update is continued before it is taken back:
@@ -240,22 +247,30 @@ func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to s
 	}
 	log := a.Log.WithFields(logrus.Fields{"from": from, "to": want.Version})
 	log.Info("an update is checked and unpacked")
-	if err := root.Mkdir(incomingDir, 0o700); err != nil {
+	if err := a.takeIn(ctx, root, stage, want.Version); err != nil {
 		return from, "", err
+	}
+	return from, want.Version, a.place(root, want.Version)
+}
+
+// takeIn copies, checks and unpacks a version into a directory of the root, and runs it once.
+func (a *Applier) takeIn(ctx context.Context, root, stage *os.Root, version string) error {
+	if err := root.Mkdir(incomingDir, 0o700); err != nil {
+		return err
 	}
 	private, err := root.OpenRoot(incomingDir)
 	if err != nil {
-		return from, "", err
+		return err
 	}
 	defer func() { _ = private.Close() }()
-	if err := a.intake(ctx, stage, private, want.Version); err != nil {
-		return from, "", err
+	if err := a.intake(ctx, stage, private, version); err != nil {
+		return err
 	}
-	if err := try(ctx, filepath.Join(a.Root, incomingDir, unpackedDir, release.Program), want.Version); err != nil {
-		return from, "", err
+	if err := try(ctx, filepath.Join(a.Root, incomingDir, unpackedDir, release.Program), version); err != nil {
+		return err
 	}
 	step("tried")
-	return from, want.Version, a.place(root, want.Version)
+	return nil
 }
 
 // begin writes the journal of an update, with what the new version must get to.

@@ -23,6 +23,11 @@ const (
 	provenLink  = "proven"    // to the version that worked last
 	incomingDir = ".incoming" // of an update on its way
 	rootLock    = ".update.lock"
+
+	// SeenFile remembers the newest state of the mirror, for updates by hand.
+	SeenFile = "releases-seen.json"
+	// ManualStage is the directory into which an update by hand downloads.
+	ManualStage = ".download"
 )
 
 // Installation is one that can be updated: its Root holds versions/VERSION with the
@@ -169,6 +174,17 @@ type PackagedError struct {
 // Error says who keeps the program current, and how.
 func (e *PackagedError) Error() string {
 	return fmt.Sprintf("%s belongs to the package %s of %s, which keeps it current: run %s", e.Path, e.Package, e.Manager, e.Command)
+}
+
+// Removal is the command that removes the package.
+func (e *PackagedError) Removal() string {
+	switch e.Manager {
+	case "dpkg":
+		return "sudo apt-get remove " + e.Package
+	case "rpm":
+		return "sudo dnf remove " + e.Package
+	}
+	return "brew uninstall " + e.Package
 }
 
 // askTime bounds a question to a package manager, whose database may be locked.

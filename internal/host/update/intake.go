@@ -204,20 +204,28 @@ func (a *Applier) place(root *os.Root, version string) error {
 	return root.RemoveAll(incomingDir)
 }
 
-// point makes a link name a version, by one rename.
-func point(root *os.Root, link, version string) error {
+// point makes a link lead to a version, by one rename.
+func point(root *os.Root, name, version string) error {
 	if info, err := root.Stat(versionsDir + "/" + version + "/" + release.Program); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("the version %s is not there: %w", version, errors.Join(err, fs.ErrNotExist))
+		return fmt.Errorf("the version %s is missing: %w", version, errors.Join(err, fs.ErrNotExist))
 	}
-	if err := root.RemoveAll(next(link)); err != nil {
+	return setLink(root, name, versionsDir+"/"+version)
+}
+
+// setLink makes a link lead to a target, by one rename.
+func setLink(root *os.Root, name, target string) error {
+	if now, err := root.Readlink(name); err == nil && now == target {
+		return nil
+	}
+	if err := root.RemoveAll(next(name)); err != nil {
 		return err
 	}
-	if err := root.Symlink(versionsDir+"/"+version, next(link)); err != nil {
+	if err := root.Symlink(target, next(name)); err != nil {
 		return err
 	}
 	step("linked")
-	if err := root.Rename(next(link), link); err != nil {
-		return errors.Join(err, root.RemoveAll(next(link)))
+	if err := root.Rename(next(name), name); err != nil {
+		return errors.Join(err, root.RemoveAll(next(name)))
 	}
 	return syncDir(root, ".")
 }

@@ -21,7 +21,7 @@ import (
 
 // child is what a test has a process of its own do, and how far.
 type child struct {
-	Task        string // stage, apply, recover
+	Task        string // stage, apply, recover, place
 	Root, Stage string
 	Home        string // of the mirror
 	PublicKey   string // PEM
@@ -67,6 +67,11 @@ func runChild(text string) error {
 		_, err = a.Apply(ctx, c.Stage)
 	case "recover":
 		_, err = a.Recover(ctx)
+	case "place":
+		var i Installation
+		if i, err = OpenInstallation(c.Root, nil); err == nil {
+			err = i.Place(ctx, keys, c.Stage, "v1.1.0")
+		}
 	case "stage":
 		var f *Finder
 		if f, err = Open(Options{Home: c.Home, Keys: keys, Client: http.DefaultClient}); err == nil {

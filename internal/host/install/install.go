@@ -1,0 +1,315 @@
+// Package install installs, upgrades and removes the agent by hand: it is what install.sh
+// hands over to as soon as it has verified a release. Where files are and how versions are
+// swapped is up to package update, and the service up to package service.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unicode"
+
+	kardianos "github.com/kardianos/service"
+
+	"workflowagent/internal/host/release"
+	"workflowagent/internal/host/service"
+	"workflowagent/internal/host/update"
+	"workflowagent/internal/host/upkeep"
+)
+
+// Options are the command line of install.sh.
+type Options struct {
+	System    bool   // for the machine instead of the current user
+	Dir       string // "" means the default
+	NoService bool   // leave services alone
+	Docker    bool
+	Process   bool
+	NoPath    bool // do not offer to extend PATH
+	Uninstall bool
+	Purge     bool
+	Yes       bool
+	Silent    bool
+
+	Stage    string       // directory with the archive, its checksums and their signature
+	Version  string       // of the release in Stage
+	Explicit bool         // a person asked for this very version
+	Keys     release.Keys // of which one has signed
+	Out, Err io.Writer
+}
+
+const (
+	systemRoot  = "/opt/" + release.Program
+	systemLinks = "/usr/local/bin"
+)
+
+// configurations are the files of a user's installation that an uninstallation leaves.
+var configurations = []string{"pulumi-workflow-agent.yaml", "pulumi-deployment-agent.yaml"}
+
+// installer is one run.
+type installer struct {
+	Options
+
+	home    string
+	at      update.Installation
+	running bool  // the service ran before
+	failed  error // what failed after the programs were installed
+
+	// Tests replace the service manager.
+	open     func(service.Options) (service.Service, error)
+	choose   func(service.Options) (service.Options, error)
+	register func(context.Context, service.Options, map[string]string, func(error)) (service.Service, error)
+}
+
+// Run does what the options ask for.
+func Run(ctx context.Context, o Options) error {
+	i := &installer{Options: o, home: os.Getenv("HOME"), open: service.Open, choose: service.Chosen, register: upkeep.Register}
+	return i.run(ctx)
+}
+
+func (i *installer) run(ctx context.Context) error {
+	root, err := i.root()
+	if err != nil {
+		return err
+	}
+	if err := i.packaged(ctx); err != nil {
+		return err
+	}
+	if i.at, err = update.OpenInstallation(root, configurations); err != nil {
+		return err
+	}
+	if i.Uninstall {
+		return i.remove(ctx)
+	}
+	return i.install(ctx)
+}
+
+func (i *installer) install(ctx context.Context) error {
+	before, root := i.at.Version, i.at.Root
+	if !i.Explicit && i.at.NewerThan(i.Version) {
+		newer := fmt.Sprintf("%s has %s, which is newer than %s.", root, before, i.Version)
+		if !i.ask(newer + " Install the older one?") {
+			return fmt.Errorf("%s To install it anyway: --version %s", newer, i.Version)
+		}
+	}
+	if err := i.at.Place(ctx, i.Keys, i.Stage, i.Version); err != nil {
+		return err
+	}
+	if i.System {
+		i.linkSystem()
+	}
+	switch before {
+	case "":
+		i.say("Installed %s in %s.", i.Version, root)
+	case i.Version:
+		i.say("%s was installed in %s already; its files are complete.", i.Version, root)
+	case update.FlatVersion:
+		i.say("Upgraded the agent in %s to %s. Its configuration stays.", root, i.Version)
+	default:
+		i.say("Upgraded from %s to %s in %s. Its configuration stays.", before, i.Version, root)
+	}
+	if i.NoService {
+		i.say("No service was registered (--no-service). A running agent keeps its version until it is restarted.")
+	} else if err := i.serve(ctx, before); err != nil {
+		return err
+	}
+	if !i.System {
+		i.extendPath()
+	}
+	if i.failed != nil {
+		return i.failed
+	}
+	agent, sudo := release.Program, i.sudo()
+	if i.System && !inPath(systemLinks) { // as with the PATH of some sudo
+		agent = filepath.Join(systemLinks, agent)
+	}
+	switch {
+	case i.NoService:
+		i.say("Next: %s%s configure, then start it: %s run", sudo, agent, agent)
+	case !i.running:
+		i.say("Next: %s%s configure, then: %s%s service start%s", sudo, agent, sudo, agent, i.userFlag())
+	}
+	return nil
+}
+
+// serve registers the service, which also brings an older registration up to date, and
+// restarts it if it ran. If it does not start, the version before is back.
+func (i *installer) serve(ctx context.Context, before string) error {
+	o := i.service()
+	s, err := i.open(o)
+	var state service.State
+	if err == nil {
+		state, err = s.Describe(ctx)
+	}
+	if errors.Is(err, service.ErrNoManager) {
+		i.say("No service was registered: %v", err)
+		i.NoService = true
+		return nil
+	}
+	i.running = err == nil && state.Active == "active"
+	if err == nil || errors.Is(err, kardianos.ErrNotInstalled) {
+		o, err = i.choose(o)
+	}
+	if err == nil {
+		o.Docker = o.Docker || i.Docker
+		if i.Process {
+			o.Profile = service.ProfileProcess
+		}
+		s, err = i.register(ctx, o, nil, i.warn)
+	}
+	if err != nil {
+		i.fail(fmt.Errorf("%s is installed, but its service is not: %w; then run: %s service install%s", i.Version, err, o.Executable, i.userFlag()))
+		return nil
+	}
+	if !i.running {
+		i.lingerHint()
+		return nil
+	}
+	err = s.Restart()
+	if err == nil {
+		i.say("The service was restarted with %s. Running deployments continue.", i.Version)
+		return nil
+	}
+	logs := fmt.Sprintf("see %s service logs%s", release.Program, i.userFlag())
+	err = fmt.Errorf("the service does not start with %s: %w", i.Version, err)
+	if before == "" || before == i.Version {
+		return fmt.Errorf("%w; %s", err, logs)
+	}
+	if back := i.restore(ctx, before); back != nil {
+		return fmt.Errorf("%w; %s was not restored either: %w; %s", err, before, back, logs)
+	}
+	return fmt.Errorf("%w; the service runs with %s again: %s", err, before, logs)
+}
+
+// restore makes the version before current, and has it register and restart its service.
+func (i *installer) restore(ctx context.Context, before string) error {
+	if err := i.at.Revert(before); err != nil {
+		return err
+	}
+	for _, verb := range []string{"install", "restart"} {
+		args := append([]string{"service", verb}, strings.Fields(i.userFlag())...)
+		if out, err := exec.CommandContext(ctx, filepath.Join(i.at.Root, release.Program), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("service %s: %w: %s", verb, err, lastLine(string(out)))
+		}
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, lines[len(lines)-1])
+}
+
+// service are the options of the installation's service.
+func (i *installer) service() service.Options {
+	return service.Options{User: !i.System, Executable: filepath.Join(i.at.Root, release.Program)}
+}
+
+func (i *installer) lingerHint() {
+	name := userName()
+	if _, err := os.Lstat("/run/systemd/system"); err != nil || i.System || name == "" {
+		return
+	}
+	if _, err := os.Lstat("/var/lib/systemd/linger/" + name); err != nil {
+		i.say("Your service ends with your last session, unless you run: loginctl enable-linger")
+	}
+}
+
+// root returns the directory of the installation.
+func (i *installer) root() (string, error) {
+	uid := os.Geteuid()
+	if i.System && uid != 0 {
+		return "", errors.New("--system needs root: run install.sh with sudo, or use --user")
+	}
+	if info, err := os.Stat(i.home); err == nil && !i.System && uid == 0 && i.home != "" {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 {
+			return "", fmt.Errorf("you are root, but %s belongs to another user: run this without sudo to install for yourself, or use --system", i.home)
+		}
+	}
+	root := i.Dir
+	switch {
+	case root == "" && i.System:
+		root = systemRoot
+	case root == "" && i.home == "":
+		return "", errors.New("HOME is not set, so there is no home directory to install into: set it, or use --dir DIR")
+	case root == "":
+		root = filepath.Join(i.home, ".pulumi", "bin", release.Program)
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return "", fmt.Errorf("finding the directory to install into: %w", err)
+	}
+	if root == "/" {
+		return "", errors.New("the agent cannot be installed into the root directory: use --dir DIR")
+	}
+	if strings.ContainsFunc(root, func(r rune) bool { return r == ':' || unicode.IsControl(r) }) {
+		return "", errors.New("a directory in PATH cannot have a colon or a line break in its name: use another --dir")
+	}
+	return root, nil
+}
+
+// packaged refuses a second agent next to one of a package manager.
+func (i *installer) packaged(ctx context.Context) error {
+	found, _ := exec.LookPath(release.Program) // "" if there is none
+	for _, file := range []string{found, "/usr/bin/" + release.Program} {
+		if _, err := os.Lstat(file); err != nil {
+			continue
+		}
+		_, err := update.Find(ctx, file)
+		packaged, ok := errors.AsType[*update.PackagedError](err)
+		if ok && i.Uninstall {
+			return fmt.Errorf("%s belongs to a package of %s: remove it with: %s", packaged.Path, packaged.Manager, packaged.Removal())
+		}
+		if ok {
+			return fmt.Errorf("%w (or first remove it: %s)", packaged, packaged.Removal())
+		}
+	}
+	return nil
+}
+
+func (i *installer) userFlag() string {
+	if i.System {
+		return ""
+	}
+	return " --user"
+}
+
+func (i *installer) sudo() string {
+	if i.System && os.Getenv("SUDO_USER") != "" {
+		return "sudo "
+	}
+	return ""
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+func inPath(dir string) bool { return strings.Contains(":"+os.Getenv("PATH")+":", ":"+dir+":") }
+
+func (i *installer) say(format string, values ...any) {
+	if !i.Silent {
+		fmt.Fprintf(i.Out, format+"\n", values...)
+	}
+}
+
+func (i *installer) warn(err error) {
+	fmt.Fprintf(i.Err, "%s: %v\n", release.Program, err)
+}
+
+// fail notes an error that does not end the installation.
+func (i *installer) fail(err error) { i.failed = errors.Join(i.failed, err) }

@@ -1,0 +1,276 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"workflowagent/internal/host/release"
+)
+
+// FlatVersion stands for the programs of older installers, which lay in the root itself.
+const FlatVersion = "v0.0.0-flat"
+
+// links are the names in the root of an installation that lead to its current version.
+func links() []string { return append(release.Programs(), release.OldName) }
+
+// OpenInstallation returns the installation in a directory, which may be missing or empty.
+// It refuses a directory with other content. configurations are the files that an
+// uninstallation leaves there.
+func OpenInstallation(dir string, configurations []string) (Installation, error) {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	i := Installation{Root: dir}
+	if _, err := os.Lstat(filepath.Join(dir, currentLink)); err == nil {
+		i.Version, err = i.Current()
+		return i, err
+	}
+	if i.flat() {
+		i.Version = FlatVersion
+		return i, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return i, err
+	}
+	for _, name := range append([]string{versionsDir}, configurations...) {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return i, nil
+		}
+	}
+	if len(entries) > 0 {
+		return i, fmt.Errorf("%s contains files that are not an agent: choose a new directory with --dir", dir)
+	}
+	return i, nil
+}
+
+// NewerThan reports whether what is installed is newer than a version.
+func (i Installation) NewerThan(version string) bool {
+	order, err := compare(i.Version, version)
+	return err == nil && order > 0
+}
+
+// flat reports whether an older installer has put the programs into the root itself.
+func (i Installation) flat() bool {
+	info, err := os.Lstat(filepath.Join(i.Root, release.Program))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Place installs a staged release by hand: into an empty directory, over an older or a newer
+// version, or over the same one, whose damaged files it repairs. All programs change by one
+// rename. After an error, and after the death of the process, the installation is as it was
+// or complete; the next call removes leftovers. Restarting a service is up to the caller,
+// who takes a version back with [Installation.Revert]. It returns [ErrBusy] during an update.
+func (i Installation) Place(ctx context.Context, keys release.Keys, stage, version string) error {
+	if err := release.CheckVersion(version); err != nil {
+		return err
+	}
+	created, err := makeDirs(filepath.Join(i.Root, versionsDir))
+	if err == nil {
+		err = i.place(ctx, keys, stage, version)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, dir := range created {
+		_ = os.Remove(dir) // fails for a directory that something else uses by now
+	}
+	return fmt.Errorf("installing %s into %s: %w", version, i.Root, explain(err))
+}
+
+func (i Installation) place(ctx context.Context, keys release.Keys, stage, version string) error {
+	a := &Applier{Installation: i, Keys: keys}
+	root, unlock, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = a.placeLocked(ctx, root, stage, version)
+	if err != nil && i.Version == "" {
+		err = errors.Join(err, removeAll(root, append(links(), currentLink, versionsDir+"/"+version, rootLock)...))
+	}
+	return err
+}
+
+// makeDirs creates a directory and returns what was missing, the deepest first.
+func makeDirs(dir string) (created []string, err error) {
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); err == nil || at == filepath.Dir(at) {
+			break
+		}
+		created = append(created, at)
+	}
+	return created, os.MkdirAll(dir, 0o755)
+}
+
+func removeAll(root *os.Root, names ...string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, root.RemoveAll(name))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Applier) placeLocked(ctx context.Context, root *os.Root, path, version string) error {
+	if err := clean(root); err != nil {
+		return err
+	}
+	stage, err := openIntake(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stage.Close() }()
+	err = a.takeIn(ctx, root, stage, version)
+	if err == nil && a.Version == FlatVersion && a.flat() {
+		err = a.adopt(root)
+	}
+	if err == nil {
+		err = put(root, version)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return errors.Join(err, root.RemoveAll(incomingDir))
+	}
+	for _, name := range links() {
+		if err := setLink(root, name, currentLink+"/"+name); err != nil {
+			return err
+		}
+	}
+	// An interrupted update would otherwise swap the versions again.
+	if err := forget(root); err != nil {
+		return err
+	}
+	if err := point(root, currentLink, version); err != nil {
+		return err
+	}
+	step("current")
+	proven, _ := root.Readlink(provenLink) // none yet after a first installation
+	if a.Version != version {
+		_ = prune(root, version, a.Version, filepath.Base(proven)) // the next installation tries again
+	}
+	return nil
+}
+
+// adopt makes a version of the programs in the root, so that the new release replaces all
+// of them at once.
+func (a *Applier) adopt(root *os.Root) error {
+	dir := versionsDir + "/" + FlatVersion
+	if err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755)); err != nil {
+		return err
+	}
+	var found []string
+	for _, name := range links() {
+		if info, err := root.Lstat(name); err == nil && (info.Mode().IsRegular() || info.Mode()&fs.ModeSymlink != 0) {
+			found = append(found, name)
+		}
+	}
+	for _, name := range found {
+		target, err := root.Readlink(name)
+		if err == nil {
+			err = root.Symlink(filepath.Base(target), dir+"/"+name)
+		} else {
+			err = root.Link(name, dir+"/"+name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(syncDir(root, dir), point(root, currentLink, FlatVersion)); err != nil {
+		return err
+	}
+	for _, name := range found {
+		if err := setLink(root, name, currentLink+"/"+name); err != nil {
+			return err
+		}
+	}
+	step("adopted")
+	return nil
+}
+
+// put moves the unpacked release to its final name. Where that version exists its files are
+// replaced one by one, so that no running program misses one.
+func put(root *os.Root, version string) error {
+	from, to := incomingDir+"/"+unpackedDir, versionsDir+"/"+version
+	if _, err := root.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+		err = root.Rename(from, to)
+		return errors.Join(err, syncDir(root, versionsDir), root.RemoveAll(incomingDir))
+	}
+	err := fs.WalkDir(root.FS(), from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := to + strings.TrimPrefix(path, from)
+		if d.IsDir() {
+			return root.MkdirAll(target, 0o755)
+		}
+		return root.Rename(path, target)
+	})
+	step("repaired")
+	return errors.Join(err, syncDir(root, to), root.RemoveAll(incomingDir))
+}
+
+// Revert makes an earlier version current again.
+func (i Installation) Revert(version string) error {
+	root, unlock, err := (&Applier{Installation: i}).open()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(point(root, currentLink, version), root.RemoveAll(provenLink))
+}
+
+// InUse reports whether a process still executes a program of the installation.
+func (i Installation) InUse() (bool, error) {
+	root, err := os.OpenRoot(i.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = root.Close() }()
+	entries, err := fs.ReadDir(root.FS(), versionsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	for _, entry := range entries {
+		if executing(root, entry.Name()) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// Remove removes the programs and all files of updates. Configuration and other files stay,
+// and so does the root if it is not empty.
+func (i Installation) Remove() error {
+	if _, err := os.Lstat(i.Root); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	root, err := os.OpenRoot(i.Root)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	unlock, err := lockFile(root, rootLock)
+	if err != nil {
+		return err
+	}
+	names := append(links(), currentLink, provenLink, versionsDir, SeenFile, ManualStage, incomingDir, JournalFile, JournalFile+".broken", failureFile, rootLock)
+	for _, name := range names {
+		names = append(names, next(name))
+	}
+	err = removeAll(root, names...)
+	unlock()
+	if err == nil {
+		_ = os.Remove(i.Root) // fails for one that is not empty, which then stays
+	}
+	return err
+}
