@@ -39,7 +39,7 @@ Install, upgrade or remove the customer-managed workflow agent.
   --help              print this
 
 Environment: WORKFLOW_AGENT_VERSION, WORKFLOW_AGENT_DIR, WORKFLOW_AGENT_MIRROR and
-WORKFLOW_AGENT_KEY stand for the options of those names; NO_COLOR turns colours off;
+WORKFLOW_AGENT_KEY stand for the options of those names.
 TMPDIR is where downloads go until they are checked.
 
 Exit codes: 0 done, 1 failed, 2 a mistake in the command line.
@@ -48,7 +48,7 @@ USAGE
 
 say() { if [ -z "$silent" ]; then printf '%s\n' "$*"; fi; }
 
-warn() { printf '%sinstall.sh:%s %s\n' "$red" "$plain" "$*" >&2; }
+warn() { printf 'install.sh: %s\n' "$*" >&2; }
 
 fail() {
   warn "$@"
@@ -58,13 +58,6 @@ fail() {
 mistake() {
   warn "$1; see --help"
   exit 2
-}
-
-colours() {
-  red='' plain=''
-  if [ -t 2 ] && [ -z "${NO_COLOR-}" ] && [ "${TERM-dumb}" != dumb ]; then
-    red=$(printf '\033[31m') plain=$(printf '\033[0m')
-  fi
 }
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -385,11 +378,15 @@ start() {
   return 1
 }
 
-# obtain verifies the release and starts its agent.
-obtain() {
+# prepare checks what a download needs.
+prepare() {
   source_of_release
   platform
   tools
+}
+
+# obtain verifies the release and starts its agent.
+obtain() {
   keys
   asked=$version
   if [ -z "$version" ]; then newest; fi
@@ -427,13 +424,13 @@ main() {
   export LC_ALL
   unset CDPATH GREP_OPTIONS TAR_OPTIONS GZIP POSIXLY_CORRECT QUOTING_STYLE 2>/dev/null || :
   silent='' work='' boot='' asked=''
-  colours
   options "$@"
   exec </dev/null # what remains of the standard input may be this script
   trap leave EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
+  if [ -z "$uninstall" ]; then prepare; fi
   work=$(mktemp -d "${TMPDIR:-/tmp}/workflow-agent.XXXXXX") ||
     fail "cannot make a directory in ${TMPDIR:-/tmp}: is the disk full? Set TMPDIR to another directory."
   if [ -z "$uninstall" ]; then
@@ -443,6 +440,7 @@ main() {
       say "There is no agent in $directory."
       exit 0
     fi
+    prepare
     obtain
   fi
   "$agent" install "$@" --version "$asked" --stage "$work" --release "$version" --key "$work/keys.pem"

@@ -142,7 +142,7 @@ func TestPlaces(t *testing.T) {
 			if err := os.Chown(home, 1234, 1234); err != nil {
 				t.Fatal(err)
 			}
-			b.want(t, 1, []string{home + " belongs to somebody else", "without sudo"})
+			b.want(t, 1, []string{home + " belongs to another user", "without sudo"})
 			if err := os.Chown(home, 0, 0); err != nil {
 				t.Fatal(err)
 			}

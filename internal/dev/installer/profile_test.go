@@ -88,19 +88,12 @@ func TestProfile(t *testing.T) {
 		if out, code = b.typed(t, "y\n"); code != 0 || !strings.HasPrefix(read(), "alias a=b # no line end\n") || strings.Count(read(), line+"\n") != 1 {
 			t.Fatalf("after yes: exit code %d, the profile is %q\n%s", code, read(), out)
 		}
-		if !strings.Contains(out, "\x1b[0m") {
-			t.Errorf("there are no colours on a terminal:\n%q", out)
-		}
 		if info, err := os.Stat(profile); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the profile is %v (%v)", info, err)
 		}
 		changed := read()
-		b.env = append(b.env, "NO_COLOR=1")
 		if out, code = b.typed(t, "y\n"); code != 0 || read() != changed || strings.Contains(out, "[y/N]") || !strings.Contains(out, "has the agent in its PATH already") {
 			t.Fatalf("the second time: exit code %d, the profile is %q\n%s", code, read(), out)
-		}
-		if strings.Contains(out, "\x1b") {
-			t.Errorf("there are colours with NO_COLOR:\n%q", out)
 		}
 		b.piped = false
 		b.want(t, 0, []string{profile + " still has the line"}, "--uninstall")

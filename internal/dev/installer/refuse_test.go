@@ -142,7 +142,7 @@ func TestMachines(t *testing.T) {
 				b.nothing(t)
 				return
 			}
-			b.want(t, 0, nil)
+			b.run(t) // which may fail later: the agent of the archive is this machine's
 			if asked := m.downloads(); !strings.Contains(asked, c.want+".tar.gz") {
 				t.Errorf("it downloaded %s", asked)
 			}
@@ -188,7 +188,7 @@ func TestPackaged(t *testing.T) {
 			agent := filepath.Join(dir, release.Program)
 			if c.manager == "" {
 				cellar := filepath.Join(dir, "Cellar", release.Program, release.Program)
-				writeFile(t, cellar, []byte("#!/bin/sh\n"), 0o755)
+				writeFile(t, cellar, []byte("#!/bin/sh\nexit 1\n"), 0o755)
 				if err := os.Symlink(cellar, agent); err != nil {
 					t.Fatal(err)
 				}

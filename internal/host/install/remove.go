@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
-	"workflowagent/internal/sleep"
+	"workflowagent/internal/retry"
 )
 
 // exitTime is how long processes may take to end after the service has stopped.
@@ -132,7 +132,7 @@ func (i *installer) waitForProcesses(ctx context.Context) error {
 			return fmt.Errorf("processes still run programs of %s, such as deployments with deploy_target: process, whose next step would fail: "+
 				"wait for them (%s%s drain --wait), or use --yes; nothing was removed", i.at.Root, i.sudo(), release.Program)
 		}
-		if err := sleep.For(ctx, time.Second/4); err != nil {
+		if err := retry.Sleep(ctx, time.Second/4); err != nil {
 			return err
 		}
 	}

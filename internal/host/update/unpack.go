@@ -3,17 +3,25 @@ package update
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"workflowagent/internal/host/release"
+	"workflowagent/internal/retry"
 )
 
 // maxEntries bounds the entries of an archive.
@@ -131,4 +139,215 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 		return err
 	}
 	return finish(to)
+}
+
+// The names of an intake's files, in the private directory of an update on its way.
+const (
+	copiedArchive = "archive.tar.gz"
+	unpackedDir   = "unpacked"
+)
+
+// openIntake opens a stage that belongs to somebody else. Nothing in it is believed:
+// neither what its files are, nor what they say.
+func openIntake(path string) (*os.Root, error) {
+	before, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !before.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", path)
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	after, err := dir.Stat(".")
+	if err == nil && !os.SameFile(before, after) {
+		err = fmt.Errorf("%s was exchanged while it was opened", path)
+	}
+	if err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// readRequest reads what is wished for.
+func readRequest(stage *os.Root) (request, error) {
+	var r request
+	text, err := readIn(stage, RequestFile, 4<<10)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err == nil {
+		err = release.CheckVersion(r.Version)
+	}
+	if err != nil {
+		return request{}, fmt.Errorf("reading the request: %w", err)
+	}
+	return r, nil
+}
+
+// intake copies a version's archive out of the stage, checks the copy and unpacks it
+// into the private directory.
+func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version string) error {
+	archive, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	sums, err := readIn(stage, release.ChecksumsFile, maxSmall)
+	if err != nil {
+		return err
+	}
+	sign, err := readIn(stage, release.ChecksumsFile+release.SignatureSuffix, maxSmall)
+	if err != nil {
+		return err
+	}
+	want, err := checksum(a.Keys, sums, sign, archive)
+	if err != nil {
+		return err
+	}
+	from, err := openPlain(stage, archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	to, err := private.OpenFile(copiedArchive, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Close() }()
+	hash := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(until{ctx, from}, maxArchive+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("copying %s: %w", archive, err)
+	case n > maxArchive:
+		return fmt.Errorf("%s: %w", archive, errTooLarge)
+	case [32]byte(hash.Sum(nil)) != want:
+		return fmt.Errorf("%s: %w", archive, errChanged)
+	}
+	step("copied")
+	if _, err := to.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := private.Mkdir(unpackedDir, 0o755); err != nil {
+		return err
+	}
+	if err := private.Chmod(unpackedDir, 0o755); err != nil { // whatever the umask is
+		return err
+	}
+	into, err := private.OpenRoot(unpackedDir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = into.Close() }()
+	if err := unpack(until{ctx, to}, strings.TrimSuffix(archive, ".tar.gz"), into); err != nil {
+		return fmt.Errorf("unpacking %s: %w", archive, err)
+	}
+	step("unpacked")
+	return private.RemoveAll(copiedArchive)
+}
+
+// until is a reader that ends with a context.
+type until struct {
+	ctx context.Context //nolint:containedctx // that of the one copy
+	r   io.Reader
+}
+
+// Read reads unless the context has ended.
+func (u until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// tryTime bounds the first run of a new program.
+const tryTime = 30 * time.Second
+
+// try runs the new program and compares the version that it says it is.
+func try(ctx context.Context, path, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	var out []byte
+	var err error
+	for wait := time.Millisecond; ; wait *= 2 {
+		cmd := exec.CommandContext(ctx, path, "version")
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		cmd.Dir = "/"
+		cmd.WaitDelay = time.Second
+		out, err = cmd.Output()
+		// Another program that this process starts just now may hold the file open
+		// for writing, until it has become that program.
+		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
+			break
+		}
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		text := err.Error()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(exit.Stderr) > 0 {
+			text += ": " + cut(string(exit.Stderr))
+		}
+		return fmt.Errorf("the program of %s does not start: %s", version, text)
+	}
+	if said := strings.TrimSpace(string(out)); said != version {
+		return fmt.Errorf("the program in the archive of %s says that it is %s", version, cut(said))
+	}
+	return nil
+}
+
+// cut returns the quoted beginning of a program's words.
+func cut(text string) string {
+	text = strings.TrimSpace(text)
+	return fmt.Sprintf("%q", text[:min(len(text), 200)])
+}
+
+// place moves what was unpacked to its place among the versions. From then on it is
+// complete, whatever happens.
+func (a *Applier) place(root *os.Root, version string) error {
+	to := versionsDir + "/" + version
+	if executing(root, version) {
+		return fmt.Errorf("a job of an earlier try still runs from %s, which cannot be replaced before its end", to)
+	}
+	if err := root.RemoveAll(to); err != nil { // left by an attempt before
+		return err
+	}
+	if err := root.Rename(incomingDir+"/"+unpackedDir, to); err != nil {
+		return err
+	}
+	if err := syncDir(root, versionsDir); err != nil {
+		return err
+	}
+	step("placed")
+	return root.RemoveAll(incomingDir)
+}
+
+// point makes a link lead to a version, by one rename.
+func point(root *os.Root, name, version string) error {
+	if info, err := root.Stat(versionsDir + "/" + version + "/" + release.Program); err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("the version %s is missing: %w", version, errors.Join(err, fs.ErrNotExist))
+	}
+	return setLink(root, name, versionsDir+"/"+version)
+}
+
+// setLink makes a link lead to a target, by one rename.
+func setLink(root *os.Root, name, target string) error {
+	if now, err := root.Readlink(name); err == nil && now == target {
+		return nil
+	}
+	if err := root.RemoveAll(next(name)); err != nil {
+		return err
+	}
+	if err := root.Symlink(target, next(name)); err != nil {
+		return err
+	}
+	step("linked")
+	if err := root.Rename(next(name), name); err != nil {
+		return errors.Join(err, root.RemoveAll(next(name)))
+	}
+	return syncDir(root, ".")
 }
