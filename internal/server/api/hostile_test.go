@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
 )
 
 // dial opens a connection of its own to the server.
@@ -114,6 +116,40 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("status %d: %s", a.Status, a.Body)
 		}
+	}
+}
+
+// TestOrganizationsShareTheMemory has one organization send as many large states as the server
+// takes, and another one of its own.
+func TestOrganizationsShareTheMemory(t *testing.T) {
+	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
+	now := time.Now()
+	rival := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: now}
+	if err := f.db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(rival) }); err != nil {
+		t.Fatal(err)
+	}
+	auth := "token " + f.issue(store.Token{Kind: store.OrgToken, OrgID: rival.ID, Name: "o", Admin: true})
+	f.send(call{Method: "POST", Path: "/api/stacks/rival/proj", Body: map[string]any{"stackName": "dev"}, Auth: auth}).want(200, nil)
+	head := fmt.Sprintf("POST %s/import HTTP/1.1\r\nHost: x\r\nAuthorization: token %s\r\nContent-Length: 7340032\r\n\r\n", f.stack("dev"), f.admin)
+	for range 2 {
+		if _, err := io.WriteString(f.dial(), head+strings.Repeat(" ", 3<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := strings.Repeat(" ", 6<<20)
+	deadline := time.Now().Add(time.Minute)
+	for { // until the server holds what it takes of them
+		a := f.send(call{Method: "POST", Path: "/api/stacks/acme/proj/dev/import", Body: state, Gzip: true})
+		if a.Status == http.StatusServiceUnavailable {
+			break
+		}
+		if a.Status != http.StatusBadRequest || time.Now().After(deadline) {
+			t.Fatalf("status %d: %s", a.Status, a.Body)
+		}
+	}
+	a := f.send(call{Method: "POST", Path: "/api/stacks/rival/proj/dev/import", Body: state[:3<<20], Gzip: true, Auth: auth})
+	if a.Status != http.StatusBadRequest {
+		t.Errorf("another organization's state was answered %d: %s", a.Status, a.Body)
 	}
 }
 

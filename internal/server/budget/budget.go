@@ -25,7 +25,8 @@ var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the r
 
 // Budget is an amount of memory. A request that needs more than all of it is
 // refused, one that is alone gets what it needs, and the others wait for each
-// other, the oldest first and for a bounded time.
+// other, the oldest first and for a bounded time. Several requests of one
+// organization hold half of it at most as soon as another one was seen.
 type Budget struct {
 	total, reserve int64
 	patience       time.Duration
@@ -33,16 +34,19 @@ type Budget struct {
 	mu          sync.Mutex
 	used        int64 // of total
 	usedReserve int64
-	peak        int64 // the most that was used of both
-	shares      int64 // made so far
-	holders     int   // shares that hold some of total
+	peak        int64            // the most that was used of both
+	shares      int64            // made so far
+	holders     int              // shares that hold some of total
+	owned       map[string]int64 // of total, by owner
+	seen        string           // the last organization that sent a request
+	several     bool             // more than one did
 	waiters     []*waiter
 }
 
 // New returns a budget of total bytes, and an eighth of that as a reserve. A
 // request waits for memory that others hold no longer than patience.
 func New(total int64, patience time.Duration) *Budget {
-	return &Budget{total: total, reserve: max(total/8, Small), patience: patience}
+	return &Budget{total: total, reserve: max(total/8, Small), patience: patience, owned: map[string]int64{}}
 }
 
 // Total is what one request can have at the most, in bytes.
@@ -58,8 +62,48 @@ func (b *Budget) Peak() int64 {
 // Share is what one request holds of a budget. Only one goroutine may use it.
 type Share struct {
 	budget       *Budget
-	age          int64 // the older, the smaller
-	large, small int64 // held of the total and of the reserve
+	owner        string // whose request it is; "" is not known yet
+	age          int64  // the older, the smaller
+	large, small int64  // held of the total and of the reserve
+}
+
+// ForUser sets the user whose request a share is for, until an organization is known.
+func (s *Share) ForUser(id string) { s.own("user "+id, "") }
+
+// ForOrganization sets the organization whose request a share is for.
+func (s *Share) ForOrganization(name string) { s.own("organization "+name, name) }
+
+func (s *Share) own(owner, organization string) {
+	if s == nil {
+		return
+	}
+	b := s.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if organization != "" {
+		b.several = b.several || b.seen != "" && b.seen != organization
+		b.seen = organization
+	}
+	large := s.large
+	b.add(s, -large)
+	s.owner = owner
+	b.add(s, large)
+}
+
+// add changes what a share holds of the total.
+func (b *Budget) add(s *Share, n int64) {
+	s.large += n
+	b.used += n
+	if b.owned[s.owner] += n; b.owned[s.owner] == 0 {
+		delete(b.owned, s.owner)
+	}
+}
+
+// over reports whether a share and others of its owner would hold more than half
+// of the total with n more bytes of it. An organization that is alone has no such bound.
+func (b *Budget) over(s *Share, n int64) bool {
+	others := b.owned[s.owner] - s.large
+	return b.several && s.owner != "" && n > 0 && others > 0 && others+s.large+n > b.total/2
 }
 
 // Share returns a share that holds nothing yet. It must be closed.
@@ -85,15 +129,14 @@ func (b *Budget) split(s *Share, n int64) (large, small int64) {
 // grant gives a share n more bytes if they are free.
 func (b *Budget) grant(s *Share, n int64) bool {
 	large, small := b.split(s, n)
-	if large > 0 && b.used+large > b.total {
+	if large > 0 && b.used+large > b.total || b.over(s, large) {
 		return false
 	}
 	if s.large == 0 && large > 0 {
 		b.holders++
 	}
-	s.large += large
+	b.add(s, large)
 	s.small += small
-	b.used += large
 	b.usedReserve += small
 	b.peak = max(b.peak, b.used+b.usedReserve)
 	return true
@@ -124,7 +167,7 @@ func (s *Share) Take(ctx context.Context, n int64) error {
 		b.mu.Unlock()
 		return ErrTooLarge
 	}
-	ahead := slices.ContainsFunc(b.waiters, func(w *waiter) bool { return first(w.share, s) < 0 })
+	ahead := slices.ContainsFunc(b.waiters, func(w *waiter) bool { return first(w.share, s) < 0 && !b.waitsForItsOwn(w) })
 	if (large == 0 || !ahead) && b.grant(s, n) {
 		b.mu.Unlock()
 		return nil
@@ -163,24 +206,60 @@ func (b *Budget) drop(w *waiter) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(other *waiter) bool { return other == w })
 }
 
-// wake gives what is free to those that wait. If all that hold something wait
-// for more, none of them would ever end: then the youngest of them is refused.
+// waitsForItsOwn reports whether a share waits for others of its organization.
+func (b *Budget) waitsForItsOwn(w *waiter) bool {
+	large, _ := b.split(w.share, w.n)
+	return b.over(w.share, large)
+}
+
+// wake gives free memory to those that wait for it.
 func (b *Budget) wake() {
-	slices.SortFunc(b.waiters, func(x, y *waiter) int { return first(x.share, y.share) })
-	for len(b.waiters) > 0 && b.grant(b.waiters[0].share, b.waiters[0].n) {
-		b.waiters[0].done <- nil
-		b.waiters = b.waiters[1:]
+	for granted := true; granted; {
+		granted = false
 		slices.SortFunc(b.waiters, func(x, y *waiter) int { return first(x.share, y.share) })
+		for _, w := range b.waiters {
+			if b.waitsForItsOwn(w) {
+				continue
+			}
+			if granted = b.grant(w.share, w.n); granted {
+				b.drop(w)
+				w.done <- nil
+			}
+			break // the others come after it
+		}
 	}
-	holding := 0
-	for holding < len(b.waiters) && b.waiters[holding].share.large > 0 {
+	b.refuseStuck()
+}
+
+// refuseStuck refuses the youngest of shares that hold something and all wait for
+// each other, because none of them would ever end.
+func (b *Budget) refuseStuck() {
+	stuck := map[string]*waiter{} // the youngest by owner
+	held := map[string]int64{}
+	all, holding := (*waiter)(nil), 0
+	for _, w := range b.waiters {
+		if w.share.large == 0 {
+			continue
+		}
 		holding++
+		all = w
+		held[w.share.owner] += w.share.large
+		stuck[w.share.owner] = w
 	}
 	if holding > 0 && holding == b.holders {
-		w := b.waiters[holding-1]
-		b.drop(w)
-		w.done <- ErrBusy
+		b.refuse(all)
+		return
 	}
+	for owner, w := range stuck {
+		if held[owner] == b.owned[owner] && b.waitsForItsOwn(w) {
+			b.refuse(w)
+		}
+	}
+}
+
+func (b *Budget) refuse(w *waiter) {
+	b.drop(w)
+	w.done <- ErrBusy
 }
 
 // Give returns n bytes of a share.
@@ -196,9 +275,8 @@ func (s *Share) Give(n int64) {
 		b.holders--
 	}
 	small := min(n-large, s.small)
-	s.large -= large
+	b.add(s, -large)
 	s.small -= small
-	b.used -= large
 	b.usedReserve -= small
 	b.wake()
 }

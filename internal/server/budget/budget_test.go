@@ -127,7 +127,7 @@ func TestInvariants(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 200 {
-				s := b.Share()
+				s := owned(b, []string{"a", "b", "c"}[i%3])
 				for range 4 {
 					if s.Take(t.Context(), random.Int64N(4*mib)) == nil && random.IntN(2) == 0 {
 						s.Give(random.Int64N(mib))
@@ -141,10 +141,66 @@ func TestInvariants(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if b.used != 0 || b.usedReserve != 0 || b.holders != 0 || len(b.waiters) != 0 {
+	if len(b.owned) != 0 || b.used != 0 || b.usedReserve != 0 || b.holders != 0 || len(b.waiters) != 0 {
 		t.Errorf("left: %d of the total, %d of the reserve, %d holders, %d waiters", b.used, b.usedReserve, b.holders, len(b.waiters))
 	}
 	if b.Peak() > b.total+b.reserve {
 		t.Errorf("%d bytes were held of %d", b.Peak(), b.total+b.reserve)
 	}
+}
+
+// owned returns a share of an organization.
+func owned(b *Budget, organization string) *Share {
+	s := b.Share()
+	s.ForOrganization(organization)
+	return s
+}
+
+// TestOrganizationsLeaveHalf: many requests of one organization hold half of the memory at most,
+// and those that wait for that do not stop others.
+func TestOrganizationsLeaveHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Second)
+		first, second := owned(b, "a"), owned(b, "a")
+		take(t, first, 4*mib, nil)
+		take(t, second, 4*mib, nil) // no other organization was seen
+		second.Close()
+		other := owned(b, "b")
+		take(t, first, 5*mib, nil) // one request alone
+		first.Give(5 * mib)
+		for range 3 {
+			go func() { _ = owned(b, "a").Take(t.Context(), 2*mib) }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		take(t, other, 4*mib, nil)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("another organization waited %v", waited)
+		}
+		take(t, owned(b, "a"), 2*mib, ErrBusy)
+		synctest.Wait() // those that waited have given up, too
+		other.Close()
+		first.Close()
+		take(t, owned(b, "a"), 5*mib, nil)
+	})
+}
+
+// TestOldestOfAnOrganizationContinues is like TestOldestGoesOn, with the half of one organization.
+func TestOldestOfAnOrganizationContinues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(12*mib, time.Hour)
+		stranger := owned(b, "b")
+		take(t, stranger, mib, nil)
+		older, younger := owned(b, "a"), owned(b, "a")
+		take(t, older, 3*mib, nil)
+		take(t, younger, 2*mib, nil)
+		got := make(chan error, 1)
+		go func() { got <- older.Take(t.Context(), 3*mib) }()
+		synctest.Wait()
+		take(t, younger, 3*mib, ErrBusy)
+		younger.Close()
+		if err := <-got; err != nil {
+			t.Errorf("the older request: %v", err)
+		}
+	})
 }

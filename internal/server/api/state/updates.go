@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -54,6 +55,7 @@ func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w h
 		if err != nil {
 			return err
 		}
+		budget.Of(r.Context()).ForOrganization(web.Param(r, "org"))
 		return h(w, r, up)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -76,6 +77,11 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 			return fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
 		}
 		noteCaller(r, p.Name())
+		if share := budget.Of(r.Context()); p.Org.Name == "" {
+			share.ForUser(p.User.ID)
+		} else {
+			share.ForOrganization(p.Org.Name)
+		}
 		return h(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
 	})
 }
@@ -94,6 +100,7 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 		if n == NeedGrant && !p.CanGrant() {
 			return errExchanged
 		}
+		budget.Of(r.Context()).ForOrganization(o.Name)
 		return h(w, r, o)
 	})
 }
@@ -106,6 +113,7 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 		if err != nil {
 			return err
 		}
+		budget.Of(r.Context()).ForOrganization(st.OrgName)
 		return h(w, r, st)
 	})
 }
