@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
+	"workflowagent/internal/runner/process"
 	"workflowagent/internal/workflow"
 )
 
@@ -48,7 +49,7 @@ The environment is the caller's. Step 0 is the agent's and is not run.`,
 
 // debugJob runs the job in a directory of its own.
 func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
-	protectErr := runner.Protect()
+	protectErr := process.Protect()
 	signals := takeSignals()
 	definition, err := readDefinition(stdin, jobFile)
 	if err != nil {

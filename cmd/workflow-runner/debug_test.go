@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"workflowagent/internal/protocol"
-
 	"workflowagent/internal/runner"
 )
 

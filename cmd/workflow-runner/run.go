@@ -15,6 +15,8 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
+	"workflowagent/internal/runner/environ"
+	"workflowagent/internal/runner/process"
 )
 
 func newRunCommand(code *int) *cobra.Command {
@@ -37,7 +39,7 @@ func newRunCommand(code *int) *cobra.Command {
 // runJob reads the job and runs it.
 func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err error) {
 	// Before anything secret is in memory.
-	protectErr := runner.Protect()
+	protectErr := process.Protect()
 	signals := takeSignals()
 	launch, err := readLaunch(ctx, stdin, signals)
 	if err != nil {
@@ -71,7 +73,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 	if err != nil {
 		return runner.ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
 	}
-	if err := runner.UseProxy(launch); err != nil {
+	if err := environ.UseProxy(launch); err != nil {
 		return runner.ExitNoLaunch, err
 	}
 	userAgent := launch.UserAgent

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/runner"
+	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
 )
 
@@ -15,7 +15,7 @@ import (
 // parameters from `workflow-runner run` and are of no use without it, so help does
 // not list them.
 func newStepCommands() []*cobra.Command {
-	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *runner.Params) error {
+	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *steps.Params) error {
 		self, err := os.Executable()
 		if err != nil {
 			return err
@@ -23,7 +23,7 @@ func newStepCommands() []*cobra.Command {
 		// git runs beside us and must end with us.
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		return runner.SourceGit(ctx, p, self, cmd.OutOrStdout())
+		return steps.SourceGit(ctx, p, self, cmd.OutOrStdout())
 	})
 	source := &cobra.Command{Use: "source", Short: "Fetch the program", Hidden: true}
 	source.AddCommand(git)
@@ -38,37 +38,37 @@ func newStepCommands() []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := runner.ReadParams()
+			p, err := steps.ReadParams()
 			if err != nil {
 				return err
 			}
-			return runner.Pulumi(p, op, cmd.OutOrStdout())
+			return steps.Pulumi(p, op, cmd.OutOrStdout())
 		},
 	}
 	return []*cobra.Command{
 		source,
 		pulumi,
-		step("dependencies", "Install what the program needs", func(cmd *cobra.Command, p *runner.Params) error {
-			return runner.Dependencies(p, cmd.OutOrStdout())
+		step("dependencies", "Install what the program needs", func(cmd *cobra.Command, p *steps.Params) error {
+			return steps.Dependencies(p, cmd.OutOrStdout())
 		}),
-		step("pre-run", "Run a pre-run command", func(cmd *cobra.Command, p *runner.Params) error {
-			return runner.PreRun(p, cmd.OutOrStdout())
+		step("pre-run", "Run a pre-run command", func(cmd *cobra.Command, p *steps.Params) error {
+			return steps.PreRun(p, cmd.OutOrStdout())
 		}),
-		step("remove-stack", "Delete the stack", func(_ *cobra.Command, p *runner.Params) error {
-			return runner.RemoveStack(p)
+		step("remove-stack", "Delete the stack", func(_ *cobra.Command, p *steps.Params) error {
+			return steps.RemoveStack(p)
 		}),
 	}
 }
 
 // step returns a command without arguments that takes its parameters first.
-func step(name, short string, run func(cmd *cobra.Command, p *runner.Params) error) *cobra.Command {
+func step(name, short string, run func(cmd *cobra.Command, p *steps.Params) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    name,
 		Short:  short,
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := runner.ReadParams()
+			p, err := steps.ReadParams()
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/runner/environ"
+	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
 )
 
@@ -24,7 +26,7 @@ func FuzzReadLaunch(f *testing.F) {
 			}
 			return
 		}
-		secrets := launchSecrets(launch)
+		secrets := environ.Secrets(launch)
 		masks := redact.New(secrets, redact.Options{})
 		for _, s := range secrets {
 			if len(strings.TrimSpace(s.Value)) >= redact.MinLength && !strings.ContainsAny(s.Value, redact.Marker) && strings.Contains(masks.String("x"+s.Value+"y"), s.Value) {
@@ -34,13 +36,12 @@ func FuzzReadLaunch(f *testing.F) {
 		if launch.Definition == nil {
 			return
 		}
-		j := &job{definition: launch.Definition}
 		for i, step := range launch.Definition.Steps {
-			args, internal, err := internalCommand(step.Run)
+			args, internal, err := steps.Command(step.Run)
 			if internal && err == nil && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix) {
 				t.Errorf("%q becomes the command %q", step.Run, args)
 			}
-			_, _ = j.paramsFor(step, i) // steps without what they need are refused
+			_, _ = steps.ParamsFor("", launch.Definition.Deployment, step, i) // steps without what they need are refused
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"workflowagent/internal/runner"
 	"workflowagent/internal/runner/source"
+	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
 )
 
@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 }
 
 func command(args []string) error {
-	p, err := runner.ReadParams()
+	p, err := steps.ReadParams()
 	if err != nil {
 		return err
 	}
@@ -87,13 +87,13 @@ func command(args []string) error {
 	case "source git":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
 		defer stop()
-		return runner.SourceGit(ctx, p, self, os.Stdout)
+		return steps.SourceGit(ctx, p, self, os.Stdout)
 	case "dependencies":
-		return runner.Dependencies(p, os.Stdout)
+		return steps.Dependencies(p, os.Stdout)
 	case "pre-run":
-		return runner.PreRun(p, os.Stdout)
+		return steps.PreRun(p, os.Stdout)
 	case "remove-stack":
-		return runner.RemoveStack(p)
+		return steps.RemoveStack(p)
 	}
-	return runner.Pulumi(p, workflow.Operation(args[1]), os.Stdout)
+	return steps.Pulumi(p, workflow.Operation(args[1]), os.Stdout)
 }

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
+	"workflowagent/internal/runner/environ"
 )
 
 // The bounds of a probe.
@@ -22,7 +23,7 @@ const (
 // RunProbe does what the launch's probe asks for and writes the report as one line to out. It
 // makes this process use the proxy that jobs use.
 func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out io.Writer) error {
-	if err := UseProxy(launch); err != nil {
+	if err := environ.UseProxy(launch); err != nil {
 		return err
 	}
 	limit := time.Duration(launch.Probe.Seconds) * time.Second

@@ -26,6 +26,8 @@ import (
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/runner/environ"
+	"workflowagent/internal/runner/process"
 	"workflowagent/internal/workflow"
 )
 
@@ -95,7 +97,7 @@ type job struct {
 	courier  *delivery.Courier
 	spool    *delivery.Log
 	stop     *stopper
-	env      *environment
+	env      *environ.Environment
 	notices  []string // for the log of the first step
 	sessions []int    // of the steps that ran
 
@@ -113,7 +115,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		server: server,
 		log:    opts.Log,
 		stop:   newStopper(),
-		masks:  redact.New(launchSecrets(launch), redact.Options{}),
+		masks:  redact.New(environ.Secrets(launch), redact.Options{}),
 	}
 	outcome, err := j.run(ctx)
 	if fileErr := writeOutcome(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
@@ -164,11 +166,11 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
 		j.log.WithError(err).Warn("writing the end of the job before its delivery failed")
 	}
-	killSessions(j.sessions...)
-	if !killDescendants() {
+	process.KillSessions(j.sessions...)
+	if !process.KillDescendants() {
 		j.log.Warn("Processes that the job has left could not be ended")
 	}
-	reapOrphans()
+	process.ReapOrphans()
 	return j.deliver(background, v), nil
 }
 
@@ -256,7 +258,7 @@ func (j *job) define(ctx context.Context) error {
 			return fmt.Errorf("getting the job definition: %w", err)
 		}
 		j.definition = definition
-		j.masks.Add(definitionSecrets(definition)...)
+		j.masks.Add(environ.DefinitionSecrets(definition)...)
 	}
 	return j.definition.Validate()
 }
@@ -269,12 +271,12 @@ func (j *job) prepare() error {
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("making the job's work directory: %w", err)
 	}
-	env, err := newEnvironment(j.opts, j.launch, j.definition)
+	env, err := environ.New(j.opts.JobDir, j.opts.Environ, j.launch, j.definition)
 	if err != nil {
 		return err
 	}
 	j.env = env
-	j.notices = append(j.notices, env.notices...)
+	j.notices = append(j.notices, env.Notices...)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner/process"
+	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
 )
 
@@ -57,7 +58,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 		out.line(notice)
 	}
 	j.notices = nil
-	env, notices, secrets := j.env.forStep()
+	env, notices, secrets := j.env.ForStep()
 	j.masks.Add(secrets...)
 	for _, notice := range notices {
 		out.line(notice)
@@ -66,8 +67,8 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 	if err != nil {
 		return failed(err)
 	}
-	oomBefore := oomKills()
-	process, err := startProcess(cmd, out)
+	oomBefore := process.OOMKills()
+	running, err := process.Start(cmd, out)
 	for _, file := range cmd.ExtraFiles {
 		_ = file.Close() // the child has its own
 	}
@@ -76,13 +77,13 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 		return failed(fmt.Errorf("starting the step %q: %w", step.Name, err))
 	}
 	passParams(true)
-	j.sessions = append(j.sessions, process.pid)
-	sent := j.await(process, time.Duration(step.Timeout), out)
-	if process.drain(j.opts.Timing.Linger) {
+	j.sessions = append(j.sessions, running.PID)
+	sent := j.await(running, time.Duration(step.Timeout), out)
+	if running.Drain(j.opts.Timing.Linger) {
 		out.line("warning: processes that the step left running were ended, because they held its output open")
 	}
-	reapOrphans()
-	return j.judge(step, process.state, sent, oomKills() > oomBefore)
+	process.ReapOrphans()
+	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
 }
 
 // prepareCommand makes the command of a step. passParams must be called once, to
@@ -91,24 +92,24 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
 	nothing := func(bool) {}
 	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
-	args, internal, err := internalCommand(step.Run)
+	args, internal, err := steps.Command(step.Run)
 	if err != nil {
 		return nil, nothing, err
 	}
 	if internal {
-		params, err := j.paramsFor(step, preRun)
+		params, err := steps.ParamsFor(j.opts.JobDir, j.definition.Deployment, step, preRun)
 		if err != nil {
 			return nil, nothing, err
 		}
 		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper ends it
 		cmd.Dir, cmd.Env = work, env
-		pass, err := params.handOver(cmd)
+		pass, err := params.HandOver(cmd)
 		if err != nil {
 			return nil, nothing, err
 		}
 		return cmd, pass, nil
 	}
-	shell, err := findShell(j.definition.Shell)
+	shell, err := steps.FindShell(j.definition.Shell)
 	if err != nil {
 		return nil, nothing, err
 	}
@@ -138,7 +139,7 @@ const (
 
 // await waits for the leader of the step to end, and makes it end when the job is
 // to end: one SIGINT, then patience, then SIGKILL.
-func (j *job) await(p *process, timeout time.Duration, out *stepLog) sent {
+func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sent {
 	var timedOut, outOfPatience <-chan time.Time
 	if timeout > 0 {
 		timer := time.NewTimer(timeout)
@@ -149,7 +150,7 @@ func (j *job) await(p *process, timeout time.Duration, out *stepLog) sent {
 	what := sentNothing
 	for {
 		select {
-		case <-p.exited:
+		case <-p.Exited:
 			return what
 		case <-timedOut:
 			timedOut = nil
@@ -162,7 +163,7 @@ func (j *job) await(p *process, timeout time.Duration, out *stepLog) sent {
 			patience := j.patience()
 			reason, _ := j.stop.reason()
 			out.line(fmt.Sprintf("%s: asking the running command to end, and waiting up to %s for it", capital(describeStop(reason)), patience))
-			if err := p.interrupt(); err != nil {
+			if err := p.Interrupt(); err != nil {
 				j.log.WithError(err).Warn("The running step could not be asked to end")
 			}
 			what = sentInterrupt
@@ -172,12 +173,12 @@ func (j *job) await(p *process, timeout time.Duration, out *stepLog) sent {
 		case <-outOfPatience:
 			outOfPatience = nil
 			out.line("warning: the command did not end in time and is killed; resources it was working on may be in an unknown state")
-			p.kill()
+			p.Kill()
 			what = sentKill
 		case <-killed:
 			killed = nil
 			out.line("warning: the command is killed at once, as requested; resources it was working on may be in an unknown state")
-			p.kill()
+			p.Kill()
 			what = sentKill
 		}
 	}
@@ -203,7 +204,7 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 		return delivery.Verdict{Status: workflow.StatusSucceeded, ExitCode: &code}
 	case status.Signaled():
 		code = 128 + int(status.Signal()) // as a shell says it
-		v.Reason, v.Signal = workflow.ReasonSignal, signalName(status.Signal())
+		v.Reason, v.Signal = workflow.ReasonSignal, process.SignalName(status.Signal())
 		v.Message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.Signal)
 	default:
 		v.Message = fmt.Sprintf("%s ended with exit code %d", step.Name, code)
@@ -217,25 +218,6 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 		v.Message = fmt.Sprintf("%s ran out of memory: a process of it was killed by the kernel; give the job more memory", step.Name)
 	}
 	return v
-}
-
-// findShell returns the command line of the named shell, which may carry options.
-// Without a name it is bash, or sh where there is no bash.
-func findShell(name string) ([]string, error) {
-	words := strings.Fields(name)
-	candidates := [][]string{words}
-	if len(words) == 0 {
-		candidates = [][]string{{"bash"}, {"sh"}}
-	}
-	for _, candidate := range candidates {
-		if path, err := exec.LookPath(candidate[0]); err == nil {
-			return append([]string{path}, candidate[1:]...), nil
-		}
-	}
-	if len(words) == 0 {
-		return nil, errors.New("there is no shell where the job runs: neither bash nor sh is in the PATH")
-	}
-	return nil, fmt.Errorf("the shell %q is not installed where the job runs", words[0])
 }
 
 func capital(s string) string {

@@ -1,4 +1,7 @@
-package runner
+// Package steps has the commands that are steps of a job: fetching the source, installing
+// dependencies, pre-run commands and pulumi. The server names them, and the runner starts
+// itself with the parameters of one.
+package steps
 
 import (
 	"encoding/json"
@@ -12,7 +15,6 @@ import (
 	"strings"
 
 	"workflowagent/internal/protocol"
-
 	"workflowagent/internal/workflow"
 )
 
@@ -44,9 +46,9 @@ type Params struct {
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
 }
 
-// internalCommand returns the arguments of a command of ours. Text that is none,
-// from a server that writes shell steps, is not internal.
-func internalCommand(run string) (args []string, internal bool, err error) {
+// Command returns the arguments of the command of a step. Shell text, which other servers
+// write, is not internal.
+func Command(run string) (args []string, internal bool, err error) {
 	if !strings.HasPrefix(run, workflow.RunCommandPrefix) {
 		return nil, false, nil
 	}
@@ -63,15 +65,15 @@ func internalCommand(run string) (args []string, internal bool, err error) {
 	return nil, false, fmt.Errorf("this runner does not know the command %q: the server is newer, update the agent", run)
 }
 
-// paramsFor picks the parameters of a step.
-func (j *job) paramsFor(step workflow.Step, preRun int) (*Params, error) {
-	d := j.definition.Deployment
+// ParamsFor returns the parameters of a step of the deployment; preRun counts the earlier
+// pre-run steps.
+func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
 		return nil, fmt.Errorf("the job definition has the step %q but no deployment that says what it works on", step.Name)
 	}
 	p := &Params{
-		JobDir:  j.opts.JobDir,
-		WorkDir: filepath.Join(j.opts.JobDir, protocol.DirWork),
+		JobDir:  jobDir,
+		WorkDir: filepath.Join(jobDir, protocol.DirWork),
 		Stack:   d.StackName(),
 	}
 	if d.Source != nil && d.Source.Git != nil {
@@ -103,9 +105,9 @@ func (j *job) paramsFor(step workflow.Step, preRun int) (*Params, error) {
 	return p, nil
 }
 
-// handOver prepares cmd for taking the parameters. The function it returns must be
+// HandOver prepares cmd for taking the parameters. The function it returns must be
 // called after cmd was started, or could not be.
-func (p *Params) handOver(cmd *exec.Cmd) (pass func(started bool), err error) {
+func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the step's parameters: %w", err)
@@ -130,7 +132,7 @@ func (p *Params) handOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 	}, nil
 }
 
-// ReadParams takes the parameters that [Run] hands to a command. They can be read
+// ReadParams takes the parameters that `workflow-runner run` hands to a command. They can be read
 // once; nothing of them is left for programs that the command starts.
 func ReadParams() (*Params, error) {
 	fd, err := strconv.Atoi(os.Getenv(paramsEnv))

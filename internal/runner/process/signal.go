@@ -1,4 +1,4 @@
-package runner
+package process
 
 import (
 	"syscall"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalName returns the name of a signal, such as SIGKILL.
-func signalName(s syscall.Signal) string {
+// SignalName returns the name of a signal, such as SIGKILL.
+func SignalName(s syscall.Signal) string {
 	if name := unix.SignalName(s); name != "" {
 		return name
 	}

@@ -1,4 +1,4 @@
-package runner
+package environ
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ func looksSecret(name string) bool { return secretName.MatchString(name) }
 // load reads the variables that earlier steps have appended to the file PULUMI_ENV
 // as lines NAME=value; the last line of a name counts. Names that say which
 // deployment this is cannot be changed, all others can: the steps run code anyway.
-func (e *environment) load() (vars map[string]string, notices []string) {
+func (e *Environment) load() (vars map[string]string, notices []string) {
 	// A step owns the file's directory and could have put anything in its place.
 	file, err := os.OpenFile(e.pulumiEnv, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {

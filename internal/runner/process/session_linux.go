@@ -1,4 +1,4 @@
-package runner
+package process
 
 import (
 	"bytes"
@@ -24,10 +24,10 @@ func Protect() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// killSessions kills the process groups of leaders and every process of their
+// KillSessions kills the process groups of leaders and every process of their
 // sessions: pulumi puts its plugins into groups of their own, so the groups alone
 // are not enough.
-func killSessions(leaders ...int) {
+func KillSessions(leaders ...int) {
 	if nothingLeft() {
 		return
 	}
@@ -45,10 +45,10 @@ func killSessions(leaders ...int) {
 // one that forks faster than it is killed outlives it.
 const descendantsTime = 5 * time.Second
 
-// killDescendants kills every process that a job has left, also one that left the
+// KillDescendants kills every process that a job has left, also one that left the
 // session of its step: as the runner adopts orphans, whatever is killed hands its
 // children to the runner. It reports whether none is left.
-func killDescendants() bool {
+func KillDescendants() bool {
 	if !adopting() {
 		return true // its children are not all of the job
 	}
@@ -68,7 +68,7 @@ func killDescendants() bool {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		})
-		reapOrphans()
+		ReapOrphans()
 		if left == 0 {
 			return true
 		}
@@ -97,9 +97,9 @@ func adopting() bool {
 	return err == nil && adopts != 0
 }
 
-// reapOrphans clears away ended processes that became the runner's children. The
+// ReapOrphans clears away ended processes that became the runner's children. The
 // leaders of steps are waited for by whoever started them and have ended by now.
-func reapOrphans() {
+func ReapOrphans() {
 	reap := func(pid int) {
 		var status syscall.WaitStatus
 		_, _ = syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
@@ -195,9 +195,9 @@ func parseProcStat(stat []byte) (procStat, bool) {
 	return procStat{state: fields[0][0], parent: parent, session: session}, err1 == nil && err2 == nil
 }
 
-// oomKills returns how many processes of the runner's control group the kernel has
+// OOMKills returns how many processes of the runner's control group the kernel has
 // killed for their memory; 0 if that cannot be known.
-func oomKills() int {
+func OOMKills() int {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		data, err := os.ReadFile(file)
 		if err != nil {

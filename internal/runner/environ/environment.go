@@ -1,4 +1,6 @@
-package runner
+// Package environ makes the environment of a job's steps: variables, proxies, certificate
+// authorities and secrets.
+package environ
 
 import (
 	"fmt"
@@ -37,7 +39,7 @@ const (
 // fallbackPath is the PATH of an image that sets none.
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment is the environment of the job's steps. Later layers win:
+// Environment is the environment of the job's steps. Later layers win:
 //
 //  1. the place's own (of the image, or what the executor passes on), with the agent's
 //     proxies where it has none
@@ -45,12 +47,12 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 //  3. what the runner sets, because a job must know which deployment it is
 //  4. the values that the agent forwards from its host: the administrator's word
 //  5. what earlier steps have written to the file PULUMI_ENV
-type environment struct {
+type Environment struct {
 	vars       map[string]string
 	secretEnv  []string
-	pulumiEnv  string // path of the file
-	deployment bool   // the job is a deployment of ours, so identity names are reserved
-	notices    []string
+	pulumiEnv  string   // path of the file
+	deployment bool     // the job is a deployment of ours, so identity names are reserved
+	Notices    []string // for the log of the first step
 }
 
 // loaderNames make programs load or run other code than their own, so that a value
@@ -78,21 +80,22 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// newEnvironment makes the environment and the files that it points to.
-func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.JobDefinition) (*environment, error) {
-	e := &environment{
+// New makes the environment and the files that it points to. place is the environment of
+// the place the job runs in.
+func New(jobDir string, place []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
+	e := &Environment{
 		vars:       map[string]string{},
 		secretEnv:  definition.SecretEnv,
-		pulumiEnv:  filepath.Join(opts.JobDir, filePulumiEnv),
+		pulumiEnv:  filepath.Join(jobDir, filePulumiEnv),
 		deployment: definition.Deployment != nil,
 	}
-	for _, entry := range opts.Environ {
+	for _, entry := range place {
 		name, value, ok := strings.Cut(entry, "=")
 		if ok && name != "" && !hasAnyPrefix(name, ownPrefixes) {
 			e.vars[name] = value
 		}
 	}
-	own, err := e.own(opts.JobDir, launch, definition)
+	own, err := e.own(jobDir, launch, definition)
 	if err != nil {
 		return nil, err
 	}
@@ -101,13 +104,13 @@ func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.
 		value := definition.Env[name]
 		switch {
 		case !validName(name) || strings.ContainsRune(value, 0):
-			e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %q cannot be set and is ignored", name))
+			e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %q cannot be set and is ignored", name))
 		case hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes):
-			e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %s is reserved and is ignored", name))
+			e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %s is reserved and is ignored", name))
 		case own[name] != "":
 			// The server writes these names too, with the same values.
 			if e.deployment && strings.TrimRight(own[name], "/") != strings.TrimRight(value, "/") {
-				e.notices = append(e.notices, fmt.Sprintf("warning: the environment variable %s is set by the deployment itself; the given value is ignored", name))
+				e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %s is set by the deployment itself; the given value is ignored", name))
 			}
 		default:
 			given[name] = value
@@ -115,7 +118,7 @@ func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.
 	}
 	e.overlay(given)
 	maps.Copy(e.vars, own)
-	if err := e.fallbacks(opts.JobDir, launch); err != nil {
+	if err := e.fallbacks(jobDir, launch); err != nil {
 		return nil, err
 	}
 	forwarded := maps.Clone(launch.ForwardedEnv)
@@ -126,7 +129,7 @@ func newEnvironment(opts Options, launch *protocol.Launch, definition *workflow.
 }
 
 // own returns what the runner sets whatever the definition says.
-func (e *environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
+func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}
 	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("making the file for PULUMI_ENV: %w", err)
@@ -153,7 +156,7 @@ func (e *environment) own(jobDir string, launch *protocol.Launch, definition *wo
 
 // fallbacks fills in what nobody has set: places to write to, quiet defaults, and
 // the agent's certificate authorities.
-func (e *environment) fallbacks(jobDir string, launch *protocol.Launch) error {
+func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {
 		if e.vars[name] == "" {
 			e.vars[name] = value
@@ -185,9 +188,9 @@ func (e *environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	return nil
 }
 
-// forStep returns the environment of the next step, what to tell about it, and
+// ForStep returns the environment of the next step, what to tell about it, and
 // the secrets in it that the runner has not known before.
-func (e *environment) forStep() (env, notices []string, secrets []redact.Secret) {
+func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	loaded, notices := e.load()
 	for name, value := range loaded {

@@ -1,4 +1,4 @@
-package runner
+package environ
 
 import (
 	"fmt"
@@ -70,7 +70,7 @@ func missingProxy(environ []string, agents map[string]string) map[string]string 
 
 // overlay sets variables of a layer. A proxy variable of the layer counts in both
 // its cases, or else the weaker layers' would win in some programs.
-func (e *environment) overlay(layer map[string]string) {
+func (e *Environment) overlay(layer map[string]string) {
 	for name := range layer {
 		if _, both := layer[otherCase(name)]; isProxyName(name) && !both {
 			delete(e.vars, otherCase(name))
@@ -81,7 +81,7 @@ func (e *environment) overlay(layer map[string]string) {
 
 // completeProxy gives every proxy variable in both cases and keeps loopback out of
 // the proxy.
-func (e *environment) completeProxy() {
+func (e *Environment) completeProxy() {
 	used := false
 	for _, name := range protocol.ProxyNames() {
 		value, ok := e.vars[name]

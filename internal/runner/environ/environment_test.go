@@ -1,4 +1,4 @@
-package runner
+package environ
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition
 	for name, value := range missingProxy(environ, launch.Proxy) { // as UseProxy does
 		environ = append(environ, name+"="+value)
 	}
-	e, err := newEnvironment(Options{JobDir: t.TempDir(), Environ: environ}, launch, &workflow.JobDefinition{Env: definition})
+	e, err := New(t.TempDir(), environ, launch, &workflow.JobDefinition{Env: definition})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestProxyPasswordsAreSecrets(t *testing.T) {
 		Definition: &workflow.JobDefinition{Env: map[string]string{"http_proxy": "http://user:settings-password@proxy", "OTHER": "http://a:not-a-proxy@b"}},
 	}
 	var got []string
-	for _, secret := range launchSecrets(launch) {
+	for _, secret := range Secrets(launch) {
 		if strings.HasPrefix(secret.Name, "the password in") {
 			got = append(got, secret.Value)
 		}

@@ -1,4 +1,6 @@
-package runner
+// Package process runs the command of a step in a session of its own, and ends what it
+// leaves behind.
+package process
 
 import (
 	"errors"
@@ -11,22 +13,22 @@ import (
 	"time"
 )
 
-// process is the running command of a step: the leader of its own session, with
+// Process is the running command of a step: the leader of its own session, with
 // no terminal, nothing on its standard input, and one pipe for all it prints.
-type process struct {
+type Process struct {
 	cmd    *exec.Cmd
-	pid    int
+	PID    int // of the leader
 	output *os.File
-	exited chan struct{} // closed when the leader has ended; then state is set
+	Exited chan struct{} // closed when the leader has ended; State is set then
 	copied chan struct{} // closed when the output has ended
-	state  *os.ProcessState
+	State  *os.ProcessState
 
 	writing atomic.Bool // output is being passed on and not waited for
 }
 
-// startProcess starts cmd and copies its output to out. Standard input of cmd is
+// Start starts cmd and copies its output to out. Standard input of cmd is
 // /dev/null; its other streams must not be set.
-func startProcess(cmd *exec.Cmd, out io.Writer) (*process, error) {
+func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("making a pipe for the output of the step: %w", err)
@@ -41,11 +43,11 @@ func startProcess(cmd *exec.Cmd, out io.Writer) (*process, error) {
 		_ = r.Close()
 		return nil, err
 	}
-	p := &process{cmd: cmd, pid: cmd.Process.Pid, output: r, exited: make(chan struct{}), copied: make(chan struct{})}
+	p := &Process{cmd: cmd, PID: cmd.Process.Pid, output: r, Exited: make(chan struct{}), copied: make(chan struct{})}
 	go func() {
-		defer close(p.exited)
+		defer close(p.Exited)
 		_ = cmd.Wait() // says nothing that its state does not
-		p.state = cmd.ProcessState
+		p.State = cmd.ProcessState
 	}()
 	go func() {
 		defer close(p.copied)
@@ -58,13 +60,13 @@ func startProcess(cmd *exec.Cmd, out io.Writer) (*process, error) {
 // of a pipe.
 const copyBuffer = 64 << 10
 
-func (p *process) copy(out io.Writer) {
+func (p *Process) copy(out io.Writer) {
 	buf := make([]byte, copyBuffer)
 	for {
 		n, err := p.output.Read(buf)
 		if n > 0 {
 			p.writing.Store(true)
-			_, _ = out.Write(buf[:n]) // a [stepLog] never fails
+			_, _ = out.Write(buf[:n]) // the log of a step never fails
 			p.writing.Store(false)
 		}
 		if err != nil {
@@ -73,9 +75,9 @@ func (p *process) copy(out io.Writer) {
 	}
 }
 
-// interrupt sends SIGINT to the leader and to nobody else: pulumi decides itself
+// Interrupt sends SIGINT to the leader and to nobody else: pulumi decides itself
 // what its plugins get to know.
-func (p *process) interrupt() error {
+func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(syscall.SIGINT)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -83,20 +85,20 @@ func (p *process) interrupt() error {
 	return err
 }
 
-// kill ends the leader and everything in its session.
-func (p *process) kill() {
+// Kill ends the leader and everything in its session.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
-	killSessions(p.pid)
+	KillSessions(p.PID)
 }
 
 // lingerTick is how often it is looked whether output is still being waited for.
 const lingerTick = 100 * time.Millisecond
 
-// drain waits for the end of the output after the leader has ended. Processes that
+// Drain waits for the end of the output after the leader has ended. Processes that
 // the step left behind may hold the pipe: they get linger, not counting the time in
 // which output waits for space in the spool, and are killed then. It reports whether
 // that was necessary.
-func (p *process) drain(linger time.Duration) (killed bool) {
+func (p *Process) Drain(linger time.Duration) (killed bool) {
 	tick := time.NewTicker(lingerTick)
 	defer tick.Stop()
 	var waited time.Duration
@@ -117,7 +119,7 @@ func (p *process) drain(linger time.Duration) (killed bool) {
 			_ = p.output.Close()
 		case waited >= linger && !killed:
 			killed = true
-			killSessions(p.pid)
+			KillSessions(p.PID)
 		}
 	}
 }

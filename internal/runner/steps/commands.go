@@ -1,4 +1,4 @@
-package runner
+package steps
 
 import (
 	"context"
@@ -73,7 +73,7 @@ func PreRun(p *Params, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	shell, err := findShell(p.Shell)
+	shell, err := FindShell(p.Shell)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,27 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// FindShell returns the command line of the named shell, which may carry options.
+// Without a name it is bash, or sh where there is no bash.
+func FindShell(name string) ([]string, error) {
+	words := strings.Fields(name)
+	candidates := [][]string{words}
+	if len(words) == 0 {
+		candidates = [][]string{{"bash"}, {"sh"}}
+	}
+	for _, candidate := range candidates {
+		if path, err := exec.LookPath(candidate[0]); err == nil {
+			return append([]string{path}, candidate[1:]...), nil
+		}
+	}
+	if len(words) == 0 {
+		return nil, errors.New("there is no shell where the job runs: neither bash nor sh is in the PATH")
+	}
+	return nil, fmt.Errorf("the shell %q is not installed where the job runs", words[0])
+}
