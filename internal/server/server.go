@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -91,7 +92,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Deployments: service,
 		Pools:       poolService,
 		OIDC:        oidc.New(s.c.db, new(outbound.Client), log.WithField("subsystem", "oidc")),
-		Runner:      embeddedRunner(),
+		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,
 		Limits:      request.Limits{Together: requestMemory()},
 		Server: system.Server{
@@ -99,6 +100,19 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		},
 	})
 	return s, nil
+}
+
+// programDir returns the directory of this program, where the runner binary may be;
+// "." if it is not known.
+func programDir() string {
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(exe)
 }
 
 // OpenDatabase opens the database of a configuration.

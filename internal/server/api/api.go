@@ -43,8 +43,9 @@ type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
 	OIDC        *oidc.Service
-	Runner      jobs.RunnerBinary
-	Server      system.Server
+	// RunnerDir is the directory of the runner binary that agents may fetch.
+	RunnerDir string
+	Server    system.Server
 	// ExternalURL is the address under which clients reach the server,
 	// without a trailing slash.
 	ExternalURL string
@@ -66,10 +67,10 @@ func New(d Deps) http.Handler {
 		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
 	})
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
-	system.Register(rt, d.Server)
+	system.Register(rt, d.Server, d.ExternalURL)
 	org.Register(rt, d.Identity, d.Pools, d.OIDC)
 	state.Register(rt, d.Stacks, d.Identity)
 	deploy.Register(rt, d.Deployments, d.Stacks)
-	jobs.Register(rt, d.Deployments, d.Runner, d.ExternalURL)
+	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	return mux
 }

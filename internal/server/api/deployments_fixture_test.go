@@ -3,7 +3,6 @@ package api_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -23,11 +22,6 @@ type lab struct {
 	pool      string
 	poolToken string
 }
-
-// noRunner is a server without a runner binary beside it.
-type noRunner struct{}
-
-func (noRunner) ServeRunner(http.ResponseWriter, *http.Request) (bool, error) { return false, nil }
 
 // eachLab runs a test on both engines.
 func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab)) {

@@ -73,8 +73,8 @@ func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 	f.service = deployments.New(db, d)
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Pools: pool,
-		OIDC:   oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
-		Runner: noRunner{}, ExternalURL: "http://server.test", Limits: o.limits,
+		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
+		RunnerDir: t.TempDir(), ExternalURL: "http://server.test", Limits: o.limits,
 		Server: system.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)

@@ -49,7 +49,7 @@ var routesByAbility = map[identity.Ability][]string{
 // refused where it says "people" or "everybody", and every one is elsewhere.
 var routesWithoutStack = map[string][]string{
 	"everybody": {
-		"GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
 	},
 	"people": {
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/organizations/default",

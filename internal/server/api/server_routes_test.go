@@ -20,6 +20,7 @@ func TestServerTellsAboutItself(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/api/capabilities", "/api/cli/version"} {
 		f.send(call{Method: "GET", Path: path, Auth: "none"}).want(200, nil)
 	}
+	f.send(call{Method: "GET", Path: "/", Auth: "none"}).want(200, nil).says("pulumi login http://server.test").says("<a href=")
 	b := f.send(call{Method: "GET", Path: "/api/cli/version", Auth: "none", Header: map[string]string{"User-Agent": "pulumi-cli/1 (v3.255.0; linux)"}}).want(200, nil).Body
 	if !strings.Contains(string(b), `"latestVersion":"3.255.0"`) {
 		t.Errorf("cli version = %s", b)

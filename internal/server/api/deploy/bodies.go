@@ -3,13 +3,12 @@ package deploy
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -215,12 +214,9 @@ func configurationOf(s *workflow.Settings) configurationBody {
 
 func (d *deploymentRoutes) stackMetadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	m, err := d.deployments.StackMetadata(r.Context(), st)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{
+	return web.Answer(w, r, map[string]bool{
 		"paused": m.StackPaused || m.OrgPaused, "stackPaused": m.StackPaused, "organizationPaused": m.OrgPaused, "hasSchedules": false,
-	})
+	}, err)
 }
 
 func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
@@ -274,37 +270,25 @@ func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store
 		return d.stepLogs(w, r, st)
 	}
 	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), q.Get("continuationToken"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct {
+	return web.Answer(w, r, struct {
 		Type      string        `json:"__type"`
 		Lines     []logLineBody `json:"lines"`
 		NextToken string        `json:"nextToken,omitempty"`
-	}{"DeploymentLogs", logLinesOf(page.Lines), page.Next})
+	}{"DeploymentLogs", logLinesOf(page.Lines), page.Next}, err)
 }
 
 func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	v := map[string]int64{"job": 0, "step": 0, "offset": 0, "count": 100}
-	for name := range v {
-		text := r.URL.Query().Get(name)
-		if text == "" {
-			continue
+	job, step, offset, count := 0, 0, 0, 100
+	for name, v := range map[string]*int{"job": &job, "step": &step, "offset": &offset, "count": &count} {
+		if err := request.QueryInt(r, name, v); err != nil {
+			return err
 		}
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil {
-			return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
-		}
-		v[name] = n
 	}
-	page, err := d.deployments.StepLog(r.Context(), st, web.Param(r, "deploymentID"), int(v["job"]), int(v["step"]), v["offset"], int(v["count"]))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct {
+	page, err := d.deployments.StepLog(r.Context(), st, web.Param(r, "deploymentID"), job, step, int64(offset), count)
+	return web.Answer(w, r, struct {
 		Type       string        `json:"__type"`
 		Name       string        `json:"name"`
 		Lines      []logLineBody `json:"lines"`
 		NextOffset *int64        `json:"nextOffset,omitempty"`
-	}{"DeploymentLogsStep", page.Name, logLinesOf(page.Lines), page.Next})
+	}{"DeploymentLogsStep", page.Name, logLinesOf(page.Lines), page.Next}, err)
 }

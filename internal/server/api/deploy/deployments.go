@@ -81,10 +81,7 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 
 func (d *deploymentRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	det, err := d.deployments.Get(r.Context(), st, web.Param(r, "deploymentID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det))
+	return answerDetails(w, r, det, err)
 }
 
 func (d *deploymentRoutes) getVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -93,6 +90,10 @@ func (d *deploymentRoutes) getVersion(w http.ResponseWriter, r *http.Request, st
 		return fault.NotFound("Not Found: Deployment '#%s' not found", request.PlainText(web.Param(r, "version")))
 	}
 	det, err := d.deployments.GetVersion(r.Context(), st, version)
+	return answerDetails(w, r, det, err)
+}
+
+func answerDetails(w http.ResponseWriter, r *http.Request, det deployments.Details, err error) error {
 	if err != nil {
 		return err
 	}
@@ -110,15 +111,9 @@ func (d *deploymentRoutes) listOrg(w http.ResponseWriter, r *http.Request, o sto
 func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, stackID string) error {
 	f := deployments.Filter{Page: 1, PageSize: 10, Sort: r.URL.Query().Get("sort")}
 	for name, p := range map[string]*int{"page": &f.Page, "pageSize": &f.PageSize} {
-		v := r.URL.Query().Get(name)
-		if v == "" {
-			continue
+		if err := request.QueryInt(r, name, p); err != nil {
+			return err
 		}
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
-		}
-		*p = n
 	}
 	var err error
 	if f.Asc, err = request.QueryFlag(r, "asc"); err != nil {
@@ -132,20 +127,18 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, s
 	for _, det := range list {
 		memory = max(memory, state.ProgramMemory(det.Updates...))
 	}
-	return web.Stream(w, r, memory, func(s *web.Streaming) error {
-		out := s.List(`{"deployments":[`)
-		var err error
+	return web.StreamList(w, r, memory, `{"deployments":[`, func(add func(any) error) error {
 		for _, det := range list {
-			var body snapshotBody
-			if body, err = d.snapshot(r.Context(), det); err != nil {
-				break
+			body, err := d.snapshot(r.Context(), det)
+			if err != nil {
+				return err
 			}
-			if err = out.Add(body); err != nil {
-				break
+			if err := add(body); err != nil {
+				return err
 			}
 		}
-		return out.End(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", f.PageSize, total))
-	})
+		return nil
+	}, func(int) string { return fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`, f.PageSize, total) })
 }
 
 func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -157,20 +150,18 @@ func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	return web.Stream(w, r, state.ProgramMemory(list...), func(s *web.Streaming) error {
-		out := s.List("[")
-		var err error
+	return web.StreamList(w, r, state.ProgramMemory(list...), "[", func(add func(any) error) error {
 		for _, e := range entries {
-			var b state.UpdateInfoBody
-			if b, err = state.UpdateInfoOf(r.Context(), d.stacks, st, e); err != nil {
-				break
+			body, err := state.UpdateInfoOf(r.Context(), d.stacks, st, e)
+			if err != nil {
+				return err
 			}
-			if err = out.Add(b); err != nil {
-				break
+			if err := add(body); err != nil {
+				return err
 			}
 		}
-		return out.End(err, "]\n")
-	})
+		return nil
+	}, func(int) string { return "]" })
 }
 
 func (d *deploymentRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -178,31 +169,22 @@ func (d *deploymentRoutes) cancel(w http.ResponseWriter, r *http.Request, st sto
 	if err != nil {
 		return err
 	}
-	if err := d.deployments.Cancel(r.Context(), st, web.Param(r, "deploymentID"), web.Principal(r).Name(), force); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, d.deployments.Cancel(r.Context(), st, web.Param(r, "deploymentID"), web.Principal(r).Name(), force))
 }
 
 func (d *deploymentRoutes) pauseStack(paused bool) func(http.ResponseWriter, *http.Request, store.Stack) error {
 	return func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-		if err := d.deployments.PauseStack(r.Context(), st, paused); err != nil {
-			return err
-		}
-		return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+		return web.Answer(w, r, struct{}{}, d.deployments.PauseStack(r.Context(), st, paused))
 	}
 }
 
 func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http.Request, store.Organization) error {
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-		if err := d.deployments.PauseOrg(r.Context(), o.ID, paused); err != nil {
-			return err
-		}
-		return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+		return web.Answer(w, r, struct{}{}, d.deployments.PauseOrg(r.Context(), o.ID, paused))
 	}
 }
 
 // clearCache has nothing to clear: dependencies are not cached.
 func (d *deploymentRoutes) clearCache(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, nil)
 }

@@ -25,10 +25,7 @@ func (s *settingsRoutes) register(rt *web.Router) {
 
 func (s *settingsRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	set, err := s.deployments.Settings(r.Context(), st)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, set)
+	return web.Answer(w, r, set, err)
 }
 
 func (s *settingsRoutes) put(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -37,10 +34,7 @@ func (s *settingsRoutes) put(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	set, err := s.deployments.ReplaceSettings(r.Context(), st, body, settingsSource(r))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, set)
+	return web.Answer(w, r, set, err)
 }
 
 func (s *settingsRoutes) patch(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -49,17 +43,11 @@ func (s *settingsRoutes) patch(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	set, err := s.deployments.PatchSettings(r.Context(), st, body, settingsSource(r))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, set)
+	return web.Answer(w, r, set, err)
 }
 
 func (s *settingsRoutes) delete(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if err := s.deployments.DeleteSettings(r.Context(), st); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, true)
+	return web.Answer(w, r, true, s.deployments.DeleteSettings(r.Context(), st))
 }
 
 func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -68,10 +56,7 @@ func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st stor
 		return err
 	}
 	out, err := s.deployments.Encrypt(r.Context(), st, v)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, out)
+	return web.Answer(w, r, out, err)
 }
 
 // settingsSource tells which kind of client writes settings.

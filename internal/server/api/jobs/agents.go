@@ -30,22 +30,14 @@ const (
 // agentRoutes are what agents call with their pool's token.
 type agentRoutes struct {
 	deployments *deployments.Service
-	runner      RunnerBinary
+	runnerDir   string
 	externalURL string
 }
 
-// RunnerBinary writes the Linux runner, compressed by gzip, for agents that
-// bring none.
-type RunnerBinary interface {
-	// ServeRunner answers with the binary; found is false, and nothing was
-	// written, if this server has none. With found, an error comes after the
-	// response has begun.
-	ServeRunner(w http.ResponseWriter, r *http.Request) (found bool, err error)
-}
-
-// Register adds the routes that agents and runners call.
-func Register(rt *web.Router, s *deployments.Service, runner RunnerBinary, externalURL string) {
-	(&agentRoutes{s, runner, externalURL}).register(rt)
+// Register adds the routes that agents and runners call. runnerDir is the directory
+// of the runner binary.
+func Register(rt *web.Router, s *deployments.Service, runnerDir, externalURL string) {
+	(&agentRoutes{s, runnerDir, externalURL}).register(rt)
 	(&jobRoutes{s}).register(rt)
 }
 
@@ -74,7 +66,7 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 		if poll.Wait <= 0 {
 			web.RetryAfter(w, idleRetry)
 		}
-		return web.NoContent(w)
+		return web.Done(w, nil)
 	}
 	return web.WriteJSON(w, r, http.StatusOK, protocol.PollResponse{
 		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
@@ -165,20 +157,5 @@ func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set(protocol.HeaderPoolName, url.PathEscape(name))
 	}
 	status, err := a.deployments.StatusForAgent(r.Context(), web.Principal(r), web.Param(r, "deploymentID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, status)
-}
-
-func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.runner.ServeRunner(w, r)
-	if found && err != nil {
-		web.Abort(r, err)
-		return nil
-	}
-	if err == nil && !found {
-		return fault.NotFound("Not Found: this server has no runner binary beside it; put workflow-runner-embeddable into its directory, or use an agent that brings its own")
-	}
-	return err
+	return web.Answer(w, r, status, err)
 }

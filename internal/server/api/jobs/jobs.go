@@ -35,10 +35,7 @@ func (j *jobRoutes) register(rt *web.Router) {
 
 func (j *jobRoutes) definition(w http.ResponseWriter, r *http.Request) error {
 	def, err := j.deployments.Definition(r.Context(), web.Principal(r), web.Param(r, "jobID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, def)
+	return web.Answer(w, r, def, err)
 }
 
 func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
@@ -47,10 +44,7 @@ func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Phase)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, resp)
+	return web.Answer(w, r, resp, err)
 }
 
 func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
@@ -62,10 +56,7 @@ func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeDocument(w, r, &req); err != nil {
 		return err
 	}
-	if err := j.deployments.StepStatus(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, j.deployments.StepStatus(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
 func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
@@ -77,10 +68,7 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeDocument(w, r, &req); err != nil {
 		return err
 	}
-	if err := j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
 // logConflict is the 409 to raw log: where to go on, beside the public error.
@@ -127,10 +115,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
 		})
 	}
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, err)
 }
 
 func stepParam(r *http.Request) (int, error) {

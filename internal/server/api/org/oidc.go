@@ -113,18 +113,12 @@ func (o *oidcRoutes) create(w http.ResponseWriter, r *http.Request, org store.Or
 		reg.MaxExpiration = *expiration
 	}
 	issuer, err := o.oidc.Register(r.Context(), web.Principal(r), org, reg)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, issuerBodyOf(issuer))
+	return web.Answer(w, r, issuerBodyOf(issuer), err)
 }
 
 func (o *oidcRoutes) get(w http.ResponseWriter, r *http.Request, org store.Organization) error {
 	issuer, err := o.oidc.Issuer(r.Context(), org.ID, web.Param(r, "issuerID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, issuerBodyOf(issuer))
+	return web.Answer(w, r, issuerBodyOf(issuer), err)
 }
 
 func (o *oidcRoutes) patch(w http.ResponseWriter, r *http.Request, org store.Organization) error {
@@ -136,25 +130,16 @@ func (o *oidcRoutes) patch(w http.ResponseWriter, r *http.Request, org store.Org
 	issuer, err := o.oidc.Update(r.Context(), web.Principal(r), org.ID, web.Param(r, "issuerID"), oidc.Change{
 		Name: req.Name, Thumbprints: req.Thumbprints, MaxExpiration: expiration, JWKS: req.JWKS,
 	})
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, issuerBodyOf(issuer))
+	return web.Answer(w, r, issuerBodyOf(issuer), err)
 }
 
 func (o *oidcRoutes) delete(w http.ResponseWriter, r *http.Request, org store.Organization) error {
-	if err := o.oidc.Delete(r.Context(), web.Principal(r), org.ID, web.Param(r, "issuerID")); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, o.oidc.Delete(r.Context(), web.Principal(r), org.ID, web.Param(r, "issuerID")))
 }
 
 func (o *oidcRoutes) regenerate(w http.ResponseWriter, r *http.Request, org store.Organization) error {
 	issuer, err := o.oidc.RegenerateThumbprints(r.Context(), web.Principal(r), org.ID, web.Param(r, "issuerID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, issuerBodyOf(issuer))
+	return web.Answer(w, r, issuerBodyOf(issuer), err)
 }
 
 // policiesBody is the policies of an issuer as clients see them.
@@ -172,10 +157,7 @@ func policiesBodyOf(s oidc.PolicySet) policiesBody {
 
 func (o *oidcRoutes) policies(w http.ResponseWriter, r *http.Request, org store.Organization) error {
 	set, err := o.oidc.Policies(r.Context(), org.ID, web.Param(r, "issuerID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, policiesBodyOf(set))
+	return web.Answer(w, r, policiesBodyOf(set), err)
 }
 
 func (o *oidcRoutes) setPolicies(w http.ResponseWriter, r *http.Request, org store.Organization) error {
@@ -186,8 +168,5 @@ func (o *oidcRoutes) setPolicies(w http.ResponseWriter, r *http.Request, org sto
 		return err
 	}
 	set, err := o.oidc.SetPolicies(r.Context(), web.Principal(r), org.ID, web.Param(r, "policyID"), req.Policies)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, policiesBodyOf(set))
+	return web.Answer(w, r, policiesBodyOf(set), err)
 }

@@ -58,10 +58,7 @@ func (p *poolRoutes) create(w http.ResponseWriter, r *http.Request, o store.Orga
 		return err
 	}
 	created, err := p.pools.Create(r.Context(), web.Principal(r), o, req.Name, req.Description)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"id": created.Pool.ID, "tokenValue": created.Token})
+	return web.Answer(w, r, map[string]string{"id": created.Pool.ID, "tokenValue": created.Token}, err)
 }
 
 // poolBody is a pool in lists; times are Unix seconds.
@@ -142,10 +139,7 @@ func (p *poolRoutes) patch(w http.ResponseWriter, r *http.Request, o store.Organ
 		return err
 	}
 	pool, err := p.pools.Rename(r.Context(), o.ID, web.Param(r, "poolID"), req.Name, req.Description)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"name": pool.Name, "description": pool.Description})
+	return web.Answer(w, r, map[string]string{"name": pool.Name, "description": pool.Description}, err)
 }
 
 func (p *poolRoutes) delete(w http.ResponseWriter, r *http.Request, o store.Organization) error {
@@ -153,18 +147,12 @@ func (p *poolRoutes) delete(w http.ResponseWriter, r *http.Request, o store.Orga
 	if err != nil {
 		return err
 	}
-	if err := p.pools.Delete(r.Context(), o.ID, web.Param(r, "poolID"), force, deployments.ForgetPool); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, p.pools.Delete(r.Context(), o.ID, web.Param(r, "poolID"), force, deployments.ForgetPool))
 }
 
 func (p *poolRoutes) listTokens(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	tokens, err := p.pools.Tokens(r.Context(), o.ID, web.Param(r, "poolID"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, tokenBodies(tokens))
+	return web.Answer(w, r, tokenBodies(tokens), err)
 }
 
 func (p *poolRoutes) addToken(w http.ResponseWriter, r *http.Request, o store.Organization) error {
@@ -177,15 +165,9 @@ func (p *poolRoutes) addToken(w http.ResponseWriter, r *http.Request, o store.Or
 		return err
 	}
 	text, id, err := p.pools.AddToken(r.Context(), web.Principal(r), o.ID, web.Param(r, "poolID"), body.Description, expires)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"id": id, "tokenValue": text})
+	return web.Answer(w, r, map[string]string{"id": id, "tokenValue": text}, err)
 }
 
 func (p *poolRoutes) revokeToken(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	if err := p.pools.RevokeToken(r.Context(), web.Principal(r), o.ID, web.Param(r, "poolID"), web.Param(r, "tokenID")); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, p.pools.RevokeToken(r.Context(), web.Principal(r), o.ID, web.Param(r, "poolID"), web.Param(r, "tokenID")))
 }

@@ -71,10 +71,7 @@ func (b newTokenBody) expires() (time.Time, error) {
 
 func (t *tokenRoutes) listPersonal(w http.ResponseWriter, r *http.Request) error {
 	tokens, err := t.identity.PersonalTokens(r.Context(), web.Principal(r).User.ID)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, tokenBodies(tokens))
+	return web.Answer(w, r, tokenBodies(tokens), err)
 }
 
 func (t *tokenRoutes) createPersonal(w http.ResponseWriter, r *http.Request) error {
@@ -94,10 +91,7 @@ func (t *tokenRoutes) createPersonal(w http.ResponseWriter, r *http.Request) err
 
 func (t *tokenRoutes) create(w http.ResponseWriter, r *http.Request, spec identity.NewTokenSpec) error {
 	text, id, err := t.identity.CreateToken(r.Context(), spec)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"id": id, "tokenValue": text})
+	return web.Answer(w, r, map[string]string{"id": id, "tokenValue": text}, err)
 }
 
 func (t *tokenRoutes) deletePersonal(w http.ResponseWriter, r *http.Request) error {
@@ -105,18 +99,12 @@ func (t *tokenRoutes) deletePersonal(w http.ResponseWriter, r *http.Request) err
 	err := t.identity.DeleteToken(r.Context(), web.Param(r, "tokenID"), func(tok store.Token) bool {
 		return tok.Kind == store.PersonalToken && tok.UserID == me
 	})
-	if err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, err)
 }
 
 func (t *tokenRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	tokens, err := t.identity.OrgTokens(r.Context(), o.ID, web.Param(r, "team"))
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, tokenBodies(tokens))
+	return web.Answer(w, r, tokenBodies(tokens), err)
 }
 
 func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
@@ -149,8 +137,5 @@ func (t *tokenRoutes) deleteOrg(w http.ResponseWriter, r *http.Request, o store.
 		}
 		return tok.Kind == store.OrgToken && tok.OrgID == o.ID
 	})
-	if err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, err)
 }

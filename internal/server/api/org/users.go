@@ -120,10 +120,7 @@ func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	if err := u.identity.SetDefaultOrg(r.Context(), p.User.ID, o.Name); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, u.identity.SetDefaultOrg(r.Context(), p.User.ID, o.Name))
 }
 
 func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {

@@ -19,3 +19,18 @@ func QueryFlag(r *http.Request, name string) (bool, error) {
 	}
 	return b, nil
 }
+
+// QueryInt reads a whole number of the query into v, which stays as it is if the
+// parameter is missing.
+func QueryInt(r *http.Request, name string, v *int) error {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
+	}
+	*v = int(n)
+	return nil
+}

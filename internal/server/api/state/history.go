@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -125,37 +126,24 @@ func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, b)
+	return web.Answer(w, r, b, err)
 }
 
 // page reads page and pageSize; page 0 or none means everything.
 func page(r *http.Request) (limit, offset int, err error) {
-	num := func(name string, def int) (int, error) {
-		v := r.URL.Query().Get(name)
-		if v == "" {
-			return def, nil
+	page, size := 0, 10
+	for name, v := range map[string]*int{"page": &page, "pageSize": &size} {
+		if err := request.QueryInt(r, name, v); err != nil {
+			return 0, 0, err
 		}
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 0 || n > 1_000_000 {
-			return 0, fault.Invalid("Bad Request: query parameter %s must be a whole number from 0 on", name)
+		if *v < 0 || *v > 1_000_000 {
+			return 0, 0, fault.Invalid("Bad Request: Invalid query parameter: %s must be between 0 and 1000000", name)
 		}
-		return n, nil
 	}
-	p, err := num("page", 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	size, err := num("pageSize", 10)
-	if err != nil {
-		return 0, 0, err
-	}
-	if p == 0 || size == 0 {
+	if page == 0 || size == 0 {
 		return 0, 0, nil
 	}
-	return size, (p - 1) * size, nil
+	return size, (page - 1) * size, nil
 }
 
 // list answers in the flat form unless output-type is given.
@@ -167,21 +155,19 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	return web.Stream(w, r, stacks.ProgramMemory, func(s *web.Streaming) error {
-		list := s.List(`{"updates":[`)
-		err := h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
+	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
+		return h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
 			b, err := UpdateBodyOf(r.Context(), h.stacks, e.Update)
 			if err != nil {
 				return err
 			}
-			return list.Add(b)
+			return add(b)
 		})
-		return list.End(err, "]}\n")
-	})
+	}, func(int) string { return "]}" })
 }
 
 // history answers with a page, or all, of the updates of a stack. It is streamed,
-// because nothing bounds how many there are.
+// because their number is not bounded.
 func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
 	limit, offset, err := page(r)
 	if err != nil {
@@ -191,20 +177,19 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 	if err != nil {
 		return err
 	}
-	return web.Stream(w, r, stacks.ProgramMemory, func(s *web.Streaming) error {
-		list, n := s.List(`{"updates":[`), 0
-		err := h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
-			n++
+	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
+		return h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
 			b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
 			if err != nil {
 				return err
 			}
-			return list.Add(b)
+			return add(b)
 		})
-		if limit == 0 {
-			limit = n
+	}, func(n int) string {
+		if limit > 0 {
+			n = limit
 		}
-		return list.End(err, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`+"\n", limit, total))
+		return fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`, n, total)
 	})
 }
 
@@ -246,13 +231,10 @@ func (h *historyRoutes) version(w http.ResponseWriter, r *http.Request, st store
 
 func (h *historyRoutes) summary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	e, err := h.ofVersion(r, st)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+	return web.Answer(w, r, map[string]any{
 		"startTime": web.Unix(e.StartedAt), "endTime": web.Unix(e.FinishedAt),
 		"result": resultOf(e.Status), "resourceCount": e.ResourceCount,
-	})
+	}, err)
 }
 
 func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -35,10 +35,7 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, body.Plaintext)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string][]byte{"ciphertext": ct})
+	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
 // secretCopies is how often secrets are in memory: as sent, as texts, as bytes,
@@ -91,10 +88,7 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, body.Ciphertext)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string][]byte{"plaintext": pt})
+	return web.Answer(w, r, map[string][]byte{"plaintext": pt}, err)
 }
 
 // mayDecrypt tells whether the caller may decrypt ciphertexts, given in base64:
@@ -163,8 +157,5 @@ func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ s
 		SecretName  string `json:"secretName"`
 		CommandName string `json:"commandName"`
 	}
-	if err := request.DecodeOptional(w, r, &body); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, request.DecodeOptional(w, r, &body))
 }

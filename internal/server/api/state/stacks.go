@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
@@ -71,17 +70,17 @@ const (
 func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	q := r.URL.Query()
-	limit := int64(defaultStacksPage)
-	if v := q.Get("maxResults"); v != "" {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n < 1 {
-			return fault.Invalid("Bad Request: maxResults must be a whole number above 0")
-		}
-		limit = min(n, maxStacksPage)
+	limit := defaultStacksPage
+	if err := request.QueryInt(r, "maxResults", &limit); err != nil {
+		return err
 	}
+	if limit < 1 {
+		return fault.Invalid("Bad Request: Invalid query parameter: maxResults must be above 0")
+	}
+	limit = min(limit, maxStacksPage)
 	filter := store.StackFilter{
 		OrgIDs: p.ReadableOrgs(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
-		Limit: int(limit) + 1,
+		Limit: limit + 1,
 	}
 	if t := q.Get("continuationToken"); t != "" {
 		after, err := base64.RawURLEncoding.DecodeString(t)
@@ -106,7 +105,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body := map[string]any{}
-	if int64(len(found)) > limit {
+	if len(found) > limit {
 		found = found[:limit]
 		body["continuationToken"] = base64.RawURLEncoding.EncodeToString([]byte(found[limit-1].SortKey()))
 	}
@@ -219,26 +218,23 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 
 // remove deletes a stack. The CLI says force, the provider says forceDestroy.
 func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	force, need := false, identity.DeleteStack
-	for _, name := range []string{"force", "forceDestroy"} {
-		if v := r.URL.Query().Get(name); v != "" {
-			b, err := strconv.ParseBool(v)
-			if err != nil {
-				return fault.Invalid("Bad Request: query parameter %s must be true or false", name)
-			}
-			force = force || b
-		}
+	need := identity.DeleteStack
+	force, err := request.QueryFlag(r, "force")
+	if err != nil {
+		return err
 	}
+	destroy, err := request.QueryFlag(r, "forceDestroy")
+	if err != nil {
+		return err
+	}
+	force = force || destroy
 	if force {
 		need = identity.Manage
 	}
 	if err := web.Principal(r).Check(st, need); err != nil {
 		return err
 	}
-	if err := s.stacks.Delete(r.Context(), web.Principal(r), st, force); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.Delete(r.Context(), web.Principal(r), st, force))
 }
 
 func (s *stackRoutes) rename(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -250,21 +246,15 @@ func (s *stackRoutes) rename(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	u, err := s.stacks.Rename(r.Context(), web.Principal(r), st, body.NewName, body.NewProject)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"updateId": u.ID})
+	return web.Answer(w, r, map[string]string{"updateId": u.ID}, err)
 }
 
 func (s *stackRoutes) metadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	owner, err := s.stacks.Owner(r.Context(), st)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+	return web.Answer(w, r, map[string]any{
 		"orgName": st.OrgName, "projectName": st.Project, "stackName": st.Name, "ownedBy": web.UserInfoOf(owner),
 		"notificationSettings": map[string]bool{"notifyUpdateSuccess": false, "notifyUpdateFailure": false},
-	})
+	}, err)
 }
 
 func (s *stackRoutes) replaceTags(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -272,10 +262,7 @@ func (s *stackRoutes) replaceTags(w http.ResponseWriter, r *http.Request, st sto
 	if err := request.Decode(w, r, &tags); err != nil {
 		return err
 	}
-	if err := s.stacks.ReplaceTags(r.Context(), web.Principal(r), st, tags); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.ReplaceTags(r.Context(), web.Principal(r), st, tags))
 }
 
 type tagBody struct {
@@ -288,10 +275,7 @@ func (s *stackRoutes) addTag(w http.ResponseWriter, r *http.Request, st store.St
 	if err := request.Decode(w, r, &tag); err != nil {
 		return err
 	}
-	if err := s.stacks.AddTag(r.Context(), web.Principal(r), st, tag.Name, tag.Value); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.AddTag(r.Context(), web.Principal(r), st, tag.Name, tag.Value))
 }
 
 func (s *stackRoutes) changeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -299,17 +283,11 @@ func (s *stackRoutes) changeTag(w http.ResponseWriter, r *http.Request, st store
 	if err := request.Decode(w, r, &tag); err != nil {
 		return err
 	}
-	if err := s.stacks.ChangeTag(r.Context(), web.Principal(r), st, web.Param(r, "tag"), tag.Value); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.ChangeTag(r.Context(), web.Principal(r), st, web.Param(r, "tag"), tag.Value))
 }
 
 func (s *stackRoutes) removeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if err := s.stacks.RemoveTag(r.Context(), web.Principal(r), st, web.Param(r, "tag")); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.RemoveTag(r.Context(), web.Principal(r), st, web.Param(r, "tag")))
 }
 
 func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -360,10 +338,7 @@ func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store
 }
 
 func (s *stackRoutes) removeConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if err := s.stacks.SetConfig(r.Context(), st, ""); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, s.stacks.SetConfig(r.Context(), st, ""))
 }
 
 // policyPacks and policyGroups are empty: this server enforces no policies.

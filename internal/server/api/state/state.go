@@ -34,7 +34,7 @@ func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	return web.Stream(w, r, 0, func(out *web.Streaming) error { return stored.Export(out) })
+	return web.Stream(w, r, 0, stored.Export)
 }
 
 func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -46,7 +46,7 @@ func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st s
 	if err != nil {
 		return err
 	}
-	return web.Stream(w, r, 0, func(out *web.Streaming) error { return stored.Export(out) })
+	return web.Stream(w, r, 0, stored.Export)
 }
 
 func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -55,10 +55,7 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 		return err
 	}
 	u, err := s.stacks.Import(r.Context(), web.Principal(r), st, state)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"updateId": u.ID})
+	return web.Answer(w, r, map[string]string{"updateId": u.ID}, err)
 }
 
 // readState reads a body that carries a state. Its compressed form is kept.

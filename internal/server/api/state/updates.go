@@ -66,12 +66,9 @@ func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.S
 		return err
 	}
 	up, err := u.stacks.CreateUpdate(r.Context(), web.Principal(r), st, kind, prog)
-	if err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
+	return web.Answer(w, r, map[string]any{
 		"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{},
-	})
+	}, err)
 }
 
 func (u *updateRoutes) find(r *http.Request, st store.Stack) (store.Update, error) {
@@ -133,10 +130,7 @@ func (u *updateRoutes) checkpoint(w http.ResponseWriter, r *http.Request, up sto
 	if err != nil {
 		return err
 	}
-	if err := u.stacks.Checkpoint(r.Context(), up, state); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, u.stacks.Checkpoint(r.Context(), up, state))
 }
 
 func (u *updateRoutes) recordOne(w http.ResponseWriter, r *http.Request, up store.Update) error {
@@ -158,10 +152,7 @@ func (u *updateRoutes) recordBatch(w http.ResponseWriter, r *http.Request, up st
 }
 
 func (u *updateRoutes) record(w http.ResponseWriter, r *http.Request, up store.Update, events []json.RawMessage) error {
-	if err := u.stacks.RecordEvents(r.Context(), up, events); err != nil {
-		return err
-	}
-	return web.WriteJSON(w, r, http.StatusOK, struct{}{})
+	return web.Answer(w, r, struct{}{}, u.stacks.RecordEvents(r.Context(), up, events))
 }
 
 func (u *updateRoutes) complete(w http.ResponseWriter, r *http.Request, up store.Update) error {
@@ -171,10 +162,7 @@ func (u *updateRoutes) complete(w http.ResponseWriter, r *http.Request, up store
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
-	if err := u.stacks.Complete(r.Context(), up, body.Status); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, u.stacks.Complete(r.Context(), up, body.Status))
 }
 
 func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -182,10 +170,7 @@ func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.S
 	if err != nil {
 		return err
 	}
-	if err := u.stacks.Cancel(r.Context(), up, web.Principal(r).Name()); err != nil {
-		return err
-	}
-	return web.NoContent(w)
+	return web.Done(w, u.stacks.Cancel(r.Context(), up, web.Principal(r).Name()))
 }
 
 // status is polled by clients until there is no continuation token.

@@ -4,6 +4,8 @@ package system
 
 import (
 	"crypto/subtle"
+	"fmt"
+	"html"
 	"net"
 	"net/http"
 	"regexp"
@@ -32,20 +34,34 @@ type Server struct {
 }
 
 // serverRoutes are the routes about the server itself.
-type serverRoutes struct{ Server }
+type serverRoutes struct {
+	Server
+	externalURL string
+}
 
 // Register adds the routes about the server itself.
-func Register(rt *web.Router, server Server) {
-	s := &serverRoutes{server}
+func Register(rt *web.Router, server Server, externalURL string) {
+	s := &serverRoutes{server, externalURL}
 	if server.Releases != "" {
 		newReleases(server.Releases).register(rt)
 	}
+	rt.Public(http.MethodGet, "/", s.root)
 	rt.Public(http.MethodGet, "/healthz", s.healthz)
 	rt.Public(http.MethodGet, "/readyz", s.readyz)
 	rt.Public(http.MethodGet, "/metrics", s.metrics)
 	rt.Public(http.MethodGet, "/api/capabilities", s.capabilities)
 	rt.Public(http.MethodGet, "/api/cli/version", s.cliVersion)
 	rt.Authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", web.People, s.githubApp)
+}
+
+// root explains the server to a person with a browser.
+func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	fmt.Fprintf(w, "<!DOCTYPE html>\n<title>workflow-server</title>\n"+
+		"<p>This server serves the Pulumi Cloud API; to use it, run <code>pulumi login %s</code> "+
+		"(<a href=\"https://www.pulumi.com/docs/iac/cli/commands/pulumi_login/\">documentation</a>).\n", html.EscapeString(s.externalURL))
+	return nil
 }
 
 // healthz answers as long as the process can answer at all.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -42,6 +41,22 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error 
 		return err
 	}
 	return WriteRaw(w, r, status, body)
+}
+
+// Answer answers 200 with a value, or returns err.
+func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return WriteJSON(w, r, http.StatusOK, v)
+}
+
+// Done answers 204, or returns err.
+func Done(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 func encodeJSON(v any) ([]byte, error) {
@@ -97,148 +112,6 @@ func compress(body []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Streaming is a JSON response that is written while it is made, so that only a
-// piece of it is in memory. Until gzipFrom bytes were written an error can still
-// be answered as one; later the connection is aborted, so that no client takes
-// what has come for the whole.
-type Streaming struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	head []byte // nil when the response has begun
-	z    *gzip.Writer
-}
-
-// Stream answers 200 with what write writes. All the memory that write takes is
-// charged before, because a response that has begun cannot be put off.
-func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(s *Streaming) error) error {
-	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
-		return err
-	}
-	s := &Streaming{w: w, r: r, head: make([]byte, 0, gzipFrom)}
-	defer func() {
-		if s.z != nil {
-			compressors.Put(s.z)
-		}
-	}()
-	err := write(s)
-	if s.head != nil {
-		if err != nil {
-			return err
-		}
-		return WriteRaw(w, r, http.StatusOK, s.head)
-	}
-	if err == nil && s.z != nil {
-		err = notTaken(s.z.Close())
-	}
-	if err != nil {
-		Abort(r, err)
-	}
-	return nil
-}
-
-// errNotTaken says that the client does not take its response.
-var errNotTaken = errors.New("the client does not take the response")
-
-func notTaken(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errNotTaken, err)
-}
-
-// Write adds to the response. It fails when the client is gone.
-func (s *Streaming) Write(p []byte) (int, error) {
-	if s.head != nil {
-		if len(s.head)+len(p) < gzipFrom {
-			s.head = append(s.head, p...)
-			return len(p), nil
-		}
-		if err := s.begin(); err != nil {
-			return 0, err
-		}
-	}
-	return s.send(p)
-}
-
-func (s *Streaming) begin() error {
-	head := s.head
-	s.head = nil
-	h := jsonHeader(s.w)
-	if acceptsGzip(s.r) {
-		z, ok := compressors.Get().(*gzip.Writer)
-		if ok {
-			h.Set("Content-Encoding", "gzip")
-			z.Reset(s.w)
-			s.z = z
-		}
-	}
-	s.w.WriteHeader(http.StatusOK)
-	_, err := s.send(head)
-	return err
-}
-
-func (s *Streaming) send(p []byte) (int, error) {
-	w := io.Writer(s.w)
-	if s.z != nil {
-		w = s.z
-	}
-	n, err := w.Write(p)
-	return n, notTaken(err)
-}
-
-// value adds a JSON value.
-func (s *Streaming) value(v any) error {
-	body, err := encodeJSON(v)
-	if err != nil {
-		return err
-	}
-	_, err = s.Write(bytes.TrimSuffix(body, []byte("\n")))
-	return err
-}
-
-// streamedList is a list in a streamed response.
-type streamedList struct {
-	s    *Streaming
-	n    int
-	head string // what comes before the first element
-}
-
-// List begins a list; head is the JSON up to its first element.
-func (s *Streaming) List(head string) *streamedList { return &streamedList{s: s, head: head} }
-
-// Add adds an element.
-func (l *streamedList) Add(v any) error {
-	if err := l.separate(); err != nil {
-		return err
-	}
-	l.n++
-	return l.s.value(v)
-}
-
-func (l *streamedList) separate() error {
-	if l.n > 0 {
-		return l.s.text(",")
-	}
-	return l.s.text(l.head)
-}
-
-// End writes the JSON behind the list, unless err says that it is not whole.
-func (l *streamedList) End(err error, tail string) error {
-	if err == nil && l.n == 0 {
-		err = l.s.text(l.head)
-	}
-	if err != nil {
-		return err
-	}
-	return l.s.text(tail)
-}
-
-// text adds JSON that is encoded already.
-func (s *Streaming) text(text string) error {
-	_, err := s.Write([]byte(text))
-	return err
-}
-
 func acceptsGzip(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, q, _ := strings.Cut(strings.TrimSpace(part), ";")
@@ -247,12 +120,6 @@ func acceptsGzip(r *http.Request) bool {
 		}
 	}
 	return false
-}
-
-// NoContent answers 204.
-func NoContent(w http.ResponseWriter) error {
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // byteCount writes a number of bytes for people.

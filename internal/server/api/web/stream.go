@@ -1,0 +1,129 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"workflowagent/internal/server/budget"
+)
+
+// streaming is a JSON response that is written while it is made, so that only a
+// piece of it is in memory. Until gzipFrom bytes were written an error can still
+// be answered as one; later the connection is aborted, so that no client takes
+// what has come for the whole.
+type streaming struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	head []byte // nil when the response has begun
+	z    *gzip.Writer
+}
+
+// Stream answers 200 with what write writes. All the memory that write takes is
+// charged before, because a response that has begun cannot be put off.
+func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w io.Writer) error) error {
+	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
+		return err
+	}
+	s := &streaming{w: w, r: r, head: make([]byte, 0, gzipFrom)}
+	defer func() {
+		if s.z != nil {
+			compressors.Put(s.z)
+		}
+	}()
+	err := write(s)
+	if s.head != nil {
+		if err != nil {
+			return err
+		}
+		return WriteRaw(w, r, http.StatusOK, s.head)
+	}
+	if err == nil && s.z != nil {
+		err = notTaken(s.z.Close())
+	}
+	if err != nil {
+		Abort(r, err)
+	}
+	return nil
+}
+
+// errNotTaken says that the client does not take its response.
+var errNotTaken = errors.New("the client does not take the response")
+
+func notTaken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errNotTaken, err)
+}
+
+// Write adds to the response. It fails when the client is gone.
+func (s *streaming) Write(p []byte) (int, error) {
+	if s.head != nil {
+		if len(s.head)+len(p) < gzipFrom {
+			s.head = append(s.head, p...)
+			return len(p), nil
+		}
+		if err := s.begin(); err != nil {
+			return 0, err
+		}
+	}
+	return s.send(p)
+}
+
+func (s *streaming) begin() error {
+	head := s.head
+	s.head = nil
+	h := jsonHeader(s.w)
+	if acceptsGzip(s.r) {
+		z, ok := compressors.Get().(*gzip.Writer)
+		if ok {
+			h.Set("Content-Encoding", "gzip")
+			z.Reset(s.w)
+			s.z = z
+		}
+	}
+	s.w.WriteHeader(http.StatusOK)
+	_, err := s.send(head)
+	return err
+}
+
+func (s *streaming) send(p []byte) (int, error) {
+	w := io.Writer(s.w)
+	if s.z != nil {
+		w = s.z
+	}
+	n, err := w.Write(p)
+	return n, notTaken(err)
+}
+
+// StreamList streams a JSON list. fill adds its elements by add; head and tail are
+// the JSON before and after them, tail for the number of elements.
+func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add func(v any) error) error, tail func(n int) string) error {
+	return Stream(w, r, memory, func(out io.Writer) error {
+		n := 0
+		before := head
+		err := fill(func(v any) error {
+			body, err := encodeJSON(v)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(out, before+strings.TrimSuffix(string(body), "\n"))
+			n++
+			before = ","
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			head = ""
+		}
+		_, err = io.WriteString(out, head+tail(n)+"\n")
+		return err
+	})
+}
