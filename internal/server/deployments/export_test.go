@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"workflowagent/internal/server/joblog"
-	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/blob"
 )
 
 // Sweep notes that the server is up and goes through all timers once, for tests
@@ -19,17 +19,17 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // CountLogReads counts the reads of log from now on.
 func (s *Service) CountLogReads() *atomic.Int64 {
-	counting := &countingBlobs{Blobs: s.db.Blobs()}
+	counting := &countingBlobs{Store: s.db.Blobs()}
 	s.logs = joblog.New(counting, s.db.Shared(), s.opts.LogLimit, s.opts.LogSync, s.log)
 	return &counting.reads
 }
 
 type countingBlobs struct {
-	store.Blobs
+	blob.Store
 	reads atomic.Int64
 }
 
 func (b *countingBlobs) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
 	b.reads.Add(1)
-	return b.Blobs.ReadAt(ctx, key, offset, limit)
+	return b.Store.ReadAt(ctx, key, offset, limit)
 }

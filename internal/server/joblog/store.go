@@ -14,7 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/blob"
 )
 
 const (
@@ -36,7 +36,7 @@ func Key(jobID string, epoch int64, step int) string {
 // Store keeps the streams. It syncs them to disk in groups, in the background of
 // the requests that append to them.
 type Store struct {
-	blobs   store.Blobs
+	blobs   blob.Store
 	instant bool // appended is durable
 	limit   int64
 	every   time.Duration
@@ -59,7 +59,7 @@ type stream struct {
 	lines   lineIndex
 }
 
-func New(blobs store.Blobs, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
+func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
 		streams: map[string]*stream{}, dirty: map[string]bool{},
@@ -104,7 +104,7 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 		p = p[:max(0, min(int64(len(p)), l.limit-offset))]
 	}
 	size, err := l.blobs.Append(ctx, key, offset, p)
-	if errors.Is(err, store.ErrBlobGap) {
+	if errors.Is(err, blob.ErrGap) {
 		err = ErrGap
 	} else if err != nil {
 		return protocol.LogAck{}, err

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/blob"
 )
 
 // maxSchema is the newest schema version of states that is accepted.
@@ -90,7 +91,7 @@ func (s *State) MarshalJSON() ([]byte, error) {
 
 // store puts the state under a key. A state that came uncompressed is compressed on
 // its way.
-func (s *State) store(ctx context.Context, blobs store.Blobs, key string) error {
+func (s *State) store(ctx context.Context, blobs blob.Store, key string) error {
 	if s.packed != nil {
 		return blobs.Put(ctx, key, bytes.NewReader(s.packed))
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"workflowagent/internal/retry"
+
+	"workflowagent/internal/server/store/blob"
 )
 
 // postgresWriteTimeout bounds one run of a transaction.
@@ -39,12 +41,13 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err := migrate(ctx, postgresEngine, pool); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
 	}
-	if err := prepareRowBlobs(ctx, pool); err != nil {
+	blobs, err := blob.NewRows(ctx, pool)
+	if err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
 	b := newBus()
 	b.listen(cfg, opts.Log)
-	return &DB{engine: postgresEngine, pool: pool, blobs: &rowBlobs{pool: pool}, bus: b, log: opts.Log, clock: opts.clock()}, nil
+	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, log: opts.Log, clock: opts.clock()}, nil
 }
 
 // writePostgres runs fn under SERIALIZABLE isolation, so that closures may be

@@ -12,6 +12,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"workflowagent/internal/server/store/blob"
 )
 
 // sqliteBusyTimeout bounds the wait for a lock of another process, such as a
@@ -38,7 +40,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("opening the database file: %w", err)
 	}
-	blobs, err := newFileBlobs(opts.BlobDir)
+	blobs, err := blob.NewFiles(opts.BlobDir)
 	if err != nil {
 		return nil, err
 	}

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/store/blob"
 )
 
 // Sentinels that callers compare with [errors.Is].
 var (
-	// ErrNotFound says that no row matches.
-	ErrNotFound = errors.New("not found")
+	// ErrNotFound says that no row matches, or no blob.
+	ErrNotFound = blob.ErrNotFound
 	// ErrConflict says that a row with the same unique key exists already, or
 	// that a guarded change found the row in another state than it expected.
 	ErrConflict = errors.New("conflict")
@@ -56,7 +58,7 @@ type DB struct {
 	pool    *sql.DB  // reads; with PostgreSQL writes too
 	writer  *writer  // SQLite only
 	readers *readers // SQLite only
-	blobs   Blobs
+	blobs   blob.Store
 	bus     *bus
 	log     *logrus.Entry
 	clock   Clock
@@ -110,7 +112,7 @@ func (db *DB) Ping(ctx context.Context) error {
 }
 
 // Blobs returns the store of large byte strings that belongs to this database.
-func (db *DB) Blobs() Blobs { return db.blobs }
+func (db *DB) Blobs() blob.Store { return db.blobs }
 
 // Shared tells whether other server processes may use this database at the
 // same time.

@@ -1,4 +1,6 @@
-package store
+// Package blob keeps byte strings that are too large or too many for rows: in files
+// next to a SQLite database, in chunks of rows in PostgreSQL.
+package blob
 
 import (
 	"context"
@@ -10,15 +12,18 @@ import (
 	"time"
 )
 
-// ErrBlobGap says that an append would have left a hole. The append was
-// refused and the size that was returned with it is where to go on.
-var ErrBlobGap = errors.New("the offset is beyond the end of the blob")
+// ErrNotFound says that no blob has the key.
+var ErrNotFound = errors.New("not found")
 
-// Blobs keeps byte strings too large or too many for rows: logs that grow and
+// ErrGap says that an append would have left a hole. The append was
+// refused and the size that was returned with it is where to go on.
+var ErrGap = errors.New("the offset is beyond the end of the blob")
+
+// Store keeps byte strings too large or too many for rows: logs that grow and
 // checkpoints that are replaced. Keys are paths such as "logs/JOB/3" of
 // segments of letters, digits, '-', '_' and '.'. Methods may be called
 // concurrently, also for one key.
-type Blobs interface {
+type Store interface {
 	// Put stores all of r under key at once, replacing what was there: a
 	// reader sees the old or the new bytes, and when Put returns nil the new
 	// ones are durable.
@@ -30,7 +35,7 @@ type Blobs interface {
 	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
 	// Append writes p at offset of a growing blob, which is created if need
 	// be, and returns the blob's size. Bytes that are there already are left
-	// as they are; an offset beyond the end is refused with [ErrBlobGap].
+	// as they are; an offset beyond the end is refused with [ErrGap].
 	// What was appended is durable after Sync.
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
 	// Size returns the size of a blob, 0 when there is none.
@@ -51,7 +56,7 @@ type Blobs interface {
 const sweepPiece = 100
 
 // deleteUnnamed removes those of some blobs that nothing names.
-func deleteUnnamed(ctx context.Context, b Blobs, keys []string, named func(keys []string) (map[string]bool, error)) (int, error) {
+func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys []string) (map[string]bool, error)) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
@@ -72,12 +77,12 @@ func deleteUnnamed(ctx context.Context, b Blobs, keys []string, named func(keys 
 	return removed, nil
 }
 
-var blobSegment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
+var segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// checkBlobKey refuses keys that could leave the directory of the blobs.
-func checkBlobKey(key string) error {
+// checkKey refuses keys that could leave the directory of the blobs.
+func checkKey(key string) error {
 	for seg := range strings.SplitSeq(key, "/") {
-		if !blobSegment.MatchString(seg) {
+		if !segment.MatchString(seg) {
 			return fmt.Errorf("the blob key %q is not made of plain path segments", key)
 		}
 	}

@@ -1,4 +1,4 @@
-package store
+package blob
 
 import (
 	"context"
@@ -16,36 +16,38 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// fileBlobs keeps each blob in a file of its own below a directory.
-type fileBlobs struct {
+// Files keeps each blob in its own file below a directory.
+type Files struct {
 	dir  string
 	seed maphash.Seed
 	// locks order appends to one key; keys share locks by hash.
 	locks [64]sync.Mutex
 }
 
-func newFileBlobs(dir string) (*fileBlobs, error) {
+// NewFiles creates the directory if it does not exist.
+func NewFiles(dir string) (*Files, error) {
 	if dir == "" {
 		return nil, errors.New("a SQLite database needs a directory for its blobs")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory for blobs: %w", err)
 	}
-	return &fileBlobs{dir: dir, seed: maphash.MakeSeed()}, nil
+	return &Files{dir: dir, seed: maphash.MakeSeed()}, nil
 }
 
-func (b *fileBlobs) path(key string) (string, error) {
-	if err := checkBlobKey(key); err != nil {
+func (b *Files) path(key string) (string, error) {
+	if err := checkKey(key); err != nil {
 		return "", err
 	}
 	return filepath.Join(b.dir, filepath.FromSlash(key)), nil
 }
 
-func (b *fileBlobs) lock(key string) *sync.Mutex {
+func (b *Files) lock(key string) *sync.Mutex {
 	return &b.locks[maphash.String(b.seed, key)%uint64(len(b.locks))]
 }
 
-func (b *fileBlobs) Put(_ context.Context, key string, r io.Reader) error {
+// Put implements [Store].
+func (b *Files) Put(_ context.Context, key string, r io.Reader) error {
 	path, err := b.path(key)
 	if err != nil {
 		return err
@@ -70,7 +72,8 @@ func (b *fileBlobs) Put(_ context.Context, key string, r io.Reader) error {
 	return syncDir(filepath.Dir(path))
 }
 
-func (b *fileBlobs) Get(_ context.Context, key string) (io.ReadCloser, error) {
+// Get implements [Store].
+func (b *Files) Get(_ context.Context, key string) (io.ReadCloser, error) {
 	path, err := b.path(key)
 	if err != nil {
 		return nil, err
@@ -85,7 +88,8 @@ func (b *fileBlobs) Get(_ context.Context, key string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-func (b *fileBlobs) ReadAt(_ context.Context, key string, offset int64, limit int) ([]byte, error) {
+// ReadAt implements [Store].
+func (b *Files) ReadAt(_ context.Context, key string, offset int64, limit int) ([]byte, error) {
 	path, err := b.path(key)
 	if err != nil {
 		return nil, err
@@ -114,7 +118,8 @@ func (b *fileBlobs) ReadAt(_ context.Context, key string, offset int64, limit in
 	return p[:got], nil
 }
 
-func (b *fileBlobs) Append(_ context.Context, key string, offset int64, p []byte) (int64, error) {
+// Append implements [Store].
+func (b *Files) Append(_ context.Context, key string, offset int64, p []byte) (int64, error) {
 	path, err := b.path(key)
 	if err != nil {
 		return 0, err
@@ -139,7 +144,7 @@ func (b *fileBlobs) Append(_ context.Context, key string, offset int64, p []byte
 	}
 	size := st.Size()
 	if offset < 0 || offset > size {
-		return size, ErrBlobGap
+		return size, ErrGap
 	}
 	have := size - offset
 	if int64(len(p)) <= have {
@@ -152,7 +157,8 @@ func (b *fileBlobs) Append(_ context.Context, key string, offset int64, p []byte
 	return size + int64(n), nil
 }
 
-func (b *fileBlobs) Size(_ context.Context, key string) (int64, error) {
+// Size implements [Store].
+func (b *Files) Size(_ context.Context, key string) (int64, error) {
 	path, err := b.path(key)
 	if err != nil {
 		return 0, err
@@ -167,7 +173,8 @@ func (b *fileBlobs) Size(_ context.Context, key string) (int64, error) {
 	return st.Size(), nil
 }
 
-func (b *fileBlobs) Sync(_ context.Context, key string) (int64, error) {
+// Sync implements [Store].
+func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 	path, err := b.path(key)
 	if err != nil {
 		return 0, err
@@ -194,7 +201,8 @@ func (b *fileBlobs) Sync(_ context.Context, key string) (int64, error) {
 	return st.Size(), nil
 }
 
-func (b *fileBlobs) Delete(_ context.Context, prefix string) error {
+// Delete implements [Store].
+func (b *Files) Delete(_ context.Context, prefix string) error {
 	path, err := b.path(prefix)
 	if err != nil {
 		return err
@@ -206,7 +214,7 @@ func (b *fileBlobs) Delete(_ context.Context, prefix string) error {
 }
 
 // Sweep also removes files that a crash left half written.
-func (b *fileBlobs) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
 	root, err := b.path(prefix)
 	if err != nil {
 		return 0, err
@@ -260,7 +268,7 @@ func (b *fileBlobs) Sweep(ctx context.Context, prefix string, age time.Duration,
 
 // makeParent makes the directory of a blob and puts the new directory entries
 // on disk.
-func (b *fileBlobs) makeParent(path string) error {
+func (b *Files) makeParent(path string) error {
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); err == nil {
 		return nil

@@ -1,4 +1,4 @@
-package store
+package blob
 
 import (
 	"bytes"
@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// blobChunk is the size of the rows that Put makes and the upper bound of the
+// chunkSize is the size of the rows that Put makes and the upper bound of the
 // rows that Append makes.
-const blobChunk = 1 << 20
+const chunkSize = 1 << 20
 
-// rowBlobs keeps blobs as rows of PostgreSQL, so that servers share no disk.
-type rowBlobs struct{ pool *sql.DB }
+// Rows keeps blobs as rows of PostgreSQL, so that servers share no disk.
+type Rows struct{ pool *sql.DB }
 
-// prepareRowBlobs makes the table of blobs. It is no migration because SQLite
-// does not know the collation that makes ranges of keys mean prefixes.
-func prepareRowBlobs(ctx context.Context, pool *sql.DB) error {
+// NewRows creates the table of blobs if it does not exist. It is no migration
+// because SQLite lacks the collation that makes ranges of keys mean prefixes.
+func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	t, err := pool.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("preparing the table of blobs: %w", err)
+		return nil, fmt.Errorf("preparing the table of blobs: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
 	// Without the lock two starting servers can both find the table missing.
@@ -39,26 +39,27 @@ func prepareRowBlobs(ctx context.Context, pool *sql.DB) error {
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
-			return fmt.Errorf("preparing the table of blobs: %w", err)
+			return nil, fmt.Errorf("preparing the table of blobs: %w", err)
 		}
 	}
 	if err := t.Commit(); err != nil {
-		return fmt.Errorf("preparing the table of blobs: %w", err)
+		return nil, fmt.Errorf("preparing the table of blobs: %w", err)
 	}
-	return nil
+	return &Rows{pool}, nil
 }
 
 // lockKey takes a lock that ends with the transaction; writers of one key
 // queue on it instead of failing each other.
-func (b *rowBlobs) lockKey(ctx context.Context, t *sql.Tx, key string) error {
+func (b *Rows) lockKey(ctx context.Context, t *sql.Tx, key string) error {
 	if _, err := t.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", key); err != nil {
 		return fmt.Errorf("locking blob %s: %w", key, err)
 	}
 	return nil
 }
 
-func (b *rowBlobs) Put(ctx context.Context, key string, r io.Reader) error {
-	if err := checkBlobKey(key); err != nil {
+// Put implements [Store].
+func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
+	if err := checkKey(key); err != nil {
 		return err
 	}
 	t, err := b.pool.BeginTx(ctx, nil)
@@ -72,7 +73,7 @@ func (b *rowBlobs) Put(ctx context.Context, key string, r io.Reader) error {
 	if _, err := t.ExecContext(ctx, "DELETE FROM blob_chunks WHERE blob_key = $1", key); err != nil {
 		return fmt.Errorf("replacing blob %s: %w", key, err)
 	}
-	buf := make([]byte, blobChunk)
+	buf := make([]byte, chunkSize)
 	var offset int64
 	for {
 		n, err := io.ReadFull(r, buf)
@@ -106,8 +107,9 @@ func insertChunk(ctx context.Context, t *sql.Tx, key string, offset int64, p []b
 	return nil
 }
 
-func (b *rowBlobs) Get(ctx context.Context, key string) (io.ReadCloser, error) {
-	if err := checkBlobKey(key); err != nil {
+// Get implements [Store].
+func (b *Rows) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	t, err := b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -170,8 +172,9 @@ func (r *rowReader) Close() error {
 	return err
 }
 
-func (b *rowBlobs) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
-	if err := checkBlobKey(key); err != nil {
+// ReadAt implements [Store].
+func (b *Rows) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	if offset < 0 || limit <= 0 {
@@ -203,8 +206,9 @@ func (b *rowBlobs) ReadAt(ctx context.Context, key string, offset int64, limit i
 	return out, nil
 }
 
-func (b *rowBlobs) Append(ctx context.Context, key string, offset int64, p []byte) (int64, error) {
-	if err := checkBlobKey(key); err != nil {
+// Append implements [Store].
+func (b *Rows) Append(ctx context.Context, key string, offset int64, p []byte) (int64, error) {
+	if err := checkKey(key); err != nil {
 		return 0, err
 	}
 	t, err := b.pool.BeginTx(ctx, nil)
@@ -220,7 +224,7 @@ func (b *rowBlobs) Append(ctx context.Context, key string, offset int64, p []byt
 		return 0, err
 	}
 	if offset < 0 || offset > size {
-		return size, ErrBlobGap
+		return size, ErrGap
 	}
 	if have := size - offset; int64(len(p)) <= have {
 		return size, nil
@@ -228,7 +232,7 @@ func (b *rowBlobs) Append(ctx context.Context, key string, offset int64, p []byt
 		p = p[have:]
 	}
 	for len(p) > 0 {
-		n := min(len(p), blobChunk)
+		n := min(len(p), chunkSize)
 		if err := insertChunk(ctx, t, key, size, p[:n]); err != nil {
 			return 0, err
 		}
@@ -258,20 +262,22 @@ func blobSize(ctx context.Context, q rowQuerier, key string) (int64, error) {
 	return size, nil
 }
 
-func (b *rowBlobs) Size(ctx context.Context, key string) (int64, error) {
-	if err := checkBlobKey(key); err != nil {
+// Size implements [Store].
+func (b *Rows) Size(ctx context.Context, key string) (int64, error) {
+	if err := checkKey(key); err != nil {
 		return 0, err
 	}
 	return blobSize(ctx, b.pool, key)
 }
 
 // Sync has nothing to do: a committed row is durable.
-func (b *rowBlobs) Sync(ctx context.Context, key string) (int64, error) {
+func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
 	return b.Size(ctx, key)
 }
 
-func (b *rowBlobs) Delete(ctx context.Context, prefix string) error {
-	if err := checkBlobKey(prefix); err != nil {
+// Delete implements [Store].
+func (b *Rows) Delete(ctx context.Context, prefix string) error {
+	if err := checkKey(prefix); err != nil {
 		return err
 	}
 	// '0' is the character after '/', so this range is all keys below prefix.
@@ -284,8 +290,8 @@ func (b *rowBlobs) Delete(ctx context.Context, prefix string) error {
 }
 
 // Sweep goes by the database's clock.
-func (b *rowBlobs) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
-	if err := checkBlobKey(prefix); err != nil {
+func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+	if err := checkKey(prefix); err != nil {
 		return 0, err
 	}
 	removed := 0
@@ -309,7 +315,7 @@ func (b *rowBlobs) Sweep(ctx context.Context, prefix string, age time.Duration, 
 
 // olderThan returns some keys between two, in order, whose newest row is older
 // than age.
-func (b *rowBlobs) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
+func (b *Rows) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
 	rows, err := b.pool.QueryContext(ctx, fmt.Sprintf(`SELECT blob_key FROM blob_chunks WHERE blob_key > $1 AND blob_key < $2
 		GROUP BY blob_key HAVING MAX(written_at) < now() - $3 * interval '1 microsecond' ORDER BY blob_key LIMIT %d`, sweepPiece),
 		after, end, age.Microseconds())

@@ -1,21 +1,23 @@
-package store_test
+package blob_test
 
 import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/blob"
 )
 
-func TestBlobsPutReplaces(t *testing.T) {
+func TestPutReplaces(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		b, ctx := db.Blobs(), t.Context()
-		if _, err := b.Get(ctx, "a/b"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := b.Get(ctx, "a/b"); !errors.Is(err, blob.ErrNotFound) {
 			t.Fatalf("Get of nothing = %v, want ErrNotFound", err)
 		}
 		big := bytes.Repeat([]byte("0123456789"), 300_000) // several rows
@@ -41,7 +43,7 @@ func TestBlobsPutReplaces(t *testing.T) {
 	})
 }
 
-func TestBlobsAppendIsIdempotent(t *testing.T) {
+func TestAppendIsIdempotent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		b, ctx := db.Blobs(), t.Context()
 		steps := []struct {
@@ -59,7 +61,7 @@ func TestBlobsAppendIsIdempotent(t *testing.T) {
 		}
 		for _, s := range steps {
 			size, err := b.Append(ctx, "logs/j/0", s.offset, []byte(s.data))
-			if errors.Is(err, store.ErrBlobGap) != s.gap || (err != nil && !s.gap) {
+			if errors.Is(err, blob.ErrGap) != s.gap || (err != nil && !s.gap) {
 				t.Fatalf("Append(%d, %q) = %v, want gap %v", s.offset, s.data, err, s.gap)
 			}
 			if size != s.size {
@@ -85,7 +87,7 @@ func TestBlobsAppendIsIdempotent(t *testing.T) {
 	})
 }
 
-func TestBlobsAppendFromManySenders(t *testing.T) {
+func TestAppendFromManySenders(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		b, ctx := db.Blobs(), t.Context()
 		text := strings.Repeat("abcdefghij", 500)
@@ -113,7 +115,7 @@ func TestBlobsAppendFromManySenders(t *testing.T) {
 	})
 }
 
-func TestBlobsDeleteTakesOnlyThePrefix(t *testing.T) {
+func TestDeleteTakesOnlyThePrefix(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		b, ctx := db.Blobs(), t.Context()
 		for _, key := range []string{"s/1/a", "s/1/b/c", "s/10/a", "s/1-x"} {
@@ -134,7 +136,7 @@ func TestBlobsDeleteTakesOnlyThePrefix(t *testing.T) {
 	})
 }
 
-func TestBlobKeysStayInside(t *testing.T) {
+func TestKeysStayInside(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		for _, key := range []string{"", "..", "a/../../b", "/etc/passwd", "a//b", "a/.", "a\x00b", ".hidden"} {
 			if err := db.Blobs().Put(t.Context(), key, strings.NewReader("x")); err == nil {
@@ -146,3 +148,5 @@ func TestBlobKeysStayInside(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
