@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
@@ -144,17 +145,17 @@ func newComponents(ctx context.Context, cfg Config, version string, log *logrus.
 // OpenSecrets opens the key ring of a database with the master key of a
 // configuration. The key is made only for a database that is not shared: a
 // server that invented its own could not read what the others wrote.
-func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*stacks.Secrets, error) {
+func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
 	path := cfg.MasterKeyFile
 	create := path == ""
 	if path == "" {
 		path = filepath.Join(cfg.DataDir, "master-key")
 	}
-	key, err := stacks.LoadMasterKey(path, create)
+	key, err := keyring.LoadMasterKey(path, create)
 	if err != nil {
 		return nil, err
 	}
-	return stacks.OpenSecrets(ctx, db, key)
+	return keyring.Open(ctx, db, key)
 }
 
 // URL is the address under which clients reach the server.

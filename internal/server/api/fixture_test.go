@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
@@ -56,7 +57,7 @@ func newFixture(t *testing.T, o options) *fixture {
 
 func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 	t.Helper()
-	secrets, err := stacks.OpenSecrets(t.Context(), db, bytes.Repeat([]byte{7}, 32))
+	secrets, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{7}, 32))
 	if err != nil {
 		t.Fatalf("opening the secrets: %v", err)
 	}

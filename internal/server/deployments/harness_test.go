@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -62,7 +63,7 @@ func newPlant(t testing.TB, db *store.DB, o deployments.Options) *plant {
 // build makes the services of a server on the plant's database.
 func (p *plant) build(o deployments.Options) {
 	p.t.Helper()
-	secrets, err := stacks.OpenSecrets(p.t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
+	secrets, err := keyring.Open(p.t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
 	p.must(err)
 	p.stacks = stacks.New(p.db, stacks.Options{Log: storetest.Log(), Secrets: secrets})
 	p.pools = pools.New(p.db, storetest.Log())

@@ -11,6 +11,8 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/mask"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -63,23 +65,23 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	case len(raw) > maxEvents:
 		return fault.New(fault.KindTooLarge, "Request Entity Too Large: %d events at a time are too many; send at most %d", len(raw), maxEvents)
 	}
-	mask, err := s.masker(ctx, u)
+	secrets, err := s.knownSecrets(ctx, u)
 	if err != nil {
 		return err
 	}
 	events := make([]store.EngineEvent, 0, len(raw))
 	changes := ""
 	for _, r := range raw {
-		seq, err := strconv.ParseInt(string(member(r, "sequence")), 10, 64)
+		seq, err := strconv.ParseInt(string(rawjson.Member(r, "sequence")), 10, 64)
 		if err != nil || seq < 0 {
 			return fault.Invalid("Bad Request: every event needs a member \"sequence\" that is a whole number from 0 on")
 		}
-		body, err := maskEvent(mask, r)
+		body, err := mask.Event(secrets, r)
 		if err != nil {
 			return err
 		}
 		events = append(events, store.EngineEvent{Sequence: seq, Body: string(body)})
-		if sum := member(r, "summaryEvent"); sum != nil {
+		if sum := rawjson.Member(r, "summaryEvent"); sum != nil {
 			changes = summaryChanges(sum)
 		}
 	}
@@ -181,7 +183,7 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 func summaryChanges(summary []byte) string {
 	var counts map[string]int64
 	// There is one count an operation, and there are about twenty operations.
-	if json.Unmarshal(member(summary, "resourceChanges"), &counts) != nil || counts == nil || len(counts) > 100 {
+	if json.Unmarshal(rawjson.Member(summary, "resourceChanges"), &counts) != nil || counts == nil || len(counts) > 100 {
 		return "{}"
 	}
 	out, err := json.Marshal(counts)

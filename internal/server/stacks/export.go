@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -144,7 +145,7 @@ func (x *exporter) Write(p []byte) (int, error) {
 		c := p[i]
 		if x.quoted {
 			if !x.escape && x.phase == inValue {
-				if i = skipPlain(p, i); i >= len(p) {
+				if i = rawjson.SkipPlain(p, i); i >= len(p) {
 					break
 				}
 				c = p[i]

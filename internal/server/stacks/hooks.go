@@ -33,3 +33,12 @@ func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 	}
 	return s.hooks.MayWrite(tx, deploymentID)
 }
+
+// knownSecrets returns the secrets to mask in the events of an update, nil if none
+// are known.
+func (s *Service) knownSecrets(ctx context.Context, u store.Update) (*redact.Set, error) {
+	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
+		return nil, nil //nolint:nilnil // nothing to mask is an answer
+	}
+	return s.masks.Of(ctx, u.DeploymentID, s.hooks.KnownSecrets)
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -36,7 +37,7 @@ func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, er
 func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 	sep := ""
 	for _, name := range names {
-		if value := member(object, name); value != nil {
+		if value := rawjson.Member(object, name); value != nil {
 			doc.WriteString(sep + `"` + name + `":`)
 			doc.Write(value)
 			sep = ","
@@ -46,9 +47,9 @@ func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 
 // rootStack returns the resource that stands for the stack itself, nil for none.
 func rootStack(state *State) []byte {
-	for r := range elements(member(state.Deployment, "resources")) {
-		parent := string(member(r, "parent"))
-		if string(member(r, "type")) == `"pulumi:pulumi:Stack"` && (parent == "" || parent == `""`) {
+	for r := range rawjson.Elements(rawjson.Member(state.Deployment, "resources")) {
+		parent := string(rawjson.Member(r, "parent"))
+		if string(rawjson.Member(r, "type")) == `"pulumi:pulumi:Stack"` && (parent == "" || parent == `""`) {
 			return r
 		}
 	}
@@ -66,7 +67,7 @@ func (s *Service) CheckOutputSecrets(ctx context.Context, st store.Stack, cipher
 	for _, text := range ciphertexts {
 		missing[text] = struct{}{}
 	}
-	for text := range texts(member(rootStack(state), "outputs")) {
+	for text := range rawjson.Texts(rawjson.Member(rootStack(state), "outputs")) {
 		delete(missing, string(text))
 	}
 	if len(missing) > 0 {

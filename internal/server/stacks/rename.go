@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -19,10 +20,10 @@ import (
 func renameMemory(st *State) int64 {
 	const perValue, perResource = 256, 64
 	largest := int64(0)
-	for r := range elements(member(st.Deployment, "resources")) {
+	for r := range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
 		largest = max(largest, countValues(r))
 	}
-	pending := countValues(member(st.Deployment, "pending_operations"))
+	pending := countValues(rawjson.Member(st.Deployment, "pending_operations"))
 	return 3*int64(len(st.Deployment)) + perResource*st.Resources + perValue*(largest+pending)
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/store"
 )
 
@@ -25,16 +27,16 @@ const MaxLease = 5 * time.Minute
 type Service struct {
 	db      *store.DB
 	log     *logrus.Entry
-	secrets *Secrets
+	secrets *keyring.Ring
 	lease   time.Duration
 	hooks   Hooks
-	maskers maskers
+	masks   mask.Sets
 }
 
 // Options of [New].
 type Options struct {
 	Log     *logrus.Entry
-	Secrets *Secrets
+	Secrets *keyring.Ring
 	// Lease is what the start of an update gives its client before the first
 	// renewal. 0 means [MaxLease].
 	Lease time.Duration
@@ -52,7 +54,7 @@ func New(db *store.DB, o Options) *Service {
 func (s *Service) Follow(h Hooks) { s.hooks = h }
 
 // Secrets returns the encryption of stack secrets.
-func (s *Service) Secrets() *Secrets { return s.secrets }
+func (s *Service) Secrets() *keyring.Ring { return s.secrets }
 
 // Find returns a stack by name if the caller has one of the abilities needed.
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (store.Stack, error) {

@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/blob"
 )
@@ -38,11 +39,11 @@ type State struct {
 // is kept as it is, because compressing a large state costs more than all else.
 // Both belong to the state from then on.
 func ParseState(body, packed []byte) (*State, error) {
-	if !validJSON(body) {
+	if !rawjson.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
 	st := &State{Schema: emptySchema, Deployment: []byte("null"), body: body, packed: packed}
-	for k, v := range members(body) {
+	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "version":
 			n, err := strconv.ParseInt(string(v), 10, 64)
@@ -64,7 +65,7 @@ func ParseState(body, packed []byte) (*State, error) {
 	if !st.Empty() && st.Deployment[0] != '{' {
 		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
 	}
-	for range elements(member(st.Deployment, "resources")) {
+	for range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
 		st.Resources++
 	}
 	return st, nil
@@ -296,8 +297,8 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 // checkForeignSecrets refuses states whose secrets this server could never
 // decrypt again because they belong to another stack.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
-	provider := member(state.Deployment, "secrets_providers")
-	if string(member(provider, "type")) != `"service"` {
+	provider := rawjson.Member(state.Deployment, "secrets_providers")
+	if string(rawjson.Member(provider, "type")) != `"service"` {
 		return nil
 	}
 	ct := firstCiphertext(state.Deployment)
@@ -319,16 +320,16 @@ func firstCiphertext(deployment []byte) []byte {
 			return nil
 		}
 		rest = rest[i+len(mark):]
-		j := skipSpace(rest, 0)
+		j := rawjson.SkipSpace(rest, 0)
 		if j >= len(rest) || rest[j] != ':' {
 			continue
 		}
-		j = skipSpace(rest, j+1)
+		j = rawjson.SkipSpace(rest, j+1)
 		if j >= len(rest) || rest[j] != '"' {
 			continue
 		}
 		var ct []byte
-		if json.Unmarshal(rest[j:skipString(rest, j)], &ct) == nil && len(ct) > 0 {
+		if json.Unmarshal(rest[j:rawjson.SkipString(rest, j)], &ct) == nil && len(ct) > 0 {
 			return ct
 		}
 	}

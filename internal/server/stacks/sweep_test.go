@@ -2,22 +2,26 @@ package stacks_test
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 // TestStatesThatNothingNames leaves what a server leaves that ends between the
 // blob and the row, next to states of a stack and of its updates.
 func TestStatesThatNothingNames(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		ctx := t.Context()
-		secrets, err := stacks.OpenSecrets(ctx, db, bytes.Repeat([]byte{7}, 32))
+		secrets, err := keyring.Open(ctx, db, bytes.Repeat([]byte{7}, 32))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -143,7 +144,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		return err
 	}
 	// A state may be large, and is not decoded; the rest is a small body.
-	state, rest, err := stacks.CutMember(data, "state")
+	state, rest, err := rawjson.Cut(data, "state")
 	if err != nil {
 		return err
 	}

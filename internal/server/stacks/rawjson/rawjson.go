@@ -1,4 +1,7 @@
-package stacks
+// Package rawjson finds the borders of values in JSON without decoding it. States
+// are large and arrive after every step of an update, so they are validated once
+// and then searched as they are. All functions but [Valid] and [Cut] need valid JSON.
+package rawjson
 
 import (
 	"bytes"
@@ -8,41 +11,37 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// States are large and arrive after every step of an update, so they are
-// validated once and then looked into without being decoded. The functions of
-// this file need valid JSON; they find the borders of values and nothing else.
-
-// members yields the members of a JSON object: the key without its quotes,
+// Members yields the members of a JSON object: the key without its quotes,
 // with escapes as they are, and the raw value. Other values have no members.
-func members(data []byte) iter.Seq2[string, []byte] {
+func Members(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		i := skipSpace(data, 0)
+		i := SkipSpace(data, 0)
 		if i >= len(data) || data[i] != '{' {
 			return
 		}
-		i = skipSpace(data, i+1)
+		i = SkipSpace(data, i+1)
 		for i < len(data) && data[i] == '"' {
-			end := skipString(data, i)
+			end := SkipString(data, i)
 			key := string(data[i+1 : end-1])
-			i = skipSpace(data, end)      // at ':'
-			i = skipSpace(data, i+1)      // at the value
+			i = SkipSpace(data, end)      // at ':'
+			i = SkipSpace(data, i+1)      // at the value
 			end = skipValue(data, i)      // behind it
 			if !yield(key, data[i:end]) { // i:end is the value
 				return
 			}
-			i = skipSpace(data, end)
+			i = SkipSpace(data, end)
 			if i < len(data) && data[i] == ',' {
-				i = skipSpace(data, i+1)
+				i = SkipSpace(data, i+1)
 			}
 		}
 	}
 }
 
-// member returns the raw value of one member of a JSON object, nil for none.
+// Member returns the raw value of one member of a JSON object, nil for none.
 // As with encoding/json the last one of several counts.
-func member(data []byte, key string) []byte {
+func Member(data []byte, key string) []byte {
 	var out []byte
-	for k, v := range members(data) {
+	for k, v := range Members(data) {
 		if k == key {
 			out = v
 		}
@@ -50,14 +49,14 @@ func member(data []byte, key string) []byte {
 	return out
 }
 
-// CutMember validates a JSON object and returns the raw value of one member, nil
+// Cut validates a JSON object and returns the raw value of one member, nil
 // for none, and the object without it. The case of names does not count.
-func CutMember(body []byte, name string) (value, rest []byte, err error) {
-	if !validJSON(body) {
+func Cut(body []byte, name string) (value, rest []byte, err error) {
+	if !Valid(body) {
 		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
 	rest = []byte("{")
-	for k, v := range members(body) {
+	for k, v := range Members(body) {
 		if strings.EqualFold(k, name) {
 			value = v
 			continue
@@ -71,37 +70,37 @@ func CutMember(body []byte, name string) (value, rest []byte, err error) {
 	return value, append(rest, '}'), nil
 }
 
-// elements yields the raw elements of a JSON array.
-func elements(data []byte) iter.Seq[[]byte] {
+// Elements yields the raw elements of a JSON array.
+func Elements(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		i := skipSpace(data, 0)
+		i := SkipSpace(data, 0)
 		if i >= len(data) || data[i] != '[' {
 			return
 		}
-		i = skipSpace(data, i+1)
+		i = SkipSpace(data, i+1)
 		for i < len(data) && data[i] != ']' {
 			end := skipValue(data, i)
 			if !yield(data[i:end]) {
 				return
 			}
-			i = skipSpace(data, end)
+			i = SkipSpace(data, end)
 			if i < len(data) && data[i] == ',' {
-				i = skipSpace(data, i+1)
+				i = SkipSpace(data, i+1)
 			}
 		}
 	}
 }
 
-// texts yields every string in a JSON value, at any depth and names of members
+// Texts yields every string in a JSON value, at any depth and names of members
 // too, without its quotes and with escapes as they are.
-func texts(data []byte) iter.Seq[[]byte] {
+func Texts(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
 			i := bytes.IndexByte(data, '"')
 			if i < 0 {
 				return
 			}
-			end := skipString(data, i)
+			end := SkipString(data, i)
 			if !yield(data[i+1 : end-1]) {
 				return
 			}
@@ -110,15 +109,15 @@ func texts(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-func skipSpace(b []byte, i int) int {
+func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// skipString returns the index behind the string that begins at i.
-func skipString(b []byte, i int) int {
+// SkipString returns the index behind the string that begins at i.
+func SkipString(b []byte, i int) int {
 	for i++; i < len(b); {
 		q := bytes.IndexByte(b[i:], '"')
 		if q < 0 {
@@ -144,13 +143,13 @@ func skipValue(b []byte, i int) int {
 	}
 	switch b[i] {
 	case '"':
-		return skipString(b, i)
+		return SkipString(b, i)
 	case '{', '[':
 		depth := 0
 		for i < len(b) {
 			switch b[i] {
 			case '"':
-				i = skipString(b, i)
+				i = SkipString(b, i)
 				continue
 			case '{', '[':
 				depth++

@@ -1,4 +1,4 @@
-package stacks
+package mask
 
 import (
 	"context"
@@ -7,25 +7,24 @@ import (
 	"time"
 
 	"workflowagent/internal/redact"
-	"workflowagent/internal/server/store"
 )
 
 // Bounds of the sets of secrets that are kept. A set takes at least 64 KiB, and
 // some two hundred times the bytes of secrets that can be written in many ways.
 const (
-	maxMaskers     = 64
-	maxMaskerBytes = 2 << 20 // of secrets
+	maxSets  = 64
+	maxBytes = 2 << 20 // of secrets
 )
 
-// maskers are the sets of secrets of the deployments that recorded events last. A
+// Sets are the sets of secrets of the deployments that recorded events last. A
 // deployment may begin any number of updates, and they share one set.
-type maskers struct {
+type Sets struct {
 	mu   sync.Mutex
-	sets map[string]*masker // by deployment
+	sets map[string]*entry // by deployment
 }
 
-// masker is made by the first that needs it; the others wait for it.
-type masker struct {
+// entry is filled by the first caller that needs it, while the others wait.
+type entry struct {
 	mu  sync.Mutex
 	set *redact.Set
 	// guarded by the mutex of all
@@ -33,16 +32,16 @@ type masker struct {
 	size int // bytes of secrets
 }
 
-// of returns the place of a deployment's set.
-func (m *maskers) of(deploymentID string) *masker {
+// entry returns the entry of a deployment.
+func (m *Sets) entry(deploymentID string) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.sets == nil {
-		m.sets = map[string]*masker{}
+		m.sets = map[string]*entry{}
 	}
 	k := m.sets[deploymentID]
 	if k == nil {
-		k = &masker{}
+		k = &entry{}
 		m.sets[deploymentID] = k
 	}
 	k.used = time.Now()
@@ -51,7 +50,7 @@ func (m *maskers) of(deploymentID string) *masker {
 }
 
 // made notes how large a set is.
-func (m *maskers) made(k *masker, size int) {
+func (m *Sets) made(k *entry, size int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k.size = size
@@ -60,7 +59,7 @@ func (m *maskers) made(k *masker, size int) {
 
 // trim forgets what was not used for the longest time, except for keep, until the
 // rest is within its bounds.
-func (m *maskers) trim(keep *masker) {
+func (m *Sets) trim(keep *entry) {
 	for {
 		size, oldest := 0, ""
 		for id, k := range m.sets {
@@ -69,26 +68,23 @@ func (m *maskers) trim(keep *masker) {
 				oldest = id
 			}
 		}
-		if oldest == "" || len(m.sets) <= maxMaskers && size <= maxMaskerBytes {
+		if oldest == "" || len(m.sets) <= maxSets && size <= maxBytes {
 			return
 		}
 		delete(m.sets, oldest)
 	}
 }
 
-// masker returns what masks the known secrets in the events of an update, nil
-// when there are none.
-func (s *Service) masker(ctx context.Context, u store.Update) (*redact.Set, error) {
-	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
-		return nil, nil //nolint:nilnil // nothing to mask is an answer
-	}
-	k := s.maskers.of(u.DeploymentID)
+// Of returns the set of a deployment's secrets, which find finds if no set of it is
+// kept.
+func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Context, string) ([]redact.Secret, error)) (*redact.Set, error) {
+	k := m.entry(deploymentID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.set != nil {
 		return k.set, nil
 	}
-	secrets, err := s.hooks.KnownSecrets(ctx, u.DeploymentID)
+	secrets, err := find(ctx, deploymentID)
 	if err != nil {
 		return nil, fmt.Errorf("finding the secrets of a deployment: %w", err)
 	}
@@ -97,6 +93,6 @@ func (s *Service) masker(ctx context.Context, u store.Update) (*redact.Set, erro
 	for _, secret := range secrets {
 		size += len(secret.Value)
 	}
-	s.maskers.made(k, size)
+	m.made(k, size)
 	return k.set, nil
 }

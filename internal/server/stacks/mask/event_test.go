@@ -1,4 +1,4 @@
-package stacks
+package mask
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/stacks/rawjson"
 )
 
 func TestEventsAreMaskedAndStayJSON(t *testing.T) {
@@ -17,24 +18,24 @@ func TestEventsAreMaskedAndStayJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := maskEvent(set, text)
+	got, err := Event(set, text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(got), "hunter") || !strings.Contains(string(got), "the password is [secret] indeed") {
 		t.Errorf("masked event: %s", got)
 	}
-	if string(member(got, "sequence")) != "12" || string(member(got, "timestamp")) != "1700000000" {
+	if string(rawjson.Member(got, "sequence")) != "12" || string(rawjson.Member(got, "timestamp")) != "1700000000" {
 		t.Errorf("the event lost its numbers: %s", got)
 	}
-	if _, err := maskEvent(set, json.RawMessage(`{"a":"hunter\"2\\","a":1,`)); err == nil {
+	if _, err := Event(set, json.RawMessage(`{"a":"hunter\"2\\","a":1,`)); err == nil {
 		t.Error("what is not JSON was stored")
 	}
 	plain := json.RawMessage(`{"timestamp": 1, "message":"nothing"}`)
-	if got, err := maskEvent(set, plain); err != nil || string(got) != string(plain) {
+	if got, err := Event(set, plain); err != nil || string(got) != string(plain) {
 		t.Errorf("an event without secrets changed: %s, %v", got, err)
 	}
-	if got, err := maskEvent(nil, plain); err != nil || string(got) != string(plain) {
+	if got, err := Event(nil, plain); err != nil || string(got) != string(plain) {
 		t.Errorf("without secrets: %s, %v", got, err)
 	}
 }
@@ -74,7 +75,7 @@ func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 		},
 		{"nothing to mask", `{"diagnosticEvent": {"prefix":"\u0068unt"}}`, `{"diagnosticEvent": {"prefix":"\u0068unt"}}`},
 	} {
-		got, err := maskEvent(set, json.RawMessage(tt.event))
+		got, err := Event(set, json.RawMessage(tt.event))
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s:\n got %s, %v\nwant %s", tt.name, got, err, tt.want)
 		}
@@ -100,7 +101,7 @@ func TestManyNamesThatBecomeOne(t *testing.T) {
 	}
 	var got json.RawMessage
 	cost := testing.AllocsPerRun(1, func() {
-		if got, err = maskEvent(set, event); err != nil {
+		if got, err = Event(set, event); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package stacks_test
+package keyring_test
 
 import (
 	"bytes"
@@ -9,15 +9,15 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-func open(t *testing.T, db *store.DB, key byte) *stacks.Secrets {
+func open(t *testing.T, db *store.DB, key byte) *keyring.Ring {
 	t.Helper()
-	s, err := stacks.OpenSecrets(t.Context(), db, bytes.Repeat([]byte{key}, 32))
+	s, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{key}, 32))
 	if err != nil {
 		t.Fatalf("opening the secrets: %v", err)
 	}
@@ -43,7 +43,7 @@ func TestSecretsSurviveRotation(t *testing.T) {
 		if bytes.Equal(old[:5], fresh[:5]) {
 			t.Error("the rotation did not change the key")
 		}
-		for _, s := range []*stacks.Secrets{one, two, open(t, db, 1)} {
+		for _, s := range []*keyring.Ring{one, two, open(t, db, 1)} {
 			for ct, want := range map[string]string{string(old): "old", string(fresh): "new"} {
 				got, err := s.Decrypt(ctx, "stack", []byte(ct))
 				if err != nil || string(got) != want {
@@ -60,25 +60,25 @@ func TestSecretsSurviveRotation(t *testing.T) {
 func TestTheKeyRingIsWrapped(t *testing.T) {
 	db := storetest.SQLite(t)
 	open(t, db, 1)
-	_, err := stacks.OpenSecrets(t.Context(), db, bytes.Repeat([]byte{2}, 32))
+	_, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{2}, 32))
 	if err == nil || !strings.Contains(err.Error(), "master key") {
 		t.Errorf("another master key = %v, want an error that names it", err)
 	}
-	if _, err := stacks.OpenSecrets(t.Context(), db, []byte("short")); err == nil {
+	if _, err := keyring.Open(t.Context(), db, []byte("short")); err == nil {
 		t.Error("a short master key was taken")
 	}
 }
 
 func TestMasterKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "master-key")
-	if _, err := stacks.LoadMasterKey(path, false); err == nil {
+	if _, err := keyring.LoadMasterKey(path, false); err == nil {
 		t.Error("a missing key was invented")
 	}
-	first, err := stacks.LoadMasterKey(path, true)
+	first, err := keyring.LoadMasterKey(path, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := stacks.LoadMasterKey(path, true)
+	again, err := keyring.LoadMasterKey(path, true)
 	if err != nil || !bytes.Equal(first, again) || len(first) != 32 {
 		t.Errorf("the key changed: %v", err)
 	}
@@ -88,7 +88,7 @@ func TestMasterKeyFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("hunter2 is no key\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stacks.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := keyring.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a broken key file = %v", err)
 	}
 }

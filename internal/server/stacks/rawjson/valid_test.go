@@ -1,4 +1,4 @@
-package stacks
+package rawjson
 
 import (
 	"encoding/json"
@@ -12,22 +12,22 @@ var validSeeds = []string{
 	`-`, `-0`, `01`, `1.`, `.1`, `1.5`, `1e`, `1e+`, `1E-5`, `-1.0e10`, `+1`, `1 2`, `{} {}`, `[[[[]]]]`, `[[`, `{"a":{"b":[{}]}}`, "\x00", "\"\xff\"",
 }
 
-func TestValidJSON(t *testing.T) {
+func TestValid(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, in := range append(validSeeds, deep(maxNesting), deep(maxNesting+1)) {
-		if got, want := validJSON([]byte(in)), json.Valid([]byte(in)); got != want {
-			t.Errorf("validJSON(%.60q) = %v, want %v", in, got, want)
+		if got, want := Valid([]byte(in)), json.Valid([]byte(in)); got != want {
+			t.Errorf("Valid(%.60q) = %v, want %v", in, got, want)
 		}
 	}
 }
 
-func FuzzValidJSON(f *testing.F) {
+func FuzzValid(f *testing.F) {
 	for _, s := range validSeeds {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if got, want := validJSON(data), json.Valid(data); got != want {
-			t.Errorf("validJSON(%q) = %v, want %v", data, got, want)
+		if got, want := Valid(data), json.Valid(data); got != want {
+			t.Errorf("Valid(%q) = %v, want %v", data, got, want)
 		}
 	})
 }

@@ -1,4 +1,5 @@
-package stacks
+// Package mask masks the secrets of deployments in the events of their updates.
+package mask
 
 import (
 	"bytes"
@@ -11,10 +12,10 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// maskEvent masks secrets in the strings of an event, and in the names and numbers
+// Event masks secrets in the strings of an event, and in the names and numbers
 // that are the program's. Only an event that holds one is changed, and it stays
 // valid JSON.
-func maskEvent(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
+func Event(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
 	// In JSON any character may be an escape, which only decoding shows.
 	if set == nil || set.String(string(raw)) == string(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil

@@ -1,4 +1,6 @@
-package stacks
+// Package keyring encrypts the secrets of stacks with keys that the database holds
+// wrapped by a master key.
+package keyring
 
 import (
 	"bytes"
@@ -27,12 +29,12 @@ const keyRingName = "secrets-key-ring"
 // masterKeySize is the size of the master key in bytes (AES-256).
 const masterKeySize = 32
 
-// Secrets encrypts the secrets of stacks. Its keys are a ring in the database,
+// Ring encrypts the secrets of stacks. Its keys are a ring in the database,
 // wrapped by a master key that lives outside of it, so that servers that share
 // a database share the ring, and a copy of the database alone reveals nothing.
 // The id of the stack is bound into each ciphertext: one stack's secrets mean
 // nothing to another.
-type Secrets struct {
+type Ring struct {
 	db     *store.DB
 	master tink.AEAD
 
@@ -40,9 +42,9 @@ type Secrets struct {
 	ring tink.AEAD
 }
 
-// OpenSecrets unwraps the key ring of a database with a master key of 32
+// Open unwraps the key ring of a database with a master key of 32
 // bytes, or makes a ring if there is none yet.
-func OpenSecrets(ctx context.Context, db *store.DB, masterKey []byte) (*Secrets, error) {
+func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if len(masterKey) != masterKeySize {
 		return nil, fmt.Errorf("the master key has %d bytes instead of %d", len(masterKey), masterKeySize)
 	}
@@ -50,7 +52,7 @@ func OpenSecrets(ctx context.Context, db *store.DB, masterKey []byte) (*Secrets,
 	if err != nil {
 		return nil, fmt.Errorf("preparing the master key: %w", err)
 	}
-	s := &Secrets{db: db, master: master}
+	s := &Ring{db: db, master: master}
 	fresh, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
 	if err != nil {
 		return nil, fmt.Errorf("making a key for secrets: %w", err)
@@ -73,7 +75,7 @@ func OpenSecrets(ctx context.Context, db *store.DB, masterKey []byte) (*Secrets,
 }
 
 // load reads the key ring from the database.
-func (s *Secrets) load(ctx context.Context) error {
+func (s *Ring) load(ctx context.Context) error {
 	h, err := s.handle(ctx)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (s *Secrets) load(ctx context.Context) error {
 	return nil
 }
 
-func (s *Secrets) handle(ctx context.Context) (*keyset.Handle, error) {
+func (s *Ring) handle(ctx context.Context) (*keyset.Handle, error) {
 	var wrapped []byte
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		wrapped, err = tx.Installation(keyRingName)
@@ -100,7 +102,7 @@ func (s *Secrets) handle(ctx context.Context) (*keyset.Handle, error) {
 	return s.unwrap(wrapped)
 }
 
-func (s *Secrets) wrap(h *keyset.Handle) ([]byte, error) {
+func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := h.Write(keyset.NewBinaryWriter(&buf), s.master); err != nil {
 		return nil, fmt.Errorf("wrapping the key ring: %w", err)
@@ -108,7 +110,7 @@ func (s *Secrets) wrap(h *keyset.Handle) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func (s *Secrets) unwrap(wrapped []byte) (*keyset.Handle, error) {
+func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 	h, err := keyset.Read(keyset.NewBinaryReader(bytes.NewReader(wrapped)), s.master)
 	if err != nil {
 		return nil, errors.New("the key ring in the database cannot be unwrapped: the master key is not the one this database was made with")
@@ -118,7 +120,7 @@ func (s *Secrets) unwrap(wrapped []byte) (*keyset.Handle, error) {
 
 // Rotate adds a new key to the ring and encrypts with it from now on. Older
 // ciphertexts stay readable.
-func (s *Secrets) Rotate(ctx context.Context) error {
+func (s *Ring) Rotate(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
 		if err != nil {
@@ -150,14 +152,14 @@ func (s *Secrets) Rotate(ctx context.Context) error {
 	return s.load(ctx)
 }
 
-func (s *Secrets) current() tink.AEAD {
+func (s *Ring) current() tink.AEAD {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.ring
 }
 
 // Encrypt encrypts a secret of a stack. The plaintext may be any bytes.
-func (s *Secrets) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
+func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
 	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
 	if err != nil {
 		return nil, fmt.Errorf("encrypting a secret: %w", err)
@@ -167,7 +169,7 @@ func (s *Secrets) Encrypt(_ context.Context, stackID string, plaintext []byte) (
 
 // Decrypt decrypts a secret of a stack; a ciphertext that was not made by this
 // installation for this stack is a [fault.KindInvalid] error.
-func (s *Secrets) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
+func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
 	pt, err := s.current().Decrypt(ciphertext, []byte(stackID))
 	if err == nil {
 		return pt, nil

@@ -1,4 +1,4 @@
-package stacks
+package rawjson
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ func checkAgainstDecoder(t *testing.T, data []byte) {
 	var obj map[string]json.RawMessage
 	if json.Unmarshal(data, &obj) == nil && obj != nil {
 		got := map[string]string{}
-		for k, v := range members(data) {
+		for k, v := range Members(data) {
 			var key string
 			if err := json.Unmarshal([]byte(`"`+k+`"`), &key); err != nil {
 				t.Fatalf("%s: key %q: %v", data, k, err)
@@ -42,7 +42,7 @@ func checkAgainstDecoder(t *testing.T, data []byte) {
 	var list []json.RawMessage
 	if json.Unmarshal(data, &list) == nil && list != nil {
 		got, want := []string{}, []string{}
-		for v := range elements(data) {
+		for v := range Elements(data) {
 			got = append(got, string(v))
 		}
 		for _, v := range list {
@@ -60,9 +60,9 @@ func FuzzMembersAndElements(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !json.Valid(data) || strings.ContainsRune(string(data), '\uFFFD') {
 			// Broken text: encoding/json repairs keys that we leave alone.
-			for range members(data) {
+			for range Members(data) {
 			}
-			for range elements(data) {
+			for range Elements(data) {
 			}
 			return
 		}
@@ -76,45 +76,11 @@ func TestTexts(t *testing.T) {
 		`{"a":"b","c":["d\"e",{"":null}],"f\\":"}]"}`: {"a", "b", "c", `d\"e`, "", `f\\`, "}]"},
 	} {
 		var got []string
-		for text := range texts([]byte(doc)) {
+		for text := range Texts([]byte(doc)) {
 			got = append(got, string(text))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s has %q, want %q", doc, got, want)
-		}
-	}
-}
-
-func TestStateCountsItsResources(t *testing.T) {
-	for body, want := range map[string]int64{
-		`{"version":3,"deployment":{"resources":[{"resources":[1,2]},{}]}}`: 2,
-		`{"version":3,"deployment":{"resources":[]}}`:                       0,
-		`{"version":3,"deployment":{"resources":null}}`:                     0,
-		`{"version":3,"deployment":{}}`:                                     0,
-		`{"version":3,"deployment":null}`:                                   0,
-		`{}`:                                                                0,
-	} {
-		st, err := ParseState([]byte(body), nil)
-		if err != nil {
-			t.Errorf("%s: %v", body, err)
-			continue
-		}
-		if st.Resources != want {
-			t.Errorf("%s has %d resources, want %d", body, st.Resources, want)
-		}
-	}
-}
-
-func TestStatusTable(t *testing.T) {
-	all := []Status{NotStarted, Running, Succeeded, Failed, Cancelled}
-	allowed := map[[2]Status]bool{
-		{NotStarted, Running}: true, {Running, Succeeded}: true, {Running, Failed}: true, {Running, Cancelled}: true,
-	}
-	for _, from := range all {
-		for _, to := range all {
-			if got := from.CanBecome(to); got != allowed[[2]Status{from, to}] {
-				t.Errorf("%q can become %q: %v", from, to, got)
-			}
 		}
 	}
 }
