@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/protocol"
@@ -94,7 +94,7 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	if !c.Token.IsZero() || c.UsesOIDC() {
 		o.Token = func(ctx context.Context) (string, error) { return oneToken(ctx, c, client) }
 	}
-	o.Owner = agent.KnownID(c.StateDirectory)
+	o.Owner = instance.KnownID(c.StateDirectory)
 	if o.Owner == "" {
 		host, _ := os.Hostname() // tells the doctors of an engine apart that several hosts share
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/health"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/bootid"
 	"workflowagent/internal/host/service"
@@ -108,7 +109,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	if err != nil {
 		return usageError{err}
 	}
-	identity, err := agent.OpenIdentity(c.StateDirectory)
+	identity, err := instance.OpenIdentity(c.StateDirectory)
 	if err != nil {
 		return err
 	}

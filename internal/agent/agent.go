@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -56,9 +57,9 @@ type Options struct {
 	Client   *protocol.Client
 	Tokens   TokenSource // of the pool, for poll and status calls
 	Executor executor.Executor
-	Identity *Identity // locked for as long as the agent runs; the caller closes it
-	Rules    Rules     // nil: everything is allowed
-	Monitor  Monitor   // nil: nobody is told
+	Identity *instance.Identity // locked for as long as the agent runs; the caller closes it
+	Rules    Rules              // nil: everything is allowed
+	Monitor  Monitor            // nil: nobody is told
 	Log      *logrus.Entry
 
 	Version    string
@@ -90,7 +91,7 @@ type Agent struct {
 	log     *logrus.Entry
 	session string
 	engine  *engineWatch
-	journal *journal
+	journal *instance.Journal
 	pulse   pulse
 	board   *board
 	// epochs says that a job of the journal has one, which only servers give that
@@ -152,7 +153,7 @@ func New(opts Options) (*Agent, error) {
 	if opts.Rules == nil {
 		opts.Rules = anything{}
 	}
-	journal, err := openJournal(opts.Identity.Dir)
+	journal, err := instance.OpenJournal(opts.Identity.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +309,7 @@ func (a *Agent) hasRun(name string) bool {
 func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
 
 // jobLog returns the log with the fields of one job, as far as they are known.
-func (a *Agent) jobLog(e entry) *logrus.Entry {
+func (a *Agent) jobLog(e instance.Entry) *logrus.Entry {
 	return a.log.WithFields(jobFields(e.Claim.JobID, e.Claim.DeploymentID, e.Stack, e.Claim.PoolID))
 }
 
@@ -337,3 +338,16 @@ type anything struct{}
 
 func (anything) AllowsImage(string) bool      { return true }
 func (anything) AllowsRepository(string) bool { return true }
+
+// TokenSource has the token of the agent's pool. Several goroutines use it.
+type TokenSource interface {
+	// Token returns a token that is good as far as is known. It may wait for one,
+	// and fails only when ctx ends.
+	Token(ctx context.Context) (string, error)
+	// Refused tells that the server answered 401 to the token, and reports whether
+	// another one is to be had: then [TokenSource.Token] waits for that.
+	Refused(token string) bool
+	// Values returns every token that is, or may still be, good, and those they were
+	// got for: none of them may show in a log.
+	Values() []string
+}

@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -277,11 +278,11 @@ func TestOutputIsHarmlessToTerminals(t *testing.T) {
 
 func TestIdentityWithJobsThatNobodyLooksAfterComesFirst(t *testing.T) {
 	state := t.TempDir()
-	first, err := agent.OpenIdentity(state)
+	first, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := agent.OpenIdentity(state)
+	second, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestIdentityWithJobsThatNobodyLooksAfterComesFirst(t *testing.T) {
 	}
 	first.Close()
 	second.Close()
-	only, err := agent.OpenIdentity(state)
+	only, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,11 +306,11 @@ func TestIdentityWithJobsThatNobodyLooksAfterComesFirst(t *testing.T) {
 
 func TestIdentityIsStableAndExclusive(t *testing.T) {
 	state := t.TempDir()
-	first, err := agent.OpenIdentity(state)
+	first, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := agent.OpenIdentity(state)
+	second, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestIdentityIsStableAndExclusive(t *testing.T) {
 		t.Error("two live agents share an identity")
 	}
 	first.Close()
-	again, err := agent.OpenIdentity(state)
+	again, err := instance.OpenIdentity(state)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
@@ -112,7 +113,7 @@ type running struct {
 	*agent.Agent
 	t        *testing.T
 	server   *fakes.Server
-	identity *agent.Identity
+	identity *instance.Identity
 	abort    context.CancelFunc
 	done     chan struct{}
 	err      error
@@ -125,7 +126,7 @@ func (w *harness) start() *running {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	identity, err := agent.OpenIdentity(w.state)
+	identity, err := instance.OpenIdentity(w.state)
 	if err != nil {
 		w.t.Fatal(err)
 	}

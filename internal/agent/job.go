@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
@@ -65,7 +66,7 @@ func (a *Agent) policy(limit time.Duration) retry.Policy {
 type job struct {
 	agent   *Agent
 	name    string // in the journal
-	entry   entry
+	entry   instance.Entry
 	client  *protocol.JobClient
 	log     *logrus.Entry
 	masks   *redact.Set
@@ -74,10 +75,10 @@ type job struct {
 }
 
 // newJob returns the agent's part in the job of an entry.
-func (a *Agent) newJob(e entry) *job {
+func (a *Agent) newJob(e instance.Entry) *job {
 	j := &job{
 		agent:  a,
-		name:   jobName(e.Claim.JobID, e.Claim.Epoch),
+		name:   instance.JobName(e.Claim.JobID, e.Claim.Epoch),
 		entry:  e,
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
 		log:    a.jobLog(e),
@@ -104,12 +105,12 @@ func (a *Agent) newJob(e entry) *job {
 // keep writes the job's entry to the journal.
 func (j *job) keep() error {
 	j.entry.Signed = j.client.Signed()
-	return j.agent.journal.write(j.name, j.entry)
+	return j.agent.journal.Write(j.name, j.entry)
 }
 
 // accept takes a claimed job.
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
-	j := a.newJob(entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
+	j := a.newJob(instance.Entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
 	if a.hasRun(j.name) {
 		j.log.Warn("The server handed out a job though this agent has run it already; it is not run again (does something in between cache polls?)")
 		return
@@ -164,7 +165,7 @@ func (j *job) end(v delivery.Verdict, err error) {
 	if j.stock() && !errors.Is(err, errSuperseded) {
 		j.agent.remember(j.name)
 	}
-	if err := j.agent.journal.remove(j.name); err != nil {
+	if err := j.agent.journal.Remove(j.name); err != nil {
 		j.log.WithError(err).Warn("The job's journal could not be removed")
 	}
 	if j.agent.opts.SingleRun && !errors.Is(err, errSuperseded) {
@@ -196,7 +197,7 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
 		return delivery.Verdict{}, err // the next process goes on from the journal
 	}
-	if j.entry.Phase == phaseStarting {
+	if j.entry.Phase == instance.Starting {
 		// Start may have been called, so the job may run until Remove has succeeded.
 		if err := j.removeStarted(hard); err != nil {
 			return delivery.Verdict{}, err

@@ -18,6 +18,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor/process"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/dev/fakes"
@@ -66,7 +67,7 @@ func (c child) run() error {
 		return err
 	}
 	defer jobs.Close()
-	identity, err := agent.OpenIdentity(c.State)
+	identity, err := instance.OpenIdentity(c.State)
 	if err != nil {
 		return err
 	}

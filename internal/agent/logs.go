@@ -50,7 +50,7 @@ func (j *job) newCourier() *delivery.Courier {
 func (j *job) openLog(hard context.Context) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
-	dir := filepath.Join(j.agent.journal.spoolDir(j.name), "agent")
+	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "agent")
 	for tries := 0; ; tries++ {
 		var err error
 		if j.logs, err = j.courier.OpenLog(dir, delivery.Options{Limit: ownLogLimit}); err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
@@ -25,7 +26,7 @@ func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer 
 	t.Helper()
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		identity, err := agent.OpenIdentity(state)
+		identity, err := instance.OpenIdentity(state)
 		if err != nil {
 			t.Fatal(err)
 		}

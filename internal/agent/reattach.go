@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/retry"
@@ -24,12 +25,12 @@ const (
 // reattach goes on with the jobs in the journal and has the remains of others
 // removed. Jobs that belong to another server or executor are left alone.
 func (a *Agent) reattach(hard context.Context) error {
-	entries, foreign, err := a.journal.read()
+	entries, foreign, err := a.journal.Read()
 	if err != nil {
 		return err
 	}
 	// Before the jobs go on: what they write is not left by anybody.
-	if err := a.journal.sweep(); err != nil {
+	if err := a.journal.Sweep(); err != nil {
 		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
 	}
 	for _, name := range foreign {
@@ -91,7 +92,7 @@ func (a *Agent) sweep(foreign []string) {
 // claimed reports whether a job is being worked on, or belongs to an entry that
 // is left alone.
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
-	name := jobName(h.JobID, h.Epoch)
+	name := instance.JobName(h.JobID, h.Epoch)
 	a.mu.Lock()
 	_, active := a.active[name]
 	a.mu.Unlock()
@@ -106,7 +107,7 @@ func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 // resume goes on with a job of an earlier process.
 func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 	switch {
-	case j.entry.Phase == phaseReporting && j.entry.Result != nil:
+	case j.entry.Phase == instance.Reporting && j.entry.Result != nil:
 		r := j.entry.Result
 		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal}
 		j.removeObjects(j.entry.Handle)
@@ -116,7 +117,7 @@ func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 		return j.report(hard, v)
 	case j.entry.Handle == nil:
 		return delivery.Verdict{}, errors.New("the journal's entry names no objects")
-	case j.entry.Phase == phaseStarted:
+	case j.entry.Phase == instance.Started:
 		return j.follow(hard)
 	}
 	ctx, cancel := j.untilStopped(hard)
@@ -126,7 +127,7 @@ func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 		return delivery.Verdict{}, errStopping
 	}
 	if started {
-		j.entry.Phase = phaseStarted
+		j.entry.Phase = instance.Started
 		return j.follow(hard)
 	}
 	p := prepared{handle: j.entry.Handle}

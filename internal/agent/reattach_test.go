@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
@@ -304,7 +305,7 @@ func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
 
 func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 	w := newHarness(t)
-	identity, err := agent.OpenIdentity(w.state)
+	identity, err := instance.OpenIdentity(w.state)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
@@ -169,7 +170,7 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.phase(status.StartingJob)
 	j.entry.Handle = p.handle
-	j.entry.Phase = phaseStarting
+	j.entry.Phase = instance.Starting
 	j.entry.BootID = j.agent.opts.BootID
 	if err := j.keep(); err != nil {
 		j.entry.Phase = ""
@@ -204,7 +205,7 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.say("The job was started.")
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepSucceeded)
-	j.entry.Phase = phaseStarted
+	j.entry.Phase = instance.Started
 	if err := j.keep(); err != nil {
 		// The older entry does as well: starting twice is an error that starts nothing.
 		j.log.WithError(err).Warn("The journal of the job could not be brought up to date")

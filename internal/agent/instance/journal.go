@@ -1,4 +1,4 @@
-package agent
+package instance
 
 import (
 	"encoding/json"
@@ -16,28 +16,28 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// journalVersion is the form of the entries this program writes. Entries of
+// version is the form of the entries this program writes. Entries of
 // another version belong to another program and are left alone.
-const journalVersion = 1
+const version = 1
 
-// phase is how far a job in the journal had come for certain.
-type phase string
+// Phase is how far a job in the journal had come for certain.
+type Phase string
 
 const (
-	// phaseStarting: leave to start may have been given and the runner may have
+	// Starting: leave to start may have been given and the runner may have
 	// been started. Asking and starting again is safe, as both happen once only.
-	phaseStarting phase = "starting"
-	// phaseStarted: the runner was started.
-	phaseStarted phase = "started"
-	// phaseReporting: the agent itself delivers log and result; nothing runs.
-	phaseReporting phase = "reporting"
+	Starting Phase = "starting"
+	// Started: the runner was started.
+	Started Phase = "started"
+	// Reporting: the agent itself delivers log and result; nothing runs.
+	Reporting Phase = "reporting"
 )
 
-// entry is what the next process must know to go on with a job. It holds the
+// Entry is what the next process must know to go on with a job. It holds the
 // job's token, which is why its file is 0600 and goes when the job ends.
-type entry struct {
+type Entry struct {
 	Version    int                     `json:"version"`
-	Phase      phase                   `json:"phase"`
+	Phase      Phase                   `json:"phase"`
 	Claim      protocol.PollResponse   `json:"claim"`
 	ServiceURL string                  `json:"serviceURL"` // a changed service_url may be another server
 	Stack      string                  `json:"stack,omitempty"`
@@ -46,29 +46,29 @@ type entry struct {
 	Echoed     int64                   `json:"echoed"` // bytes of output already in the agent's own
 	ClaimedAt  time.Time               `json:"claimedAt"`
 	BootID     string                  `json:"bootID,omitempty"` // of the host when the entry was written
-	Result     *protocol.ResultRequest `json:"result,omitempty"` // with phaseReporting
+	Result     *protocol.ResultRequest `json:"result,omitempty"` // with Reporting
 	Operation  workflow.Operation      `json:"operation,omitempty"`
 	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its answers
 	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the end
 }
 
-// journal is the directory with one entry and one spool a job.
-type journal struct {
+// Journal is the directory with one entry and one spool a job.
+type Journal struct {
 	dir string
 }
 
-// openJournal makes the directory of the journal.
-func openJournal(instanceDir string) (*journal, error) {
+// OpenJournal makes the directory of the journal.
+func OpenJournal(instanceDir string) (*Journal, error) {
 	dir := filepath.Join(instanceDir, "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the journal of jobs: %w", err)
 	}
-	return &journal{dir: dir}, nil
+	return &Journal{dir: dir}, nil
 }
 
-// jobName names the files of a job. Ids come from the server, so one that is not
+// JobName names the files of a job. Ids come from the server, so one that is not
 // plainly a name becomes a digest.
-func jobName(jobID string, epoch int64) string {
+func JobName(jobID string, epoch int64) string {
 	plain := jobID != "" && len(jobID) <= 64
 	for _, r := range jobID {
 		plain = plain && (r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
@@ -79,15 +79,15 @@ func jobName(jobID string, epoch int64) string {
 	return fmt.Sprintf("%s.%d", jobID, epoch)
 }
 
-// spoolDir is where the agent keeps the log streams of a job that it writes or
+// SpoolDir is where the agent keeps the log streams of a job that it writes or
 // delivers itself.
-func (j *journal) spoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
+func (j *Journal) SpoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
 
-func (j *journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
+func (j *Journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
-// write stores an entry so that a crash, also of the host, leaves the old or the new one.
-func (j *journal) write(name string, e entry) error {
-	e.Version = journalVersion
+// Write stores an entry so that a crash, also of the host, leaves the old or the new one.
+func (j *Journal) Write(name string, e Entry) error {
+	e.Version = version
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encoding the journal of the job: %w", err)
@@ -98,23 +98,23 @@ func (j *journal) write(name string, e entry) error {
 	return nil
 }
 
-// remove deletes the entry and then the spool of a job.
-func (j *journal) remove(name string) error {
+// Remove deletes the entry and then the spool of a job.
+func (j *Journal) Remove(name string) error {
 	err := os.Remove(j.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, os.RemoveAll(j.spoolDir(name)))
+	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
 }
 
-// read returns the entries of this version by name. foreign are the names of
+// Read returns the entries of this version by name. foreign are the names of
 // files that cannot be understood: other programs' entries, left alone.
-func (j *journal) read() (entries map[string]entry, foreign []string, err error) {
+func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
 	}
-	entries = map[string]entry{}
+	entries = map[string]Entry{}
 	for _, file := range files {
 		name, ok := strings.CutSuffix(file.Name(), ".json")
 		if !ok || !file.Type().IsRegular() {
@@ -124,8 +124,8 @@ func (j *journal) read() (entries map[string]entry, foreign []string, err error)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
 		}
-		var e entry
-		if err := json.Unmarshal(data, &e); err != nil || e.Version != journalVersion || e.Claim.JobID == "" {
+		var e Entry
+		if err := json.Unmarshal(data, &e); err != nil || e.Version != version || e.Claim.JobID == "" {
 			foreign = append(foreign, name)
 			continue
 		}
@@ -134,10 +134,10 @@ func (j *journal) read() (entries map[string]entry, foreign []string, err error)
 	return entries, foreign, nil
 }
 
-// sweep deletes spools without an entry: jobs that never came so far that a
+// Sweep deletes spools without an entry: jobs that never came so far that a
 // restart could do anything for them. It also deletes what a process that died
 // while it wrote an entry has left of it.
-func (j *journal) sweep() error {
+func (j *Journal) Sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
 		return fmt.Errorf("reading the journal of jobs: %w", err)
@@ -152,7 +152,7 @@ func (j *journal) sweep() error {
 			continue
 		}
 		if _, err := os.Lstat(j.path(name)); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, os.RemoveAll(j.spoolDir(name)))
+			errs = append(errs, os.RemoveAll(j.SpoolDir(name)))
 		}
 	}
 	return errors.Join(errs...)

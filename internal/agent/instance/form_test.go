@@ -1,4 +1,4 @@
-package agent
+package instance
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ import (
 // them into testdata/journal-v1. These files are never written anew: an agent that was
 // updated in the middle of a job must read them. A form that does not fit is another
 // version, and this one is still read beside it.
-func journalForm() map[string]entry {
+func journalForm() map[string]Entry {
 	code := 1
 	claim := protocol.PollResponse{
 		JobID: "98a73190-fbf9-4ca8-8fff-7f391684015f", JobToken: "a job's token", OIDCToken: "a token of the issuer",
@@ -28,21 +28,21 @@ func journalForm() map[string]entry {
 	handle := &executor.Handle{
 		Executor: "docker", JobID: claim.JobID, Epoch: 3, CreatedAt: time.Date(2026, 11, 22, 2, 23, 54, 0, time.UTC), Data: json.RawMessage(`{"container":"c"}`),
 	}
-	e := entry{
+	e := Entry{
 		Version: 1, Claim: claim, ServiceURL: "https://deployments.example.com", Stack: "acme/web/prod", Steps: 5,
 		ClaimedAt: time.Date(2026, 11, 22, 2, 23, 50, 123456789, time.UTC), Operation: workflow.OperationUpdate,
 	}
 	starting, started, reporting := e, e, e
-	starting.Phase, starting.Handle = phaseStarting, handle
-	started.Phase, started.Handle, started.Echoed = phaseStarted, handle, 4711
-	reporting.Phase, reporting.Handle = phaseReporting, handle
+	starting.Phase, starting.Handle = Starting, handle
+	started.Phase, started.Handle, started.Echoed = Started, handle, 4711
+	reporting.Phase, reporting.Handle = Reporting, handle
 	reporting.Result = &protocol.ResultRequest{
 		Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, Message: "The program ended with exit code 1.", ExitCode: &code,
 		FinishedAt: time.Date(2026, 11, 22, 2, 24, 3, 0, time.UTC), Truncated: true,
 		Steps: []protocol.StepResult{{Step: 0, Bytes: 412, SHA256: "00ff"}, {Step: 4, Bytes: 9, SHA256: "ff00", Gone: true}},
 	}
-	return map[string]entry{
-		jobName(claim.JobID, 3): starting, jobName("started", 3): started, jobName("reporting", 3): reporting,
+	return map[string]Entry{
+		JobName(claim.JobID, 3): starting, JobName("started", 3): started, JobName("reporting", 3): reporting,
 	}
 }
 
@@ -60,7 +60,7 @@ func TestJournalOfEarlierVersionsIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, foreign, err := (&journal{dir: dir}).read()
+	got, foreign, err := (&Journal{dir: dir}).Read()
 	if err != nil {
 		t.Fatal(err)
 	}

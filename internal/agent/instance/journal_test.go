@@ -1,4 +1,4 @@
-package agent
+package instance
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 
 func TestJournalSweep(t *testing.T) {
 	dir := t.TempDir()
-	j := &journal{dir: dir}
-	if err := j.write("kept.1", entry{}); err != nil {
+	j := &Journal{dir: dir}
+	if err := j.Write("kept.1", Entry{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"kept.1.spool", "gone.1.spool"} {
@@ -22,7 +22,7 @@ func TestJournalSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.sweep(); err != nil {
+	if err := j.Sweep(); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{

@@ -1,4 +1,6 @@
-package agent
+// Package instance is what an agent keeps in its state directory: its identity, and the
+// journal of its jobs.
+package instance
 
 import (
 	"cmp"
@@ -116,4 +118,19 @@ func (i *Identity) Close() error {
 		return nil
 	}
 	return i.lock.Close()
+}
+
+// KnownID returns the id of the first agent that has lived in a state directory, for those who
+// look at what is its own; "" if there was none, or none that the caller may see. It changes
+// nothing, and the agent may well be alive.
+func KnownID(stateDir string) string {
+	data, err := os.ReadFile(filepath.Join(stateDir, "instances", "0", "id"))
+	if err != nil {
+		return ""
+	}
+	id, err := uuid.Parse(strings.TrimSpace(string(data)))
+	if err != nil {
+		return ""
+	}
+	return id.String()
 }

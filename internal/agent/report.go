@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
@@ -118,7 +120,7 @@ func (j *job) closingWords(text string) {
 
 // openRunnerLog copies the spool of a dead runner and opens the copy.
 func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
-	dir := filepath.Join(j.agent.journal.spoolDir(j.name), "runner")
+	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "runner")
 	var err error
 	for tries, began := 0, time.Now(); ; tries++ {
 		if err = os.RemoveAll(dir); err != nil {
@@ -153,10 +155,10 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 		j.entry.EndedAt = time.Now().UTC()
 	}
 	v.FinishedAt, v.Message = j.entry.EndedAt, j.masks.String(v.Message)
-	if j.entry.Phase != phaseStarted {
+	if j.entry.Phase != instance.Started {
 		// Nothing runs any more, so this is all that the next process has to do.
 		result := v.Result()
-		j.entry.Phase, j.entry.Result = phaseReporting, &result
+		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
 	if err := j.keep(); err != nil {
 		j.log.WithError(err).Warn("the end of the job cannot be stored; a restart of the agent would lose it")
@@ -173,4 +175,51 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 		return v, errStopping
 	}
 	return v, fmt.Errorf("delivering the end of the job: %w", err)
+}
+
+// judge reads the evidence of a runner that has ended without having delivered
+// its result. cancelled says that the agent itself asked it to end because
+// somebody had cancelled the deployment.
+func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
+	v := delivery.Verdict{Status: workflow.StatusFailed, Signal: exit.Signal}
+	if exit.Code >= 0 && exit.Signal == "" && !exit.Lost {
+		code := exit.Code
+		v.ExitCode = &code
+	}
+	switch {
+	case exit.Result != nil && exit.Result.Status.Final():
+		// The runner knew the end and only could not tell the server.
+		code := exit.Result.ExitCode
+		v.Status, v.Reason, v.ExitCode = exit.Result.Status, exit.Result.Reason, &code
+		v.Signal = ""
+		v.Message = "The runner ended before the server had its log and result; the agent delivers them."
+	case exit.OOMKilled:
+		v.Reason = workflow.ReasonOOM
+		v.Message = "The job was killed because it ran out of memory: give job containers more (docker_memory), or make the program use less."
+	case exit.Lost:
+		v.Reason = workflow.ReasonLost
+		v.Message = "The job is gone and nobody knows how it ended, as after a restart of its host or engine. Check the stack before the next deployment."
+	case cancelled:
+		v.Reason = workflow.ReasonCancelled
+		v.Message = "The deployment was cancelled."
+	case exit.Signal == "SIGKILL":
+		v.Reason = workflow.ReasonSignal
+		v.Message = "The runner was killed by SIGKILL, and not by this product: by somebody, or by the system because memory ran out. Check the stack before the next deployment."
+	case exit.Signal != "":
+		v.Reason = workflow.ReasonSignal
+		v.Message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)
+	case exit.Code == protocol.ExitNoLaunch:
+		v.Reason = workflow.ReasonLaunch
+		v.Message = "The runner did not receive the job, as when the connection to the engine breaks; nothing of the job was run."
+	case exit.Code != 0:
+		v.Reason = workflow.ReasonExitCode
+		v.Message = fmt.Sprintf("The runner ended with exit code %d before it could say how the job ended.", exit.Code)
+	default:
+		v.Reason = workflow.ReasonInternalError
+		v.Message = "The runner ended without a result. This is a defect: please report it with this log."
+	}
+	if exit.Detail != "" && exit.Result == nil {
+		v.Message += " (" + strings.TrimSpace(exit.Detail) + ")"
+	}
+	return v
 }
