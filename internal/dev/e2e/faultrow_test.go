@@ -2,16 +2,12 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/lab"
 )
-
-// fullScale says that nothing is scaled down: real timers, real amounts.
-var fullScale = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
 // faultRow is one line of the fault matrix in docs/reliability.md: what is done to
 // whom at what moment of a job's life, and how its deployment must end. Whatever

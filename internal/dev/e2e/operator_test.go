@@ -157,9 +157,9 @@ func TestClientsSeeAndDrainAnAgent(t *testing.T) {
 	}
 }
 
-// TestFaultControlSocket kills agents and looks whether the next ones can be spoken to, and
+// TestClientsOfTheControlSocket kills agents and looks whether the next ones can be spoken to, and
 // lets two share a host.
-func TestFaultControlSocket(t *testing.T) {
+func TestClientsOfTheControlSocket(t *testing.T) {
 	ctx := t.Context()
 	w := testWorld(t, "")
 	first, err := w.startAgent(ctx, "process", nil)

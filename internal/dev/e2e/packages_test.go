@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -35,18 +34,6 @@ func releases(t *testing.T) lab.Releases {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// say runs a command that must succeed and returns what it prints.
-func say(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
 }
 
 // member is a file of an archive or a package.

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,13 +27,17 @@ var built struct {
 	err   error
 }
 
-func TestMain(m *testing.M) {
+// Main runs the tests of a package, removes what they built, and exits.
+func Main(m *testing.M) {
 	code := m.Run()
 	if built.dir != "" && os.Getenv(binVariable) == "" {
 		_ = os.RemoveAll(built.dir)
 	}
 	os.Exit(code)
 }
+
+// fullScale says that nothing is scaled down: real timers, real amounts.
+var fullScale = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
 // binVariable names a directory with the product's binaries, so that a caller
 // that has built them already need not do it again.
@@ -264,4 +270,16 @@ func testWorld(t *testing.T, host string, serverArgs ...string) *world {
 		}
 	})
 	return w
+}
+
+// say runs a command that must succeed and returns what it prints.
+func say(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
