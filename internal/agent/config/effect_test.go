@@ -18,7 +18,7 @@ const (
 	pauses       = "internal/retry"
 	healthPort   = "internal/agent/health"
 	exchange     = "internal/agent/pooltoken"
-	endToEnd     = "internal/dev/e2e"
+	endToEnd     = "internal/dev/e2e/"
 	thisPackage  = "internal/agent/config"
 )
 
@@ -32,14 +32,14 @@ var effects = map[string][]effect{
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
 	"working_directory":         {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestRunnerForAnotherArchitecture"}},
 	"shared_volume_directory":   {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestSharedDirectoryIsMounted"}, {dockerPlace, "TestConformanceOnSharedDirectory"}},
-	"deploy_target":             {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestEngineRunsDeployments"}, {agentProgram, "TestMistakesHaveTheirExitCode"}},
+	"deploy_target":             {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {agentProgram, "TestMistakesHaveTheirExitCode"}},
 	"single_run":                {{agentProgram, "TestKeysOfAJob"}, {agentLoop, "TestSingleRun"}},
 	"pull_image":                {{dockerPlace, "TestPullPolicy"}, {dockerPlace, "TestImageErrors"}},
 	"enabled_workflow_types":    {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestKeysThatRefuseJobs"}},
-	"env_forward_allowlist":     {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestFaultSecretsStayHidden"}},
-	"oidc_token_file":           {{endToEnd, "TestClientsOfAnIssuer"}, {exchange, "TestRenewalReadsTheFileAgain"}},
-	"organization_name":         {{exchange, "TestExchange"}, {endToEnd, "TestClientsOfAnIssuer"}},
-	"runner_pool_id":            {{exchange, "TestExchange"}, {endToEnd, "TestClientsOfAnIssuer"}},
+	"env_forward_allowlist":     {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "faults", "TestFaultSecretsStayHidden"}},
+	"oidc_token_file":           {{endToEnd + "clients", "TestClientsOfAnIssuer"}, {exchange, "TestRenewalReadsTheFileAgain"}},
+	"organization_name":         {{exchange, "TestExchange"}, {endToEnd + "clients", "TestClientsOfAnIssuer"}},
+	"runner_pool_id":            {{exchange, "TestExchange"}, {endToEnd + "clients", "TestClientsOfAnIssuer"}},
 	"token_expiration":          {{exchange, "TestExchange"}},
 	"polling_interval":          {{agentProgram, "TestKeysOfPolls"}, {agentLoop, "TestPollingInterval"}, {agentLoop, "TestRetryAfterSupersedesTheInterval"}},
 	"polling_interval_override": {{agentProgram, "TestKeyPollingIntervalOverride"}, {agentLoop, "TestIntervalOverrideIgnoresRetryAfterAndLongPolls"}},
@@ -61,13 +61,13 @@ var effects = map[string][]effect{
 	"allowed_images":            {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsImage"}},
 	"allowed_repositories":      {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsRepository"}},
 	"ca_certificate_file":       {{agentProgram, "TestKeysOfAJob"}, {wire, "TestPrivateCertificateAuthority"}},
-	"docker_network":            {{endToEnd, "TestEngineDoctor"}, {dockerPlace, "TestLoopback"}},
-	"docker_memory":             {{endToEnd, "TestEngineKeys"}, {endToEnd, "TestEngineSaysWhyAJobEnded"}},
-	"docker_cpus":               {{endToEnd, "TestEngineKeys"}},
-	"docker_pids_limit":         {{endToEnd, "TestEngineKeys"}, {dockerPlace, "TestHardening"}},
-	"auto_update":               {{agentProgram, "TestUpdateModes"}, {endToEnd, "TestInitUpdateOfAService"}},
+	"docker_network":            {{endToEnd + "clients", "TestEngineDoctor"}, {dockerPlace, "TestLoopback"}},
+	"docker_memory":             {{endToEnd + "engine", "TestEngineKeys"}, {endToEnd + "engine", "TestEngineSaysWhyAJobEnded"}},
+	"docker_cpus":               {{endToEnd + "engine", "TestEngineKeys"}},
+	"docker_pids_limit":         {{endToEnd + "engine", "TestEngineKeys"}, {dockerPlace, "TestHardening"}},
+	"auto_update":               {{agentProgram, "TestUpdateModes"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
 	"update_channel":            {{agentProgram, "TestKeysOfUpdates"}},
-	"update_url":                {{agentProgram, "TestKeysOfUpdates"}, {endToEnd, "TestInitUpdateOfAService"}},
+	"update_url":                {{agentProgram, "TestKeysOfUpdates"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
 	"image":                     {{thisPackage, "TestWarnings"}},
 	"image_pull_policy":         {{thisPackage, "TestWarnings"}},
 	"service_account_name":      {{thisPackage, "TestWarnings"}},
@@ -75,7 +75,7 @@ var effects = map[string][]effect{
 	"mem_quantity":              {{thisPackage, "TestWarnings"}},
 	"debug_pod":                 {{agentProgram, "TestKeysOfMissingParts"}, {thisPackage, "TestWarnings"}},
 	"override_image_reference":  {{agentProgram, "TestKeysThatRefuseJobs"}, {agentLoop, "TestImageOverride"}},
-	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd, "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
+	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
 }
 
 // TestEveryKeyHasAnEffect holds the map against the field table and the tests that there are.

@@ -1,12 +1,16 @@
-// Command tiers runs the test tiers that this machine can run, one after the
-// other, and names those that it cannot and why. With WORKFLOW_REQUIRE_TIERS=all
-// a tier that was left out is a failure.
+// Command tiers runs the test tiers that this machine can run, and names those that it
+// cannot and why. With WORKFLOW_REQUIRE_TIERS=all a tier that was left out is a failure.
+//
+// Tiers of different lanes run at the same time: those of the first need the processors,
+// those of the others mostly wait. The output of a tier is printed when the tier ends.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -14,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -36,7 +41,7 @@ type tier struct {
 	name    string
 	what    string
 	missing func(context.Context) string // why this machine cannot run it; "" if it can
-	test    func(*suite, context.Context) error
+	test    func(*suite, context.Context, io.Writer) error
 }
 
 // suite is what the tiers share.
@@ -47,30 +52,28 @@ type suite struct {
 	race []string // -race where the machine can
 }
 
-// Test functions of internal/dev/e2e by tier; everything else there is an error.
-const (
-	engineTests  = "^TestEngine"
-	initTests    = "^TestInit"
-	faultTests   = "^TestFault"
-	clientTests  = "^Test(Scripts|Clients)"
-	packageTests = "^TestPackages"
-)
-
-// parallelWorlds bounds the tests of internal/dev/e2e that run at once, on any number
+// parallelTests bounds the end-to-end tests of a package that run at once, on any number
 // of processors: they mostly wait.
-const parallelWorlds = "6"
+const parallelTests = "6"
 
-func tiers() []tier {
+// lanes returns the tiers. Those of a lane run one after the other.
+func lanes() [][]tier {
 	always := func(context.Context) string { return "" }
-	return []tier{
-		{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
-		{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
-		{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
-		{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e(clientTests)},
-		{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e(faultTests)},
-		{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
-		{"packages", "what a release holds, who signed it, and that it can be made again", packagesMissing, e2e(packageTests)},
-		{"init", "the agent as a service of a booted systemd", initMissing, e2e(initTests)},
+	return [][]tier{
+		{
+			{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
+			{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
+			{"packages", "what a release holds, who signed it, and that it can be made again", packagesMissing, e2e("packages")},
+		},
+		{
+			{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
+			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients")},
+			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults")},
+			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+		},
+		{
+			{"init", "the agent as a service of a booted systemd", initMissing, e2e("init")},
+		},
 	}
 }
 
@@ -86,40 +89,77 @@ func run(ctx context.Context) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	s := &suite{root: root, dir: dir, env: os.Environ()}
-	var failed, skipped []string
-	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	r := &results{}
 	if reason := raceMissing(ctx); reason == "" {
 		s.race = []string{"-race"}
 	} else {
 		fmt.Println("the race detector is off: " + reason)
-		skipped = append(skipped, raceDetector)
-		fmt.Fprintf(report, "%s\tskipped\t%s\n", raceDetector, reason)
+		r.skip(raceDetector, reason)
 	}
-	for _, t := range tiers() {
-		if reason := t.missing(ctx); reason != "" {
-			skipped = append(skipped, t.name)
-			fmt.Fprintf(report, "%s\tskipped\t%s\n", t.name, reason)
-			continue
-		}
-		fmt.Printf("\n--- tier %s: %s\n", t.name, t.what)
-		start := time.Now()
-		err := t.test(s, ctx)
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
-		verdict := "passed"
-		if err != nil {
-			verdict = "FAILED"
-			failed = append(failed, t.name)
-			fmt.Println(err)
-		}
-		fmt.Fprintf(report, "%s\t%s\t%s\n", t.name, verdict, time.Since(start).Round(time.Second))
+	// Every end-to-end package would build the product.
+	bin := filepath.Join(dir, "bin")
+	if err := lab.BuildProduct(ctx, bin, os.Stdout); err != nil {
+		return err
+	}
+	s.env = append(s.env, "WORKFLOW_BIN="+bin)
+	var wg sync.WaitGroup
+	for _, lane := range lanes() {
+		wg.Go(func() {
+			for _, t := range lane {
+				s.run(ctx, t, r)
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
 	}
 	fmt.Println("\ntest tiers:")
+	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprint(report, strings.Join(r.lines, ""))
 	if err := report.Flush(); err != nil {
 		return err
 	}
-	return conclude(failed, skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
+	return conclude(r.failed, r.skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
+}
+
+// results collects how the tiers ended.
+type results struct {
+	mu                     sync.Mutex
+	lines, failed, skipped []string
+}
+
+func (r *results) skip(name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.skipped = append(r.skipped, name)
+	r.lines = append(r.lines, fmt.Sprintf("%s\tskipped\t%s\n", name, reason))
+}
+
+// run runs a tier and prints its output when it has ended.
+func (s *suite) run(ctx context.Context, t tier, r *results) {
+	if ctx.Err() != nil {
+		return
+	}
+	if reason := t.missing(ctx); reason != "" {
+		r.skip(t.name, reason)
+		return
+	}
+	fmt.Printf("tier %s started\n", t.name)
+	var out bytes.Buffer
+	start := time.Now()
+	err := t.test(s, ctx, &out)
+	took := time.Since(start).Round(time.Second)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	verdict := "passed"
+	if err != nil {
+		verdict = "FAILED"
+		r.failed = append(r.failed, t.name)
+		fmt.Fprintln(&out, err)
+	}
+	fmt.Printf("\n--- tier %s: %s\n%s", t.name, t.what, &out)
+	r.lines = append(r.lines, fmt.Sprintf("%s\t%s\t%s\n", t.name, verdict, took))
 }
 
 // conclude returns the error of a run, nil if it passed.
@@ -157,68 +197,72 @@ func raceMissing(ctx context.Context) string {
 }
 
 // enginePackages need a Docker Engine. The packages below serverPackages use
-// PostgreSQL if they can have it, so where it is there they run once, with it.
+// PostgreSQL if it is installed: then they run once, with it.
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
 const serverPackages = "workflowagent/internal/server"
 
-func (s *suite) unit(ctx context.Context) error {
+func (s *suite) unit(ctx context.Context, out io.Writer) error {
 	list := exec.CommandContext(ctx, "go", "list", "./...")
 	list.Dir = s.root
-	out, err := list.Output()
+	listed, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("listing the packages: %w", err)
 	}
 	leaveServer := postgresMissing(ctx) == ""
-	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool {
-		return p == "workflowagent/internal/dev/e2e" || slices.Contains(enginePackages, p) ||
+	packages := slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
+		return strings.HasPrefix(p, "workflowagent/internal/dev/e2e/") || slices.Contains(enginePackages, p) ||
 			leaveServer && strings.HasPrefix(p, serverPackages)
 	})
-	return s.goTest(ctx, s.env, append(slices.Clone(s.race), packages...)...)
+	return s.goTest(ctx, out, s.env, append(slices.Clone(s.race), packages...)...)
 }
 
-func (s *suite) postgres(ctx context.Context) error {
+func (s *suite) postgres(ctx context.Context, out io.Writer) error {
 	dsn, stop, err := lab.StartPostgres(ctx, filepath.Join(s.dir, "pg"))
 	if err != nil {
 		return err
 	}
 	defer stop()
 	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
-	return s.goTest(ctx, env, append(slices.Clone(s.race), serverPackages+"/...")...)
+	return s.goTest(ctx, out, env, append(slices.Clone(s.race), serverPackages+"/...")...)
 }
 
-func (s *suite) provider(ctx context.Context) error {
-	return s.goTestIn(ctx, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
+func (s *suite) provider(ctx context.Context, out io.Writer) error {
+	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
 }
 
-// e2e returns the test of a tier whose functions in internal/dev/e2e match pattern.
-func e2e(pattern string) func(*suite, context.Context) error {
-	return func(s *suite, ctx context.Context) error {
-		return s.goTest(ctx, s.env, "-run", pattern, "-parallel", parallelWorlds, "./internal/dev/e2e")
+// engineTests are the tests in packages of other tiers that need a Docker Engine.
+const engineTests = "^TestEngine"
+
+// e2e returns the test of the tier that has the given package below internal/dev/e2e.
+func e2e(name string) func(*suite, context.Context, io.Writer) error {
+	return func(s *suite, ctx context.Context, out io.Writer) error {
+		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallelTests, "./internal/dev/e2e/"+name)
 	}
 }
 
-func (s *suite) engine(ctx context.Context) error {
+func (s *suite) engine(ctx context.Context, out io.Writer) error {
 	engine, err := lab.NeedEngine(ctx, filepath.Join(s.dir, "e"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = engine.Stop() }()
 	env := append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host)
-	if err := s.goTest(ctx, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
+	if err := s.goTest(ctx, out, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
 		return err
 	}
-	return s.goTest(ctx, env, "-run", engineTests, "-parallel", parallelWorlds, "./internal/dev/e2e")
+	return s.goTest(ctx, out, env, "-run", engineTests, "-parallel", parallelTests, "-p", "1",
+		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
 }
 
-func (s *suite) goTest(ctx context.Context, env []string, args ...string) error {
-	return s.goTestIn(ctx, s.root, env, args...)
+func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ...string) error {
+	return s.goTestIn(ctx, out, s.root, env, args...)
 }
 
-func (s *suite) goTestIn(ctx context.Context, dir string, env []string, args ...string) error {
+func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=40m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, env
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	if err := cmd.Run(); err != nil {

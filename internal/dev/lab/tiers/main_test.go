@@ -8,27 +8,33 @@ import (
 	"testing"
 )
 
-// TestEveryTestHasATier looks for tests of internal/dev/e2e that no tier would run.
-func TestEveryTestHasATier(t *testing.T) {
-	files, err := filepath.Glob("../../e2e/*_test.go")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+// TestEveryPackageHasATier finds packages of internal/dev/e2e that no tier would run, and
+// tests of an engine in packages of which the engine tier runs none.
+func TestEveryPackageHasATier(t *testing.T) {
+	dirs, err := filepath.Glob("../../e2e/*")
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("%d directories, %v", len(dirs), err)
 	}
-	test := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	names := map[string]bool{"harness": true}
+	for _, lane := range lanes() {
+		for _, tier := range lane {
+			names[tier.name] = true
 		}
-		for _, found := range test.FindAllSubmatch(text, -1) {
-			tiers := 0
-			for _, pattern := range []string{engineTests, initTests, faultTests, clientTests, packageTests} {
-				if regexp.MustCompile(pattern).Match(found[1]) {
-					tiers++
-				}
+	}
+	engineTest := regexp.MustCompile(`(?m)^func TestEngine`)
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		if !names[name] {
+			t.Errorf("no tier runs internal/dev/e2e/%s", name)
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if tiers != 1 {
-				t.Errorf("%s in %s is in %d tiers", found[1], file, tiers)
+			if engineTest.Match(text) && name != "engine" && name != "clients" && name != "faults" {
+				t.Errorf("%s has tests of an engine, which the engine tier does not run", file)
 			}
 		}
 	}

@@ -1,0 +1,131 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// diagnosis is what doctor --json prints.
+type diagnosis struct {
+	OK     bool `json:"ok"`
+	Checks []struct {
+		Name, Status, Found, Advice string
+		Details                     []string
+	} `json:"checks"`
+	text string
+}
+
+// status returns the outcome of a check.
+func (d diagnosis) status(name string) string {
+	for _, c := range d.Checks {
+		if c.Name == name {
+			return c.Status
+		}
+	}
+	return "missing"
+}
+
+// doctor runs the doctor as the site's agents would be run.
+func doctor(w *harness.Site, t *testing.T, target string, env []string, args ...string) (diagnosis, int) {
+	t.Helper()
+	if err := w.MakePool(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "customer-managed-workflow-agent"), append([]string{"doctor", "--json"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "PULUMI_AGENT_TOKEN=" + w.Pool.Token, "PULUMI_AGENT_SERVICE_URL=" + w.Server.URL,
+		"PULUMI_AGENT_DEPLOY_TARGET=" + target, "PULUMI_AGENT_HTTP_SERVER_PORT=0", "PULUMI_AGENT_STATE_DIRECTORY=" + filepath.Join(dir, "state"),
+	}, env...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	d := diagnosis{text: out.String()}
+	if jerr := json.Unmarshal(out.Bytes(), &d); jerr != nil {
+		t.Fatalf("%v, %v: %s%s", err, jerr, &out, &stderr)
+	}
+	if strings.Contains(d.text+stderr.String(), w.Pool.Token) {
+		t.Error("the doctor shows the token")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("the doctor left %v, %v", left, err)
+	}
+	return d, cmd.ProcessState.ExitCode()
+}
+
+// TestClientsOfTheDoctor: with the real server and runner, and no containers, all is well; with
+// another token it is not.
+func TestClientsOfTheDoctor(t *testing.T) {
+	w := harness.StartSite(t, "")
+	d, code := doctor(w, t, "process", nil, "--reach", w.Git.URL)
+	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "token", "runner", "state", "job", "job-dns", "job-server", "job-reach"} {
+		// A machine on which the test may use an engine earns a warning.
+		if d.status(name) != "ok" && (name != "job" || d.status(name) != "warn") {
+			t.Errorf("%s: %s", name, d.status(name))
+		}
+	}
+	job := d.status("job")
+	if code != 0 || !d.OK {
+		t.Errorf("exit code %d: %s", code, d.text)
+	}
+	d, code = doctor(w, t, "process", []string{"PULUMI_AGENT_TOKEN=pul-nobodys"})
+	if code != 1 || d.OK || d.status("token") != "fail" || d.status("job") != job {
+		t.Errorf("with another token: exit code %d: %s", code, d.text)
+	}
+	// No poll was made: nobody was seen.
+	var pool struct {
+		Agents []any `json:"agents"`
+	}
+	if err := w.Server.Call(t.Context(), "GET", "/api/orgs/"+w.Server.Organization+"/agent-pools/"+w.Pool.ID, nil, &pool); err != nil || len(pool.Agents) > 0 {
+		t.Errorf("the doctor was taken for an agent: %v, %v", pool.Agents, err)
+	}
+}
+
+// TestEngineDoctor: a trial container on a real engine sees what jobs would see, and goes.
+func TestEngineDoctor(t *testing.T) {
+	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
+	env := []string{"DOCKER_HOST=" + engine.Host, "PULUMI_AGENT_PULL_IMAGE=false"}
+	labels := []string{"workflowagent.kind", "workflowagent.owner"}
+	before := map[string]int{} // other tests may have had this engine
+	for _, label := range labels {
+		volumes, err := engine.Volumes(t.Context(), label)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[label] = len(volumes)
+	}
+	d, code := doctor(w, t, "docker", env, "--job-image", image)
+	if code != 0 || !d.OK {
+		t.Errorf("exit code %d: %s", code, d.text)
+	}
+	for _, name := range []string{"engine", "engine-disk", "image", "runner", "token", "job", "job-dns", "job-server"} {
+		// A distribution's runc may have an old version with newer corrections.
+		if d.status(name) != "ok" && (name != "engine" || d.status(name) != "warn") {
+			t.Errorf("%s: %s", name, d.status(name))
+		}
+	}
+	// A network without a way out: the host gets to the server, jobs do not.
+	d, code = doctor(w, t, "docker", append(slices.Clone(env), "PULUMI_AGENT_DOCKER_NETWORK=none"), "--job-image", image)
+	if code != 1 || d.status("server") != "ok" || d.status("job") != "ok" || d.status("job-server") != "fail" {
+		t.Errorf("without a network: exit code %d: %s", code, d.text)
+	}
+	d, code = doctor(w, t, "docker", env, "--job-image", "nobody/has-this:ever")
+	if code != 1 || d.status("image") != "fail" || d.status("job") != "skip" {
+		t.Errorf("without an image: exit code %d: %s", code, d.text)
+	}
+	for _, label := range labels {
+		if volumes, err := engine.Volumes(t.Context(), label); err != nil || len(volumes) > before[label] {
+			t.Errorf("the doctor left the volumes %v, %v", volumes, err)
+		}
+	}
+}

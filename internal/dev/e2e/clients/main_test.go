@@ -1,0 +1,11 @@
+// Package clients drives a server and agents with the stock pulumi CLI and with the requests
+// of stock agents. The commands of the scripts in testdata are described in script_test.go.
+package clients
+
+import (
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

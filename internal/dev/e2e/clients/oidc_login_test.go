@@ -1,0 +1,231 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// trustIssuer registers an issuer at a server and sets its policies; it returns
+// the path of the issuer.
+func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[string]any, policies ...map[string]any) string {
+	t.Helper()
+	base := "/api/orgs/" + s.Organization
+	var made, policy struct{ ID string }
+	if err := s.Call(ctx, http.MethodPost, base+"/oidc/issuers", issuer, &made); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Call(ctx, http.MethodGet, base+"/auth/policies/oidcissuers/"+made.ID, nil, &policy); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Call(ctx, http.MethodPatch, base+"/auth/policies/"+policy.ID, map[string]any{"policies": policies}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return base + "/oidc/issuers/" + made.ID
+}
+
+// exchange sends a form to the token endpoint of a server and returns the status
+// and the answer.
+func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType, scope string) (int, map[string]any) {
+	t.Helper()
+	form := url.Values{
+		"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "audience": {"urn:pulumi:org:" + s.Organization},
+		"subject_token_type": {"urn:ietf:params:oauth:token-type:id_token"}, "subject_token": {token},
+		"requested_token_type": {"urn:pulumi:token-type:access_token:" + tokenType}, "scope": {scope},
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/api/oauth/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var answer map[string]any
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, answer
+}
+
+// poll asks for work as an agent and returns the status.
+func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/deployments/poll", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "token "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// thumbprintOf returns the SHA-256 of the certificate that a server shows, as an
+// administrator gets it with openssl.
+func thumbprintOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	sum := sha256.Sum256(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// TestClientsLogInByOIDC lets the stock CLI and an agent's pool have tokens for
+// identity tokens of a real OpenID provider, whose authority nobody knows.
+func TestClientsLogInByOIDC(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	if err := w.MakePool(ctx); err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := lab.StartIssuer(ctx, t.TempDir(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(issuer.Close)
+	registration := map[string]any{"name": "lab", "url": issuer.URL}
+	err = w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/oidc/issuers", registration, nil)
+	if err == nil || !strings.Contains(err.Error(), "is not trusted") {
+		t.Fatalf("registering an issuer with an unknown authority: %v", err)
+	}
+	registration["thumbprints"] = []string{thumbprintOf(t, issuer.URL)}
+	path := trustIssuer(
+		ctx, t, w.Server, registration,
+		map[string]any{"decision": "allow", "tokenType": "personal", "userLogin": "admin", "rules": map[string]string{"sub": "repo:acme/*", "claims.branch": "main"}},
+		map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": w.Pool.ID, "rules": map[string]string{"sub": "host:*", "groups": "agents"}},
+		map[string]any{"decision": "deny", "tokenType": "runner", "runnerID": w.Pool.ID, "rules": map[string]string{"sub": "host:old"}},
+	)
+	audience := "urn:pulumi:org:" + w.Server.Organization
+	idToken := func(who lab.Identity) string {
+		t.Helper()
+		who.Audience = audience
+		token, err := issuer.IDToken(ctx, who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	ci := idToken(lab.Identity{Subject: "repo:acme/app", Claims: map[string]any{"claims": map[string]any{"branch": "main"}}})
+
+	cli := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, w.Tools.Pulumi(), append(args, "--non-interactive", "--color=never")...)
+		cmd.Dir, cmd.Env = w.Dir, w.Tools.Env(w.Home, "", "")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	file := filepath.Join(w.Dir, "id-token")
+	if err := os.WriteFile(file, []byte(ci), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	login := []string{"login", w.Server.URL, "--oidc-token", "file://" + file, "--oidc-org", w.Server.Organization}
+	if out, err := cli(append(login, "--oidc-user", "admin", "--oidc-expiration", "10m")...); err != nil {
+		t.Fatalf("pulumi login: %v\n%s", err, out)
+	}
+	if out, err := cli("whoami"); err != nil || strings.TrimSpace(out) != "admin" {
+		t.Errorf("pulumi whoami: %v\n%s", err, out)
+	}
+	if out, err := cli("stack", "ls", "--all"); err != nil {
+		t.Errorf("pulumi stack ls: %v\n%s", err, out)
+	}
+	if out, err := cli(login...); err == nil || !strings.Contains(out, "unauthorized_client") {
+		t.Errorf("logging in as the organization, which no policy allows: %v\n%s", err, out)
+	}
+
+	agents := map[string]any{"groups": []string{"other", "agents"}}
+	host := idToken(lab.Identity{Subject: "host:7", Claims: agents, MoreAudiences: []string{"else"}})
+	status, answer := exchange(ctx, t, w.Server, host, "runner", "runner:"+w.Pool.ID)
+	runner, _ := answer["access_token"].(string)
+	if status != http.StatusOK || answer["token_type"] != "token" || answer["expires_in"] != 7200.0 {
+		t.Fatalf("exchanging for a runner token answered %d %v", status, answer)
+	}
+	if got := poll(ctx, t, w.Server, runner); got != http.StatusNoContent {
+		t.Errorf("polling with the runner token answered %d", got)
+	}
+	for name, who := range map[string]lab.Identity{
+		"denied":       {Subject: "host:old", Claims: agents},
+		"not a member": {Subject: "host:8"},
+		"expired":      {Subject: "host:7", Claims: agents, Lifetime: -time.Minute},
+	} {
+		if status, answer := exchange(ctx, t, w.Server, idToken(who), "runner", "runner:default"); status != http.StatusBadRequest {
+			t.Errorf("a token that is %s got %d %v", name, status, answer)
+		}
+	}
+
+	if err := issuer.Rotate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rotated := idToken(lab.Identity{Subject: "host:7", Claims: agents})
+	if status, answer = exchange(ctx, t, w.Server, rotated, "runner", "runner:default"); status != http.StatusServiceUnavailable && status != http.StatusOK {
+		t.Errorf("right after a rotation: %d %v", status, answer)
+	}
+	if harness.FullScale { // the server asks at most every 30 s
+		waiting, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		err := lab.Poll(waiting, time.Second, func() (bool, error) {
+			status, answer := exchange(ctx, t, w.Server, rotated, "runner", "runner:default")
+			if status != http.StatusOK && status != http.StatusServiceUnavailable {
+				return false, fmt.Errorf("after a rotation: %d %v", status, answer)
+			}
+			return status == http.StatusOK, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+
+	if err := w.Server.Call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := poll(ctx, t, w.Server, runner); got != http.StatusUnauthorized {
+		t.Errorf("polling after the issuer was deleted answered %d", got)
+	}
+	if out, err := cli("stack", "ls", "--all"); err == nil || !strings.Contains(out, "requires logging in") {
+		t.Errorf("the CLI is still logged in: %v\n%s", err, out)
+	}
+	log, err := os.ReadFile(w.Server.LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, secret := range map[string]string{"identity": ci, "host's identity": host, "runner": runner} {
+		if bytes.Contains(log, []byte(secret)) {
+			t.Errorf("the server's log holds the %s token", name)
+		}
+	}
+	if !bytes.Contains(log, []byte("a policy denies it")) {
+		t.Error("the server's log does not say why an exchange was refused")
+	}
+}

@@ -1,0 +1,281 @@
+package clients
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// authority is a certificate authority that nobody knows yet.
+type authority struct {
+	PEM  []byte
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{key: key, cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Private CA of the test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a
+}
+
+// serve serves target over TLS as the host of that name, and returns its address.
+// seen is told of every request.
+func (a *authority) serve(t *testing.T, host, target string, seen func(*http.Request)) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := httputil.NewSingleHostReverseProxy(base)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen(r)
+		back.ServeHTTP(w, r)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// connectProxy is a proxy that wants a password, knows hosts that no DNS knows,
+// and refuses all others.
+type connectProxy struct {
+	password string
+	hosts    map[string]string // host:port to address
+
+	mu      sync.Mutex
+	refused []string
+	users   map[string]bool // of each host
+}
+
+func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	user, password, _ := parseBasic(r.Header.Get("Proxy-Authorization"))
+	address := p.hosts[r.Host]
+	p.mu.Lock()
+	switch {
+	case user == "":
+		// Some clients wait to be asked for credentials.
+	case password != p.password || r.Method != http.MethodConnect || address == "":
+		p.refused = append(p.refused, r.Method+" "+r.Host+" as "+user)
+		address = ""
+	default:
+		p.users[r.Host] = true
+	}
+	p.mu.Unlock()
+	if password != p.password {
+		w.Header().Set("Proxy-Authenticate", `Basic realm="proxy"`)
+		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	if address == "" {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	far, err := new(net.Dialer).DialContext(r.Context(), "tcp", address)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer far.Close()
+	near, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer near.Close()
+	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(far, buffered) // the end of one direction is the end of the tunnel
+		far.Close()
+		near.Close()
+	})
+	_, _ = io.Copy(near, far)
+	near.Close()
+	far.Close()
+	both.Wait()
+}
+
+// parseBasic reads basic credentials as net/http does for the other header.
+func parseBasic(header string) (user, password string, ok bool) {
+	r := &http.Request{Header: http.Header{"Authorization": {header}}}
+	return r.BasicAuth()
+}
+
+// program returns what a User-Agent says that it is, without version.
+func program(r *http.Request) string {
+	name, _, _ := strings.Cut(r.UserAgent(), "/")
+	return name
+}
+
+const proxyPassword = "s3cret-of-the-proxy"
+
+// behindProxy runs a deployment in a network where server and repository have
+// names that only the proxy knows, and certificates of a private authority.
+// listen is the address of the proxy, hostPort how the job reaches it.
+func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
+	t.Helper()
+	ctx := t.Context()
+	ca := newAuthority(t)
+	caFile := filepath.Join(w.Dir, "company-ca.pem")
+	if err := os.WriteFile(caFile, ca.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	programs := map[string]bool{}
+	seen := func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		programs[program(r)] = true
+	}
+	proxy := &connectProxy{password: proxyPassword, users: map[string]bool{}, hosts: map[string]string{
+		"workflow.test:443": ca.serve(t, "workflow.test", w.Server.URL, seen),
+		"git.test:443":      ca.serve(t, "git.test", w.Git.URL, seen),
+	}}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(listen, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := &httptest.Server{Listener: listener, Config: &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}}
+	front.Start()
+	t.Cleanup(front.Close)
+	t.Cleanup(w.Close) // before the way to the server goes
+
+	proxyURL := "http://agent:" + proxyPassword + "@" + listener.Addr().String()
+	w.AgentURL = "https://workflow.test"
+	settings = maps.Clone(settings)
+	settings["ca_certificate_file"] = caFile
+	env = append(env, "HTTPS_PROXY="+proxyURL, "http_proxy="+proxyURL)
+	if _, err := w.StartAgent(ctx, target, settings, env...); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := url.Parse(repo.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repoURL := "https://git.test" + there.Path
+	s := w.NewStack(ctx, t, "box", "dev", image, nil)
+	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repoURL,
+		"echo the proxy is $HTTPS_PROXY and $https_proxy",
+		"git ls-remote "+repoURL+" >/dev/null && echo users git works",
+		`case ",$no_proxy," in *,127.0.0.1,*) echo loopback is direct;; esac`,
+		// The bundle has the system's authorities and the private one.
+		`echo bundle has $(grep -c BEGIN "$SSL_CERT_FILE") authorities, the system $(cat /etc/ssl/certs/ca-certificates.crt /dev/null 2>/dev/null | grep -c BEGIN)`,
+	))
+	log := s.Log(ctx, t, d)
+	if d.Status != "succeeded" {
+		t.Fatalf("ended as %+v; refused by the proxy: %q; its log:\n%s", d, proxy.refused, log)
+	}
+	for _, want := range []string{"users git works", "loopback is direct", "the proxy is http://agent:[secret]@"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+	bundleHasAll(t, log)
+	agentLog, err := os.ReadFile(w.Agents[len(w.Agents)-1].LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"deployment's log": log, "agent's log": string(agentLog)} {
+		if strings.Contains(text, proxyPassword) {
+			t.Errorf("the proxy's password is in the %s:\n%s", where, text)
+		}
+	}
+	proxy.mu.Lock()
+	defer proxy.mu.Unlock()
+	if len(proxy.users) != 2 || len(proxy.refused) > 0 {
+		t.Errorf("the proxy was used for %v and refused %q", slices.Sorted(maps.Keys(proxy.users)), proxy.refused)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{"customer-managed-workflow-agent", "git", "pulumi-cli"} {
+		if !programs[want] {
+			t.Errorf("%s did not come through the proxy, only %v did", want, slices.Sorted(maps.Keys(programs)))
+		}
+	}
+}
+
+// bundleHasAll checks what the job has counted in its bundle.
+func bundleHasAll(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		words := strings.Fields(line)
+		if len(words) < 7 || words[0] != "bundle" {
+			continue
+		}
+		got, ok := new(big.Int).SetString(words[2], 10)
+		system, okSystem := new(big.Int).SetString(words[6], 10)
+		if !ok || !okSystem || got.Int64() != system.Int64()+1 {
+			t.Errorf("the job says: %s", line)
+		}
+		return
+	}
+	t.Errorf("the job did not count its authorities:\n%s", log)
+}
+
+// proxied has the server know itself by the name that only the proxy knows.
+var proxied = []string{"--external-url", "https://workflow.test"}
+
+func TestClientsBehindAProxy(t *testing.T) {
+	w := harness.StartSite(t, "", proxied...)
+	behindProxy(t, w, "process", "", "127.0.0.1", map[string]string{})
+}
+
+func TestEngineBehindAProxy(t *testing.T) {
+	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback, proxied...)
+	behindProxy(t, w, "docker", image, engine.BridgeIP.String(), map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	harness.Leftovers(t.Context(), t, engine) // before the agent is stopped with its proxy
+}

@@ -1,0 +1,77 @@
+package clients
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+const (
+	sourceProgram = `name: source
+runtime: yaml
+resources:
+  value: {type: lab:Random}
+outputs:
+  word: hello
+  password:
+    fn::secret: ${value.hex}
+`
+	readerProgram = `name: reader
+runtime: yaml
+resources:
+  source:
+    type: pulumi:pulumi:StackReference
+    properties: {name: %s}
+outputs:
+  word: ${source.outputs.word}
+  password: ${source.outputs.password}
+`
+)
+
+// TestClientsReferToStacksFromDeployments lets deployments read the plain and
+// secret outputs of another stack by a stock StackReference. One that an
+// organization's token started may not.
+func TestClientsReferToStacksFromDeployments(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	source := w.NewStack(ctx, t, "source", "dev", "", nil)
+	sourceRepo, _, err := w.Git.NewRepo(ctx, "source", map[string]string{"Pulumi.yaml": sourceProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readerRepo, _, err := w.Git.NewRepo(ctx, "reader", map[string]string{
+		"Pulumi.yaml": strings.ReplaceAll(readerProgram, "%s", source.Name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(s *harness.Stack, operation, repo, status, says string) {
+		t.Helper()
+		d := s.Deploy(ctx, t, operation, repo)
+		end := s.Finish(ctx, t, d)
+		log := s.Log(ctx, t, d)
+		if end.Status != status || !strings.Contains(log, says) {
+			t.Errorf("%s of %s: %s (%s), want %s and a log with %q:\n%s", operation, s.Name, end.Status, end.Message, status, says, log)
+		}
+	}
+	run(source, "update", sourceRepo.URL, "succeeded", "word")
+	reader := w.NewStack(ctx, t, "reader", "dev", "", nil)
+	run(reader, "preview", readerRepo.URL, "succeeded", `word`)
+	run(reader, "update", readerRepo.URL, "succeeded", `: "hello"`)
+	run(reader, "detect-drift", readerRepo.URL, "succeeded", "unchanged")
+
+	var made struct{ TokenValue string }
+	err = w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/tokens", map[string]string{"name": "robot"}, &made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	robot := &lab.Server{URL: w.Server.URL, Token: made.TokenValue, Organization: w.Server.Organization}
+	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: reader.Name}, "update", readerRepo.URL, "failed", `unknown stack "`+source.Name)
+	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: source.Name}, "preview", sourceRepo.URL, "succeeded", "unchanged")
+}

@@ -1,0 +1,208 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// TestScripts runs the scripts of testdata with the stock CLI against a real
+// server and an agent with the process executor. Commands beside testscript's
+// own:
+//
+//	agent [key=value …]           start an agent of the organization's default pool
+//	stopagent                     stop the newest agent with SIGTERM
+//	repo NAME DIR                 publish DIR as a git repository: sets NAME_URL and NAME_COMMIT
+//	settings STACK [FILE]         PUT deployment settings (default: only the job's environment)
+//	api [-status N] METHOD PATH [FILE]  one API call; its body goes to stdout
+//	job STACK N STATUS            wait until deployment N of the stack has that status
+//	wait-update STACK             wait until an update of the stack is in progress
+func TestScripts(t *testing.T) {
+	runScripts(t, testscript.Params{Dir: "testdata"})
+}
+
+// TestClientsOnPostgres runs the script of a whole deployment against a server
+// with PostgreSQL.
+func TestClientsOnPostgres(t *testing.T) {
+	if reason, ok := lab.PostgresAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dsn, stop, err := lab.StartPostgres(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
+}
+
+// runScripts runs scripts, each with a server of its own that gets serverArgs.
+func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
+	t.Helper()
+	bin, tools := harness.Programs(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                p.Dir,
+		Files:              p.Files,
+		RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", serverArgs...)
+			if err != nil {
+				return err
+			}
+			env.Defer(w.Close)
+			env.Values[siteKey{}] = w
+			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool {
+				return strings.HasPrefix(v, "PATH=") || strings.HasPrefix(v, "HOME=")
+			})
+			env.Vars = append(env.Vars, tools.Env(w.Home, w.Server.URL, w.Server.Token)...)
+			for i, v := range env.Vars {
+				if path, ok := strings.CutPrefix(v, "PATH="); ok {
+					env.Vars[i] = "PATH=" + bin + string(os.PathListSeparator) + path
+				}
+			}
+			env.Vars = append(env.Vars, "ORG="+w.Server.Organization, "SERVER="+w.Server.URL, "TOKEN="+w.Server.Token)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"agent": func(ts *testscript.TestScript, neg bool, args []string) {
+				settings := map[string]string{}
+				for _, arg := range args {
+					key, value, _ := strings.Cut(arg, "=")
+					settings[key] = value
+				}
+				_, err := of(ts).StartAgent(context.Background(), "process", settings)
+				ts.Check(err)
+			},
+			"stopagent": func(ts *testscript.TestScript, neg bool, args []string) {
+				w := of(ts)
+				ts.Check(w.Agents[len(w.Agents)-1].Process.Stop(syscall.SIGTERM, time.Minute))
+			},
+			"repo":        repo,
+			"settings":    settings,
+			"api":         api,
+			"job":         job,
+			"wait-update": waitUpdate,
+		},
+	})
+}
+
+type siteKey struct{}
+
+func of(ts *testscript.TestScript) *harness.Site { return ts.Value(siteKey{}).(*harness.Site) }
+
+func repo(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: repo NAME DIR")
+	}
+	files, err := lab.ReadFiles(ts.MkAbs(args[1]))
+	ts.Check(err)
+	r, commit, err := of(ts).Git.NewRepo(context.Background(), strings.ToLower(args[0]), files)
+	ts.Check(err)
+	ts.Setenv(args[0]+"_URL", r.URL)
+	ts.Setenv(args[0]+"_COMMIT", commit)
+}
+
+func settings(ts *testscript.TestScript, neg bool, args []string) {
+	w := of(ts)
+	body := map[string]any{}
+	if len(args) > 1 {
+		text := os.Expand(ts.ReadFile(args[1]), ts.Getenv)
+		ts.Check(json.Unmarshal([]byte(text), &body))
+	}
+	operation, _ := body["operationContext"].(map[string]any)
+	if operation == nil {
+		operation = map[string]any{}
+		body["operationContext"] = operation
+	}
+	variables, _ := operation["environmentVariables"].(map[string]any)
+	if variables == nil {
+		variables = map[string]any{}
+		operation["environmentVariables"] = variables
+	}
+	for name, value := range w.JobEnv() {
+		variables[name] = value
+	}
+	ts.Check(w.Server.Call(context.Background(), http.MethodPut, "/api/stacks/"+args[0]+"/deployments/settings", body, nil))
+}
+
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	want := "2xx"
+	if len(args) > 1 && args[0] == "-status" {
+		want, args = args[1], args[2:]
+	}
+	if len(args) < 2 {
+		ts.Fatalf("usage: api [-status N] METHOD PATH [FILE]")
+	}
+	var body io.Reader
+	if len(args) > 2 {
+		body = strings.NewReader(os.Expand(ts.ReadFile(args[2]), ts.Getenv))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, args[0], ts.Getenv("SERVER")+args[1], body)
+	ts.Check(err)
+	req.Header.Set("Authorization", "token "+ts.Getenv("TOKEN"))
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	_, _ = ts.Stdout().Write(bytes.TrimSpace(data))
+	got := strconv.Itoa(resp.StatusCode)
+	if got != want && (want != "2xx" || resp.StatusCode/100 != 2) {
+		ts.Fatalf("%s %s answered %s, not %s: %s", args[0], args[1], got, want, data)
+	}
+}
+
+func job(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: job STACK N STATUS")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	var last string
+	err := harness.Until(ctx, func() (bool, error) {
+		var d struct {
+			Status string `json:"status"`
+		}
+		err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0]+"/deployments/version/"+args[1], nil, &d)
+		last = d.Status
+		final := last == "succeeded" || last == "failed" || last == "skipped"
+		if err == nil && final && last != args[2] {
+			return false, fmt.Errorf("deployment %s ended as %s", args[1], last)
+		}
+		return last == args[2], err
+	})
+	if err != nil {
+		var logs bytes.Buffer
+		of(ts).Logs(&logs)
+		ts.Fatalf("waiting for deployment %s of %s to be %s (it is %s): %v\n%s", args[1], args[0], args[2], last, err, logs.String())
+	}
+}
+
+func waitUpdate(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ts.Check(harness.Until(ctx, func() (bool, error) {
+		var s struct {
+			ActiveUpdate string `json:"activeUpdate"`
+		}
+		err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0], nil, &s)
+		return s.ActiveUpdate != "", err
+	}))
+}

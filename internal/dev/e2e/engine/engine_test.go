@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+func TestEngineRunsDeployments(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		listen func(*lab.Engine) string
+	}{
+		{"host network", harness.OnLoopback},
+		{"bridge", harness.OnBridge},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := t.Context()
+			w, engine, image := harness.StartEngineSite(t, tc.listen)
+			if _, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
+				t.Fatal(err)
+			}
+			repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.NewStack(ctx, t, "box", "dev", image, nil)
+			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
+				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)"))
+				log := s.Log(ctx, t, d)
+				if d.Status != "succeeded" {
+					t.Fatalf("%s ended as %+v; its log:\n%s", operation, d, log)
+				}
+				for _, want := range []string{"== Setup", "from a container: ", "== pulumi " + operation} {
+					if !strings.Contains(log, want) {
+						t.Errorf("the log of %s lacks %q:\n%s", operation, want, log)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestEngineSaysWhyAJobEnded(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
+	settings := map[string]string{"pull_image": "false", "docker_memory": "256m"}
+	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, image, preRun, reason, log string
+	}{
+		{"missing image", "nobody/has-this:ever", "true", "image", "nobody/has-this:ever"},
+		{"exit code", image, "echo working; exit 42", "exit-code", "42"},
+		{"out of memory", image, "x=0123456789abcdef; while :; do x=$x$x; done", "out-of-memory", "memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := w.NewStack(ctx, t, "box", strings.ReplaceAll(tc.name, " ", "-"), tc.image, nil)
+			d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))
+			// An engine may lose the news of it (https://github.com/containerd/containerd/issues/8893).
+			for tries := 1; tc.reason == "out-of-memory" && d.Reason == "signal" && tries < 3; tries++ {
+				d = s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))
+			}
+			log := s.Log(ctx, t, d)
+			if d.Status != "failed" || d.Reason != tc.reason {
+				t.Errorf("got %+v, want it failed with reason %q", d, tc.reason)
+			}
+			if !strings.Contains(log, tc.log) {
+				t.Errorf("the log does not say %q:\n%s", tc.log, log)
+			}
+		})
+	}
+}
+
+func TestEngineDownClaimsNothing(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
+	socket := strings.TrimPrefix(engine.Host, "unix://")
+	moved := socket + ".away"
+	if err := os.Rename(socket, moved); err != nil {
+		t.Skipf("the engine is not reached by a socket that can be moved: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Rename(moved, socket) })
+	agent, err := w.LaunchAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.NewStack(ctx, t, "box", "dev", image, nil)
+	d := s.Deploy(ctx, t, "update", repo.URL)
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err = harness.Until(waiting, func() (bool, error) {
+		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil
+	})
+	if err != nil {
+		t.Fatalf("the agent does not say that the engine is down: %s", lab.Tail(agent.LogFile, 20))
+	}
+	if now, err := s.Get(ctx, d); err != nil || now.Status != "not-started" {
+		t.Errorf("with the engine down the deployment is %+v, %v", now, err)
+	}
+	if err := os.Rename(moved, socket); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.Wait(ctx, t, d, 2*time.Minute, "succeeded", "failed"); d.Status != "succeeded" {
+		t.Errorf("after the engine came back: %+v\n%s", d, s.Log(ctx, t, d))
+	}
+}
+
+// slowProgram takes its time between two resources.
+const slowProgram = `name: box
+runtime: yaml
+resources:
+  before:
+    type: lab:Random
+  slow:
+    type: lab:Sleep
+    properties: {seconds: 5}
+  after:
+    type: lab:Random
+    options: {dependsOn: ["${slow}"]}
+`
+
+// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a
+// container, and starts it again, during the update and after it.
+func TestEngineAgentKilledInAnUpdate(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
+	agent, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": slowProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, back := range []string{"during", "after"} {
+		t.Run(back, func(t *testing.T) {
+			s := w.NewStack(ctx, t, "box", back, image, nil)
+			d := s.Deploy(ctx, t, "update", repo.URL)
+			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			defer cancel()
+			if err := harness.Until(waiting, func() (bool, error) {
+				return strings.Contains(s.Log(ctx, t, d), "lab:index:Sleep slow creating"), nil
+			}); err != nil {
+				t.Fatalf("the update did not begin: %v\n%s", err, s.Log(ctx, t, d))
+			}
+			if err := agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if back == "after" {
+				d = s.Finish(ctx, t, d)
+			}
+			if err := w.RestartAgent(ctx); err != nil {
+				t.Fatal(err)
+			}
+			agent = w.Agents[len(w.Agents)-1]
+			d = s.Finish(ctx, t, d)
+			log := s.Log(ctx, t, d)
+			if d.Status != "succeeded" {
+				t.Errorf("it ended as %+v", d)
+			}
+			for _, line := range []string{"== Setup", "The job was started.", "== pulumi update", "lab:index:Random before created", "lab:index:Sleep slow created", "lab:index:Random after created", "+ 4 created"} {
+				if n := strings.Count(log, line); n != 1 {
+					t.Errorf("the log has %q %d times", line, n)
+				}
+			}
+			var history struct {
+				Updates []json.RawMessage `json:"updates"`
+			}
+			if err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+s.Name+"/updates", nil, &history); err != nil {
+				t.Fatal(err)
+			}
+			if len(history.Updates) != 1 {
+				t.Errorf("the stack has %d updates, want one", len(history.Updates))
+			}
+			if t.Failed() {
+				t.Log(log)
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// TestEngineKeys: a job sees the limits that the agent's settings name.
+func TestEngineKeys(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
+	settings := map[string]string{"pull_image": "false", "docker_memory": "320m", "docker_cpus": "0.73", "docker_pids_limit": "777"}
+	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.NewStack(ctx, t, "box", "dev", image, nil)
+	// The files of both versions of control groups.
+	look := "for f in pids.max pids/pids.max memory.max memory/memory.limit_in_bytes cpu.max cpu/cpu.cfs_quota_us; do cat /sys/fs/cgroup/$f 2>/dev/null; done; true"
+	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, look))
+	log := s.Log(ctx, t, d)
+	for key, want := range map[string]string{"docker_pids_limit": "777", "docker_memory": fmt.Sprint(320 << 20), "docker_cpus": "73000"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("%s: the job does not see %s", key, want)
+		}
+	}
+	if t.Failed() || d.Status != "succeeded" {
+		t.Errorf("the deployment %+v\n%s", d, log)
+	}
+}

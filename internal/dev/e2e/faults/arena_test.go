@@ -1,0 +1,307 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// pulumiStep is the index of the step that runs pulumi in a row's job, behind
+// set-up, source, dependencies and the pre-run command.
+const pulumiStep = 4
+
+// arena is what a row plays in: one server, one agent that reaches it through a
+// proxy, and one deployment that writes numbered lines and waits in their middle
+// until it is let go on.
+type arena struct {
+	*harness.Site
+	t     *testing.T
+	row   faultRow
+	place place
+	proxy *faultProxy
+	agent *lab.Agent
+	stack *harness.Stack
+	job   harness.Deployment
+
+	repo    string
+	on      string // file that lets a process go on in the middle of its lines
+	written int    // lines that must be in the log of a job that was cut
+}
+
+// processes is the place of jobs that are processes of the agent's host.
+var processes = place{
+	name: "process",
+	mark: func(a *arena, word string) string {
+		return fmt.Sprintf("echo %s >>%s", word, filepath.Join(a.Dir, "ledger"))
+	},
+	marks: func(a *arena) map[string]int { return countLines(a.t, filepath.Join(a.Dir, "ledger")) },
+	gate: func(a *arena) string {
+		return fmt.Sprintf("while [ ! -e %s ]; do sleep 0.05; done", a.on)
+	},
+	open: func(a *arena) error { return os.WriteFile(a.on, nil, 0o600) },
+	runner: func(a *arena) []int {
+		return children(a.t, a.agent.Process.Pid())
+	},
+	left: func(*arena) ([]string, error) { return nil, nil },
+	start: func(t *testing.T, serverArgs ...string) *harness.Site {
+		return harness.StartSite(t, ownLoopback(), serverArgs...)
+	},
+}
+
+var loopbacks atomic.Int64
+
+// ownLoopback returns a loopback address that no other row uses, so that a server
+// that starts again finds its port free; "" where there is only one.
+func ownLoopback() string {
+	if runtime.GOOS != "linux" {
+		return ""
+	}
+	return fmt.Sprintf("127.9.%d.1", loopbacks.Add(1))
+}
+
+// newArena starts everything but the deployment.
+func newArena(t *testing.T, row faultRow, at place) *arena {
+	t.Helper()
+	ctx := t.Context()
+	if row.job.lines == 0 {
+		row.job.lines = 2000
+	}
+	if at.own != nil {
+		at = at.own(t, row)
+	}
+	w := at.start(t, row.server...)
+	a := &arena{Site: w, t: t, row: row, place: at, on: filepath.Join(w.Dir, "on")}
+	a.proxy = startProxy(t, w.Host(), w.Server.URL)
+	w.AgentURL = a.proxy.URL
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.repo = repo.URL
+	if err := w.MakePool(ctx); err != nil {
+		t.Fatal(err)
+	}
+	a.stack = w.NewStack(ctx, t, "box", "dev", at.image, at.variables)
+	if row.ready != nil {
+		a.row.agent = append(slices.Clone(row.agent), row.ready(a)...)
+	}
+	a.startAgent()
+	return a
+}
+
+// target is the deploy_target of the place.
+func (p place) target() string {
+	if p.image == "" {
+		return "process"
+	}
+	return "docker"
+}
+
+// startAgent starts the row's agent, or one more.
+func (a *arena) startAgent() {
+	a.t.Helper()
+	settings := map[string]string{}
+	maps.Copy(settings, a.place.settings)
+	for _, setting := range a.row.agent {
+		key, value, _ := strings.Cut(setting, "=")
+		settings[key] = value
+	}
+	env := a.place.env
+	if a.place.image == "" {
+		stub := stubPulumi(a.t, a.place.mark(a, "pulumi")+"\nwhile [ -e "+a.busy()+" ]; do sleep 0.05; done")
+		env = append([]string{"PATH=" + stub + string(os.PathListSeparator) + os.Getenv("PATH")}, env...)
+	}
+	agent, err := a.Site.StartAgent(a.t.Context(), a.place.target(), settings, env...)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.agent = agent
+}
+
+// busy is the file for as long as which pulumi runs.
+func (a *arena) busy() string { return filepath.Join(a.Dir, "busy") }
+
+// stubPulumi stands in for the CLI where a test counts executions and is not about
+// pulumi: it leaves a mark and succeeds. Whoever runs a job twice leaves two marks,
+// whatever our own code believes.
+func stubPulumi(t *testing.T, mark string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pulumi"), []byte("#!/bin/sh\n"+mark+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// enqueue queues the deployment. It waits half-way until [arena.goOn].
+func (a *arena) enqueue() {
+	a.t.Helper()
+	const batch = 50
+	pause := ":"
+	if over := a.row.job.over; over > 0 {
+		pause = fmt.Sprintf("[ $((i %% %d)) = 0 ] && sleep %.3f", batch, over.Seconds()/float64(a.row.job.lines)*batch)
+	}
+	script := a.place.mark(a, "job") + fmt.Sprintf(`
+i=0
+while [ $i -lt %d ]; do
+  i=$((i+1))
+  echo line-$i
+  %s
+  if [ $i = %d ]; then %s; %s; fi
+  if [ $i = %d ]; then %s; fi
+done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a), a.row.job.lines/4*3, a.place.mark(a, "late"))
+	a.job = a.stack.Deploy(a.t.Context(), a.t, "update", a.repo, script)
+}
+
+// enqueueFree queues the deployment without a stop half-way.
+func (a *arena) enqueueFree() {
+	a.t.Helper()
+	a.goOn()
+	a.enqueue()
+}
+
+// goOn lets the job write the other half of its lines.
+func (a *arena) goOn() {
+	a.t.Helper()
+	if err := a.place.open(a); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// running queues the deployment and waits until it has written half of its lines.
+func (a *arena) running() {
+	a.t.Helper()
+	a.enqueue()
+	a.marked(3*time.Minute+a.row.job.over, "half")
+}
+
+// marked waits until the job has left a mark.
+func (a *arena) marked(patience time.Duration, word string) {
+	a.t.Helper()
+	a.eventually(patience, "the job is at the mark "+word, func() (bool, error) {
+		return a.place.marks(a)[word] > 0, nil
+	})
+}
+
+// shown waits until the deployment's log has the job's first n lines.
+func (a *arena) shown(n int) {
+	a.t.Helper()
+	a.written = n
+	line := fmt.Sprintf("line-%d\n", n)
+	a.eventually(time.Minute, "the log has "+strings.TrimSpace(line), func() (bool, error) {
+		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), line), nil
+	})
+}
+
+// status waits until the deployment has a status.
+func (a *arena) status(patience time.Duration, status string) harness.Deployment {
+	a.t.Helper()
+	return a.stack.Wait(a.t.Context(), a.t, a.job, patience, status)
+}
+
+// eventually waits for a condition.
+func (a *arena) eventually(patience time.Duration, what string, ask func() (bool, error)) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	defer cancel()
+	if err := harness.Until(ctx, ask); err != nil {
+		a.t.Fatalf("waiting until %s: %v\nthe deployment's log:\n%s", what, err, tail(a.stack.Log(a.t.Context(), a.t, a.job), 30))
+	}
+}
+
+// pass waits for some time: a fault that lasts.
+func (a *arena) pass(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-a.t.Context().Done():
+	}
+}
+
+// tail returns the last n lines of a text.
+func tail(text string, n int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+// runner returns the process id of the row's runner.
+func (a *arena) runner() int {
+	a.t.Helper()
+	pids := a.place.runner(a)
+	if len(pids) != 1 {
+		a.t.Fatalf("there are the runners %v, want one", pids)
+	}
+	return pids[0]
+}
+
+func (a *arena) kill(p *lab.Process) {
+	a.t.Helper()
+	if err := p.Stop(syscall.SIGKILL, time.Minute); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *arena) killAgent()  { a.t.Helper(); a.kill(a.agent.Process) }
+func (a *arena) killServer() { a.t.Helper(); a.kill(a.Server.Process) }
+
+// signal sends a signal to a process that is no child of the test.
+func (a *arena) signal(pid int, sig syscall.Signal) {
+	a.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// killRunner kills a runner and waits until it is dead, or a zombie.
+// Before that it may still be given what it then never reads.
+func (a *arena) killRunner(pid int) {
+	a.t.Helper()
+	a.signal(pid, syscall.SIGKILL)
+	a.eventually(time.Minute, "the killed runner is dead", func() (bool, error) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return true, nil //nolint:nilerr // gone, or there is no such directory
+		}
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"), nil
+	})
+}
+
+// bringBack starts agent and server again where they are not running, and lifts
+// all rules of the proxy.
+func (a *arena) bringBack() {
+	a.t.Helper()
+	if ended(a.Server.Process) {
+		if err := a.RestartServer(a.t.Context()); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	if ended(a.agent.Process) {
+		if err := a.RestartAgent(a.t.Context()); err != nil {
+			a.t.Fatal(err)
+		}
+		a.agent = a.Agents[len(a.Agents)-1]
+	}
+	a.proxy.liftAll()
+}
+
+// ended says whether a process is gone.
+func ended(p *lab.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,46 @@
+package faults
+
+import "net/http"
+
+// claimSpoiler spoils answers that hand out a job. A poll is held for long and only
+// its answer says what it is, so no rule can do it.
+type claimSpoiler struct {
+	which func(nth int) bool // of all claims, counted from 1
+	spoil func(w http.ResponseWriter, a answer)
+
+	seen, spoilt int
+}
+
+// spoilClaims has some of the answers with a job spoilt from now on.
+func (p *faultProxy) spoilClaims(which func(nth int) bool, spoil func(w http.ResponseWriter, a answer)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claims = &claimSpoiler{which: which, spoil: spoil}
+}
+
+// spoiltClaims returns how many there were.
+func (p *faultProxy) spoiltClaims() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.claims.spoilt
+}
+
+// spoilt spoils an answer if it is its turn.
+func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
+	p.mu.Lock()
+	c := p.claims
+	if c != nil {
+		c.seen++
+	}
+	if c == nil || !c.which(c.seen) {
+		p.mu.Unlock()
+		return false
+	}
+	c.spoilt++
+	p.mu.Unlock()
+	c.spoil(w, a)
+	return true
+}
+
+// lose is an answer that does not arrive.
+func lose(http.ResponseWriter, answer) { panic(http.ErrAbortHandler) }

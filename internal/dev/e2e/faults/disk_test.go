@@ -1,0 +1,126 @@
+package faults
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sharedDir is where rows with a disk of their own have the jobs' directories.
+const sharedDir = "small"
+
+// smallDisk gives the jobs of a row a disk of 4 MiB.
+func smallDisk(a *arena) []string {
+	a.t.Helper()
+	dir := filepath.Join(a.Dir, sharedDir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		a.t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(a.t.Context(), "mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "small", dir).CombinedOutput(); err != nil {
+		a.t.Fatalf("mounting a small disk: %v\n%s", err, out)
+	}
+	a.t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	// The copy of the job's output for the agent's own would share the disk.
+	return []string{"shared_volume_directory=" + dir, "log_job_output=false"}
+}
+
+// needsMounts says why there can be no disk of a row's own.
+func needsMounts() string {
+	switch {
+	case runtime.GOOS != "linux":
+		return "a small disk needs Linux"
+	case os.Geteuid() != 0:
+		return "mounting a small disk needs root"
+	}
+	return ""
+}
+
+// fillDisk takes all that is left of the small disk until the returned function is
+// called.
+func (a *arena) fillDisk() (free func()) {
+	a.t.Helper()
+	ballast := filepath.Join(a.Dir, sharedDir, "ballast")
+	f, err := os.OpenFile(ballast, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // its end cannot be stored anyway
+	block := bytes.Repeat([]byte{'x'}, 4096)
+	for err == nil {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		a.t.Fatal(err)
+	}
+	return func() {
+		a.t.Helper()
+		if err := os.Remove(ballast); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// stuck checks that the job does not come to its end for some time.
+func (a *arena) stuck(d time.Duration) {
+	a.t.Helper()
+	a.pass(d)
+	if a.place.marks(a)["pulumi"] != 0 {
+		a.t.Fatal("nothing held the job back")
+	}
+}
+
+// full fills the disk under a running job whose log the server does not take, so
+// that the spool cannot make room by itself. It returns what ends both.
+func (a *arena) full() (free, taken func()) {
+	a.t.Helper()
+	refused := a.proxy.on(runnerLog, -1, refuse(http.StatusServiceUnavailable, 0))
+	a.running()
+	free = a.fillDisk()
+	a.goOn()
+	return free, refused.lift
+}
+
+// diskRows are about a full disk under the spool of a job.
+var diskRows = []faultRow{
+	{
+		phase: inRunning, fault: "the disk under the spool is full, and has space again; meanwhile the server takes no log", want: kept,
+		skip: needsMounts, ready: smallDisk, job: jobShape{lines: 40_000},
+		do: func(a *arena) {
+			free, taken := a.full()
+			a.stuck(5 * time.Second)
+			free()
+			a.workDone()
+			taken()
+		},
+	},
+	{
+		phase: inRunning, fault: "the disk under the spool is full because the server takes no log, and then it does", want: kept,
+		skip: needsMounts, ready: smallDisk, job: jobShape{lines: 160_000},
+		do: func(a *arena) {
+			a.goOn()
+			refused := a.proxy.on(runnerLog, -1, refuse(http.StatusServiceUnavailable, 0))
+			a.running()
+			a.stuck(5 * time.Second)
+			refused.lift()
+		},
+	},
+	{
+		phase: inRunning, fault: "the disk under the spool is full for longer than 15 minutes, and the server takes no log", want: keptWithGap,
+		evidence: "logspool.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
+		do: func(a *arena) {
+			free, taken := a.full()
+			a.marked(20*time.Minute, "late") // it goes on when its output is dropped
+			free()
+			taken()
+		},
+	},
+}
+
+func TestFaultDisk(t *testing.T) { runRows(t, diskRows, processes) }

@@ -1,0 +1,127 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// TestEngineShowsNoSecret looks, while a job runs in a container, at everything
+// that others can see of it on the engine and on the host.
+func TestEngineShowsNoSecret(t *testing.T) {
+	const registryUser, registryPassword, forwarded, setting = "puller", "registry-password-8484", "forwarded-key-6262", "settings-token-7373"
+	ctx := t.Context()
+	if reason, ok := lab.PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	at := engineWithRegistry(t, faultRow{pulled: true}, lab.RegistryOptions{Username: registryUser, Password: registryPassword})
+	at.settings["env_forward_allowlist"] = "CLOUD_KEY"
+	at.env = append(at.env, "CLOUD_KEY="+forwarded)
+	since := time.Now()
+	a := newArena(t, faultRow{phase: "running", fault: "none", want: kept}, at)
+	settings := map[string]any{
+		"operationContext": map[string]any{
+			"environmentVariables": map[string]any{"API_TOKEN": map[string]string{"secret": setting}},
+		},
+		"executorContext": map[string]any{"executorImage": map[string]any{
+			"reference": at.image,
+			"credentials": map[string]any{
+				"username": registryUser, "password": map[string]string{"secret": registryPassword},
+			},
+		}},
+	}
+	if err := a.Server.Call(ctx, http.MethodPost, a.stack.Path("settings"), settings, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.running()
+
+	secrets := append(a.proxy.jobTokens(), a.Pool.Token, registryPassword, forwarded, setting)
+	if len(secrets) != 5 {
+		t.Fatalf("there are %d secrets, want the token of one job and four more", len(secrets))
+	}
+	look := func(e lab.Exhibit, secret string) {
+		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte(registryUser + ":" + secret))} {
+			if bytes.Contains(e.Content, []byte(form)) {
+				t.Errorf("%s holds the secret %q", e.Where, secret)
+			}
+		}
+	}
+	visible, err := at.engine.Visible(ctx, "workflowagent.deployment_id="+a.job.ID, since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := map[string]string{ // that there was something to look at
+		"docker inspect": "workflow-runner", "docker top": "workflow-runner", "docker logs": "line-1\n",
+		"docker volume inspect": "workflowagent.job", "docker events": "\"start\"",
+	}
+	for _, e := range visible {
+		if bytes.Contains(e.Content, []byte(wants[e.Where])) {
+			delete(wants, e.Where)
+		}
+		for _, secret := range secrets {
+			look(e, secret)
+		}
+	}
+	if len(wants) > 0 {
+		t.Errorf("these showed nothing, so they prove nothing: %v", wants)
+	}
+
+	runner := a.runner()
+	inJob, others := 0, 0
+	for _, e := range lab.Processes() {
+		_, environ := strings.CutSuffix(e.Where, "/environ")
+		for _, secret := range secrets {
+			switch {
+			case environ && descends(e.Pid, runner):
+				inJob++ // a job sees its own
+			case environ && e.Pid == a.agent.Process.Pid() && (secret == a.Pool.Token || secret == forwarded):
+				// its own configuration, as this test gave it
+			default:
+				others++
+				look(e, secret)
+			}
+		}
+	}
+	if inJob == 0 || others == 0 {
+		t.Errorf("%d looks inside of the job and %d outside: this proves nothing", inJob, others)
+	}
+	// Nothing of it may be in the runner's own arguments or environment either.
+	for _, name := range []string{"cmdline", "environ"} {
+		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(runner), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range secrets {
+			look(lab.Exhibit{Where: "the runner's " + name, Content: content}, secret)
+		}
+	}
+	a.goOn()
+	a.check()
+}
+
+// descends says whether a process is another one or below it.
+func descends(pid, from int) bool {
+	for range 50 {
+		if pid == from {
+			return true
+		}
+		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		_, rest, ok := strings.Cut(string(status), ") ")
+		fields := strings.Fields(rest)
+		if err != nil || !ok || len(fields) < 2 {
+			return false
+		}
+		if pid, err = strconv.Atoi(fields[1]); err != nil || pid < 2 {
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package faults
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// What happens to the engine in a row.
+const (
+	engineKilled   = "SIGKILL of the Docker Engine, which starts again"
+	engineStopped  = "orderly stop of the Docker Engine, which starts again"
+	engineRestored = "SIGKILL of the Docker Engine with live-restore, which starts again"
+)
+
+// engineKillRows kill agent and runner around a container. The engine stays.
+var engineKillRows = []faultRow{
+	{
+		phase: "pulling", fault: agentKilled, want: keptByNextClaim, pulled: true,
+		scaled: scaledLease, server: scaledTimers(),
+		do: func(a *arena) {
+			a.pulling()
+			a.killAgent()
+			a.place.registry.Release()
+			a.bringBack()
+		},
+	},
+	{phase: inAsking, fault: agentKilled, want: kept, do: killed(before(beat("starting")), strikeAgent)},
+	{phase: inGranted, fault: agentKilled, want: kept, do: killed(after(beat("starting")), strikeAgent)},
+	{phase: inRunning, fault: agentKilled, want: kept, do: func(a *arena) {
+		a.running()
+		a.killAgent()
+		a.goOn() // the job ends while there is no agent
+		a.status(time.Minute, "succeeded")
+		a.bringBack()
+	}},
+	{phase: inRunning, fault: runnerKilled, want: endedBy("signal"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.signal(a.runner(), syscall.SIGKILL)
+	}},
+	{phase: inReporting, fault: agentKilled, want: kept, do: killed(before(is(callResult)), strikeAgent)},
+}
+
+// engineRows end the engine, each an engine of its own.
+var engineRows = []faultRow{
+	{phase: "idle", fault: engineKilled, want: kept, do: func(a *arena) {
+		a.endEngine(a.place.engine.Kill)
+		a.agentSays("no Docker Engine answers")
+		a.enqueueFree()
+		a.restartEngine()
+		a.agentSays("Jobs can run again")
+	}},
+	{phase: "pulling", fault: engineKilled, want: kept, pulled: true, do: func(a *arena) {
+		a.pulling()
+		a.endEngine(a.place.engine.Kill)
+		a.place.registry.Release()
+		a.agentSays("waiting for it")
+		a.restartEngine()
+	}},
+	{phase: inGranted, fault: engineKilled, want: kept, do: func(a *arena) {
+		held := after(beat("starting"))(a.proxy)
+		a.enqueueFree()
+		held.await(a.t)
+		a.endEngine(a.place.engine.Kill)
+		a.bringBack()
+		a.agentSays("could not be started; trying again")
+		a.restartEngine()
+	}},
+	{phase: inRunning, fault: engineKilled, want: endedBy("evicted"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.endEngine(a.place.engine.Kill)
+		// An engine that finds a container alive stops it first of all.
+		a.interrupted(func() error { return a.place.engine.Restart(a.t.Context()) })
+	}},
+	{phase: inRunning, fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.interrupted(func() error { return a.place.engine.Shutdown(2 * time.Minute) })
+		a.restartEngine()
+	}},
+	{phase: inRunning, fault: engineRestored, want: kept, engine: []string{"--live-restore"}, do: func(a *arena) {
+		a.running()
+		a.endEngine(a.place.engine.Kill)
+		a.restartEngine()
+		a.goOn()
+	}},
+}
+
+// pulling queues the deployment and waits until the engine waits for the image.
+func (a *arena) pulling() {
+	a.t.Helper()
+	asked := a.place.registry.Hold()
+	a.enqueueFree()
+	select {
+	case <-asked:
+	case <-time.After(2 * time.Minute):
+		a.t.Fatal("the engine asked for no layer of the image")
+	}
+}
+
+func (a *arena) endEngine(end func() error) {
+	a.t.Helper()
+	if err := end(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// interrupted does what interrupts the job's command, and lets that end.
+func (a *arena) interrupted(do func() error) {
+	a.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	a.eventually(time.Minute, "the job is asked to end", func() (bool, error) {
+		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), "is being stopped"), nil
+	})
+	a.goOn()
+	if err := <-done; err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *arena) restartEngine() {
+	a.t.Helper()
+	if err := a.place.engine.Restart(a.t.Context()); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// agentSays waits until the agent's log has some words.
+func (a *arena) agentSays(words string) {
+	a.t.Helper()
+	a.eventually(time.Minute, "the agent says "+words, func() (bool, error) {
+		return strings.Contains(lab.Tail(a.agent.LogFile, 1000), words), nil
+	})
+}
+
+func TestEngineFaultKill(t *testing.T) { runRows(t, engineKillRows, sharedEngine(t)) }
+
+func TestEngineFaultEngine(t *testing.T) {
+	runRows(t, engineRows, place{name: "docker", own: engineOfItsOwn})
+}

@@ -1,0 +1,234 @@
+package faults
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// ledger counts what jobs in containers tell it over the host's network, and is
+// the gate that they wait at.
+type ledger struct {
+	*httptest.Server
+	mu    sync.Mutex
+	marks map[string]int
+	gate  chan struct{}
+	open  sync.Once
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	l := &ledger{marks: map[string]int{}, gate: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /mark/{word}", func(_ http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.marks[r.PathValue("word")]++
+	})
+	mux.HandleFunc("GET /gate", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-l.gate:
+		case <-r.Context().Done():
+		}
+	})
+	l.Server = httptest.NewServer(mux)
+	t.Cleanup(func() {
+		l.letGo()
+		l.Close()
+	})
+	return l
+}
+
+func (l *ledger) letGo() { l.open.Do(func() { close(l.gate) }) }
+
+func (l *ledger) counts() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.marks)
+}
+
+// Shell commands of jobs in containers.
+const (
+	markPulumi = `wget -q -O /dev/null "$LEDGER_URL/mark/pulumi"`
+	waitAtGate = `wget -q -O /dev/null "$LEDGER_URL/gate"`
+)
+
+// containers is the place of jobs that are containers of an engine. Rows do not
+// share ledgers.
+func containers(t *testing.T, engine *lab.Engine, image string, registry *lab.Registry) place {
+	t.Helper()
+	l := newLedger(t)
+	at := place{
+		name: "docker", image: image, engine: engine, registry: registry,
+		variables: map[string]string{"LEDGER_URL": l.URL},
+		settings:  map[string]string{"pull_image": "false"},
+		env:       []string{"DOCKER_HOST=" + engine.Host},
+		mark: func(_ *arena, word string) string {
+			return strings.Replace(markPulumi, "pulumi", word, 1)
+		},
+		marks:  func(*arena) map[string]int { return l.counts() },
+		gate:   func(*arena) string { return waitAtGate },
+		open:   func(*arena) error { l.letGo(); return nil },
+		runner: containerRunner,
+		left:   leftOnEngine,
+		start: func(t *testing.T, serverArgs ...string) *harness.Site {
+			return harness.StartSite(t, ownLoopback(), serverArgs...)
+		},
+	}
+	if registry != nil {
+		at.settings["pull_image"] = "true"
+	}
+	return at
+}
+
+// sharedEngine starts an engine, or finds that of DOCKER_HOST, for rows that do
+// nothing to it.
+func sharedEngine(t *testing.T) place {
+	t.Helper()
+	if reason, ok := lab.EngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	engine, err := lab.NeedEngine(t.Context(), shortDir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if reason, ok := engine.SharesHostNetwork(t.Context()); !ok {
+		t.Skip(reason)
+	}
+	image, err := lab.StubImage(t.Context(), engine.Host, "#!/bin/sh\n"+markPulumi+"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return place{name: "docker", own: func(t *testing.T, row faultRow) place {
+		if row.pulled {
+			return engineOfItsOwn(t, row)
+		}
+		return containers(t, engine, image, nil)
+	}}
+}
+
+// engineOfItsOwn starts an engine for one row.
+func engineOfItsOwn(t *testing.T, row faultRow) place {
+	t.Helper()
+	return engineWithRegistry(t, row, lab.RegistryOptions{})
+}
+
+// engineWithRegistry starts an engine for one row, and the registry that the row's
+// image is pulled from, if it is.
+func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place {
+	t.Helper()
+	if reason, ok := lab.PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	ctx := t.Context()
+	engine, err := lab.StartEngine(ctx, shortDir(t), row.engine...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	image, err := lab.StubImage(ctx, engine.Host, "#!/bin/sh\n"+markPulumi+"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !row.pulled {
+		return containers(t, engine, image, nil)
+	}
+	registry, err := lab.StartRegistry(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = registry.Close() })
+	if image, err = registry.Take(ctx, engine, image, "team/stub", "1"); err != nil {
+		t.Fatal(err)
+	}
+	return containers(t, engine, image, registry)
+}
+
+// shortDir is a directory that is short enough for an engine's sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// docker returns a client for the row's engine.
+func (a *arena) docker() *client.Client {
+	a.t.Helper()
+	docker, err := a.place.engine.Client()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = docker.Close() })
+	return docker
+}
+
+func (a *arena) label() client.Filters {
+	return client.Filters{}.Add("label", "workflowagent.deployment_id="+a.job.ID)
+}
+
+// containerRunner finds the runners below the inits of the job's containers.
+func containerRunner(a *arena) []int {
+	docker := a.docker()
+	list, err := docker.ContainerList(a.t.Context(), client.ContainerListOptions{Filters: a.label()})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var pids []int
+	for _, c := range list.Items {
+		found, err := docker.ContainerInspect(a.t.Context(), c.ID, client.ContainerInspectOptions{})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		pids = append(pids, children(a.t, found.Container.State.Pid)...)
+	}
+	return pids
+}
+
+// leftOnEngine lists the job's containers and volumes.
+func leftOnEngine(a *arena) ([]string, error) {
+	docker, err := a.place.engine.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer docker.Close()
+	ctx := context.Background() // it is asked when the test ends, too
+	list, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: a.label()})
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, c := range list.Items {
+		left = append(left, c.Names...)
+	}
+	volumes, err := docker.VolumeList(ctx, client.VolumeListOptions{Filters: a.label()})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes.Items {
+		left = append(left, "volume "+v.Name)
+	}
+	return left, nil
+}

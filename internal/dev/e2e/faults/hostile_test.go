@@ -1,0 +1,93 @@
+package faults
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// TestFaultJobCannotLieAboutItsEnd has a job write what its runner writes when all
+// went well, and kill the runner before it can say otherwise.
+func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.NewStack(ctx, t, "box", "dev", "", nil)
+	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL,
+		`printf '{"exitCode":0,"status":"succeeded","reported":true,"finishedAt":"2026-01-01T00:00:00Z"}' > ../result.json && echo forged && kill -9 $PPID; sleep 60`))
+	log := s.Log(ctx, t, d)
+	if d.Status != "failed" || d.Reason != "signal" {
+		t.Errorf("the deployment is %+v\n%s", d, log)
+	}
+	if !strings.Contains(log, "SIGKILL") {
+		t.Errorf("the log does not say how the runner ended:\n%s", log)
+	}
+}
+
+// TestFaultJobOutputStaysInItsLines follows the log as clients do, and looks at
+// the agent's output, while a job prints what would rewrite both on a terminal.
+func TestFaultJobOutputStaysInItsLines(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	agent, err := w.StartAgent(ctx, "process", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram, "names\x1b[2J\nerror: forged": "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.NewStack(ctx, t, "box", "dev", "", nil)
+	d := s.Finish(ctx, t, s.Deploy(ctx, t, "preview", repo.URL,
+		`printf '\033[3A\033[2K\033]0;title\007\033]52;c;eA==\033\\forged above\n\302\2332Jeight bits\n\2332Jone byte\n\033[31mred\033[0m\n'; printf 'x%.0s' $(seq 200000); printf '\033[1A\n'; ls`))
+	log := s.Log(ctx, t, d)
+	if d.Status != "succeeded" {
+		t.Fatalf("%+v\n%s", d, log)
+	}
+	for where, text := range map[string]string{"the deployment's log": log, "the agent's output": string(mustRead(t, agent.LogFile))} {
+		plain := strings.NewReplacer("\x1b[31m", "", "\x1b[0m", "").Replace(text)
+		if strings.ContainsAny(plain, "\x1b\x07\u009b") || !utf8.ValidString(plain) {
+			t.Errorf("%s holds what a terminal obeys", where)
+		}
+		if !strings.Contains(text, "forged above") || !strings.Contains(text, "eight bits") {
+			t.Errorf("%s lacks what the job printed", where)
+		}
+	}
+	if !strings.Contains(log, "\x1b[31mred\x1b[0m") {
+		t.Error("the log has lost its colours")
+	}
+}
+
+// TestEngineForkBomb has a job take all the processes it may have.
+func TestEngineForkBomb(t *testing.T) {
+	ctx := t.Context()
+	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
+	settings := map[string]string{"pull_image": "false", "docker_pids_limit": "64"}
+	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
+		t.Fatal(err)
+	}
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.NewStack(ctx, t, "box", "dev", image, nil)
+	bomb := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, `bomb() { bomb | bomb & }; bomb; sleep 1; exit 3`))
+	log := s.Log(ctx, t, bomb)
+	if bomb.Status != "failed" || bomb.Reason == "lost" || bomb.Message == "" {
+		t.Errorf("the bomb ended as %+v\n%s", bomb, log)
+	}
+	t.Logf("%+v\n%s", bomb, tail(log, 10))
+	// The host, the engine and the agent go on.
+	next := s.Finish(ctx, t, s.Deploy(ctx, t, "preview", repo.URL, "true"))
+	if next.Status != "succeeded" {
+		t.Errorf("the next deployment ended as %+v\n%s", next, s.Log(ctx, t, next))
+	}
+}

@@ -1,0 +1,130 @@
+package faults
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// deletePool takes the pool away, and with it the agent's token.
+func (a *arena) deletePool() {
+	a.t.Helper()
+	path := "/api/orgs/" + a.Server.Organization + "/agent-pools/" + a.Pool.ID + "?force=true"
+	if err := a.Server.Call(a.t.Context(), http.MethodDelete, path, nil, nil); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// refusedResult reports a result with a token of an earlier claim and wants it
+// refused as superseded.
+func (a *arena) refusedResult(token string) {
+	a.t.Helper()
+	body := strings.NewReader(`{"status": "failed", "reason": "signal", "steps": []}`)
+	req, err := http.NewRequestWithContext(a.t.Context(), http.MethodPost, a.Server.URL+a.proxy.job+"/result", body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "token "+token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusGone {
+		a.t.Errorf("the result of a superseded claim was answered %s, want 410", resp.Status)
+	}
+}
+
+// twin starts a second agent with a copy of the first one's identity, as from a
+// copied disk, and waits until it says that it is not alone.
+func (a *arena) twin() {
+	a.t.Helper()
+	id, err := os.ReadFile(filepath.Join(a.Dir, "agent0", "state", "instances", "0", "id"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	dir := filepath.Join(a.Dir, "agent1", "state", "instances", "0")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "id"), id, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	twin, err := a.LaunchAgent(a.t.Context(), a.place.target(), a.place.settings, a.Last.Env...)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.eventually(time.Minute, "the second agent says that it is not alone", func() (bool, error) {
+		return strings.Contains(lab.Tail(twin.LogFile, 100), "Another agent with this identity is connected"), nil
+	})
+}
+
+// identityRows are about tokens that end and identities that are there twice.
+var identityRows = []faultRow{
+	{phase: inClaimed, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
+		held := pins[inClaimed](a.proxy)
+		a.enqueueFree()
+		held.await(a.t)
+		a.deletePool()
+		held.lift()
+	}},
+	{phase: inRunning, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
+		a.running()
+		a.deletePool()
+		a.goOn()
+	}},
+	{phase: inRunning, fault: "the pool is deleted, and the agent is killed and starts again", want: kept, do: func(a *arena) {
+		a.running()
+		a.deletePool()
+		a.killAgent()
+		a.bringBack()
+		a.goOn()
+	}},
+	{
+		phase: inRunning, fault: "a result comes from a claim that was superseded: it is refused", want: keptByNextClaim,
+		scaled: scaledLease, server: scaledTimers(),
+		do: func(a *arena) {
+			held := pins[inClaimed](a.proxy)
+			a.enqueue()
+			held.await(a.t)
+			old := a.proxy.jobTokens()
+			a.killAgent()
+			a.status(5*time.Minute, "not-started")
+			a.refusedResult(old[0])
+			a.bringBack()
+			a.marked(time.Minute, "half")
+			a.refusedResult(old[0])
+			a.goOn()
+		},
+	},
+	{
+		phase: "lost", fault: "its result comes later than 24 h", want: endedBy("lost"),
+		evidence: "server/deployments.TestEvidenceComesTooLate",
+	},
+	{
+		phase: "lost", fault: "its runner comes back after the stack's next deployment was claimed: it begins nothing",
+		want:     outcome{status: "failed", reason: "lost", or: "exit-code"},
+		evidence: "server/deployments.TestLostDeploymentStartsNothingAfterItsSuccessor",
+	},
+	{phase: "queued", fault: "two agents share a state directory", want: kept, do: func(a *arena) {
+		a.row.agent = append(a.row.agent, "state_directory="+filepath.Join(a.Dir, "agent0", "state"))
+		a.startAgent()
+		a.enqueueFree()
+	}},
+	{phase: "queued", fault: "a second agent has a copy of the identity: it is told so and gets nothing", want: kept, do: func(a *arena) {
+		a.twin()
+		a.enqueueFree()
+	}},
+	{phase: inRunning, fault: "a second agent with a copy of the identity starts", want: kept, do: func(a *arena) {
+		a.running()
+		a.twin()
+		a.goOn()
+	}},
+}
+
+func TestFaultIdentity(t *testing.T) { runRows(t, identityRows, processes) }

@@ -1,0 +1,224 @@
+package faults
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/protocol"
+)
+
+// Who is killed in a row.
+const (
+	agentKilled  = "SIGKILL of the agent, which starts again"
+	runnerKilled = "SIGKILL of the runner"
+	serverKilled = "SIGKILL of the server, which starts again"
+	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
+	spareKilled  = "SIGKILL of the runner, which waits to be told what to do"
+)
+
+// The phases of a job. A job that is a process has nothing to prepare, and no runner
+// before that.
+const (
+	inClaimed   = "claimed"
+	inAsking    = "asking leave"
+	inGranted   = "leave granted, answer under way"
+	inRunning   = "running"
+	inPulumi    = "running pulumi"
+	inExiting   = "exiting: pulumi is done, its log and result are not sent"
+	inShipping  = "shipping: the job is done, its log is under way"
+	inReporting = "reporting: the result is under way"
+	inReported  = "reported: the result has arrived, its answer is under way"
+)
+
+// pin returns what holds a job in a phase: before the server hears of the call, or
+// after it has answered and nobody has heard that.
+type pin func(*faultProxy) *rule
+
+func before(match func(request) bool) pin {
+	return func(p *faultProxy) *rule { return p.on(match, -1, hold) }
+}
+
+func after(match func(request) bool) pin {
+	return func(p *faultProxy) *rule { return p.afterAnswer(match, 1) }
+}
+
+// pins are how a job is held in each phase but running.
+var pins = map[string]pin{
+	inClaimed:   before(is(callDefinition)),
+	inAsking:    before(beat("starting")),
+	inGranted:   after(beat("starting")),
+	inExiting:   before(pulumiEnded),
+	inShipping:  before(runnerLog),
+	inReporting: before(is(callResult)),
+	inReported:  after(is(callResult)),
+}
+
+// killed is what a row does: the job comes to where it is held, strike hits, and
+// everything is started again.
+func killed(at pin, strike func(a *arena)) func(a *arena) {
+	return func(a *arena) {
+		a.t.Helper()
+		held := at(a.proxy)
+		a.enqueueFree()
+		held.await(a.t)
+		strike(a)
+		a.bringBack()
+	}
+}
+
+// killedRunning is killed, half-way through the lines of the job.
+func killedRunning(strike func(a *arena)) func(a *arena) {
+	return func(a *arena) {
+		a.t.Helper()
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		strike(a)
+		a.bringBack()
+		a.goOn()
+	}
+}
+
+// killedInPulumi is killed, while pulumi runs; it would run on for ever.
+func killedInPulumi(strike func(a *arena)) func(a *arena) {
+	return func(a *arena) {
+		a.t.Helper()
+		if err := os.WriteFile(a.busy(), nil, 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+		a.enqueueFree()
+		a.marked(time.Minute, "pulumi")
+		a.shown(a.row.job.lines)
+		strike(a)
+		a.bringBack()
+		if a.row.want == kept {
+			if err := os.Remove(a.busy()); err != nil {
+				a.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// workDone waits until the runner knows how its job ended.
+func (a *arena) workDone() {
+	a.t.Helper()
+	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
+		found, err := filepath.Glob(filepath.Join(a.Dir, "agent*", "state", "processes", "*", "job", protocol.FileResult))
+		if err != nil || len(found) == 1 {
+			return len(found) == 1, err
+		}
+		found, err = filepath.Glob(filepath.Join(a.Dir, sharedDir, "*", "*", "job", protocol.FileResult))
+		return len(found) == 1, err
+	})
+}
+
+func strikeAgent(a *arena)  { a.t.Helper(); a.killAgent() }
+func strikeServer(a *arena) { a.t.Helper(); a.killServer() }
+func strikeRunner(a *arena) { a.t.Helper(); a.killRunner(a.runner()) }
+
+func strikeAll(a *arena) {
+	a.t.Helper()
+	runner := a.runner()
+	a.killServer()
+	a.killAgent()
+	a.killRunner(runner)
+	// Until the host has forgotten the process, a new agent can still learn of the
+	// signal; this row is about one that cannot.
+	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {
+		return syscall.Kill(runner, 0) != nil, nil
+	})
+}
+
+// kill returns the row of one strike in one phase.
+func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
+	row := faultRow{phase: phase, fault: fault, want: want}
+	switch phase {
+	case inRunning:
+		row.do = killedRunning(strike)
+	case inPulumi:
+		row.do = killedInPulumi(strike)
+	case inExiting, inShipping:
+		row.do = killed(pins[phase], func(a *arena) {
+			a.t.Helper()
+			a.workDone()
+			strike(a)
+		})
+	default:
+		row.do = killed(pins[phase], strike)
+	}
+	return row
+}
+
+// killRows kill each program in each phase of a job.
+var killRows = []faultRow{
+	{
+		phase: inClaimed, fault: agentKilled, want: keptByNextClaim,
+		scaled: scaledLease, server: scaledTimers(),
+		do: killed(pins[inClaimed], strikeAgent),
+	},
+	kill(inClaimed, serverKilled, strikeServer, kept),
+	kill(inAsking, agentKilled, strikeAgent, kept),
+	{
+		phase: inAsking, fault: "SIGKILL of the agent, which starts again after its lease", want: keptByNextClaim,
+		scaled: scaledLease, server: scaledTimers(),
+		do: killed(pins[inAsking], func(a *arena) {
+			a.killAgent()
+			a.status(5*time.Minute, "not-started")
+		}),
+	},
+	kill(inAsking, spareKilled, strikeRunner, kept),
+	kill(inAsking, serverKilled, strikeServer, kept),
+	kill(inGranted, agentKilled, strikeAgent, kept),
+	{
+		phase: inGranted, fault: "SIGKILL of the agent, which starts again after the job was given up", want: endedBy("lost"),
+		scaled: scaledLost, server: scaledTimers(),
+		do: killed(pins[inGranted], func(a *arena) {
+			a.killAgent()
+			a.status(lostLimit()+5*time.Minute, "failed")
+		}),
+	},
+	kill(inGranted, spareKilled, strikeRunner, kept),
+	kill(inGranted, serverKilled, strikeServer, kept),
+	kill(inRunning, agentKilled, strikeAgent, kept),
+	kill(inRunning, runnerKilled, strikeRunner, endedBy("signal")),
+	kill(inRunning, serverKilled, strikeServer, kept),
+	kill(inRunning, "SIGKILL of server and agent, which start again", func(a *arena) {
+		a.killServer()
+		a.killAgent()
+	}, kept),
+	kill(inRunning, allKilled, strikeAll, endedBy("lost")),
+	{
+		phase: inRunning, fault: "SIGTERM of the agent; the job ends without it, then it starts again", want: kept,
+		do: func(a *arena) {
+			a.running()
+			if err := a.agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
+				a.t.Fatal(err)
+			}
+			a.goOn()
+			a.status(time.Minute, "succeeded")
+			a.bringBack()
+		},
+	},
+	kill(inPulumi, agentKilled, strikeAgent, kept),
+	kill(inPulumi, runnerKilled, strikeRunner, endedInPulumi("signal")),
+	kill(inPulumi, serverKilled, strikeServer, kept),
+	kill(inPulumi, allKilled, strikeAll, endedInPulumi("lost")),
+	kill(inExiting, agentKilled, strikeAgent, kept),
+	kill(inExiting, runnerKilled, strikeRunner, kept),
+	kill(inExiting, serverKilled, strikeServer, kept),
+	kill(inExiting, allKilled, strikeAll, kept),
+	kill(inShipping, agentKilled, strikeAgent, kept),
+	kill(inShipping, runnerKilled, strikeRunner, kept),
+	kill(inShipping, serverKilled, strikeServer, kept),
+	kill(inReporting, agentKilled, strikeAgent, kept),
+	kill(inReporting, runnerKilled, strikeRunner, kept),
+	kill(inReporting, serverKilled, strikeServer, kept),
+	kill(inReported, agentKilled, strikeAgent, kept),
+	kill(inReported, runnerKilled, strikeRunner, kept),
+	kill(inReported, serverKilled, strikeServer, kept),
+	kill(inReported, allKilled, strikeAll, kept),
+}
+
+func TestFaultKill(t *testing.T) { runRows(t, killRows, processes) }

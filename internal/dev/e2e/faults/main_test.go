@@ -1,0 +1,11 @@
+// Package faults kills processes, cuts connections and plants hostile jobs under running
+// deployments, and checks what becomes of them.
+package faults
+
+import (
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

@@ -1,0 +1,140 @@
+package faults
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// is matches calls of some kinds.
+func is(calls ...call) func(request) bool {
+	return func(q request) bool { return slices.Contains(calls, q.call) }
+}
+
+// beat matches heartbeats of a phase.
+func beat(phase string) func(request) bool {
+	return func(q request) bool { return q.call == callHeartbeat && q.phase == phase }
+}
+
+// runnerLog matches the log of the steps that the runner runs.
+func runnerLog(q request) bool { return q.call == callLog && q.step > 0 && len(q.body) > 0 }
+
+// pulumiEnded matches the news that the step which runs pulumi has ended: the
+// program is done, and the result was not sent yet.
+func pulumiEnded(q request) bool {
+	return q.call == callStep && q.step == pulumiStep && q.status != "running"
+}
+
+// Holding a call tells the test that a phase is reached and keeps the job there.
+
+// hold keeps a call from the server until the rule is lifted, and then passes it
+// on if somebody still waits for its answer.
+func hold(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *rule) {
+	select {
+	case <-rl.lifted:
+		p.pass(w, r, q)
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// holdAnswer lets the server do what the call asks for, and tells nobody: when the
+// rule is lifted the connection breaks. See [faultProxy.afterAnswer].
+func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, rl *rule) {
+	p.whole(r, q)
+	rl.meet()
+	select {
+	case <-rl.lifted:
+	case <-r.Context().Done():
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// dropAnswer lets the server do what the call asks for and breaks the connection.
+func dropAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	p.whole(r, q)
+	panic(http.ErrAbortHandler)
+}
+
+// tearRequest gives the server half of the body and breaks both connections.
+func tearRequest(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	half := io.MultiReader(bytes.NewReader(q.body[:len(q.body)/2]), torn{})
+	_, _ = p.ask(r, half, int64(len(q.body))) // it cannot work
+	panic(http.ErrAbortHandler)
+}
+
+// torn is a body that breaks.
+type torn struct{}
+
+func (torn) Read([]byte) (int, error) { return 0, errTorn }
+
+// tearAnswer gives the client half of the answer's body and breaks its connection.
+func tearAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	a := p.whole(r, q)
+	a.head(w, len(a.body))
+	_, _ = w.Write(a.body[:len(a.body)/2])
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// truncateAnswer gives the client half of the answer as if it were all.
+func truncateAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	a := p.whole(r, q)
+	half := a.body[:len(a.body)/2]
+	a.head(w, len(half))
+	_, _ = w.Write(half)
+}
+
+// refuse answers in the server's place; after, if not 0, becomes a Retry-After in
+// seconds.
+func refuse(code, after int) meddle {
+	return func(_ *faultProxy, w http.ResponseWriter, _ *http.Request, _ request, _ *rule) {
+		if after > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(after))
+		}
+		http.Error(w, "out of order", code)
+	}
+}
+
+// trickle passes a call on slowly: the server gets the body in small pieces, and
+// the client gets the answer a byte at a time.
+func trickle(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	a, err := p.ask(r, &slowly{data: q.body, piece: max(len(q.body)/20, 1), ctx: r}, int64(len(q.body)))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	a.head(w, len(a.body))
+	answer := &slowly{data: a.body, piece: max(len(a.body)/20, 1), ctx: r}
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := answer.Read(buffer)
+		if _, werr := w.Write(buffer[:n]); err != nil || werr != nil {
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// slowly reads data in pieces with a pause before each.
+type slowly struct {
+	data  []byte
+	piece int
+	ctx   *http.Request
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	if len(s.data) == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(50 * time.Millisecond):
+	case <-s.ctx.Context().Done():
+		return 0, errTorn
+	}
+	n := copy(p, s.data[:min(s.piece, len(s.data))])
+	s.data = s.data[n:]
+	return n, nil
+}

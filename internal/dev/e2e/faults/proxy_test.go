@@ -1,0 +1,286 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// faultProxy stands between agents and runners on one side and the server on the
+// other. It knows each call by its path and body and does to it what its rules say;
+// the product has no part in that.
+type faultProxy struct {
+	URL string
+
+	addr   string
+	target string
+	client *http.Transport
+
+	mu     sync.Mutex
+	server *http.Server // nil while the proxy is cut off
+	rules  []*rule
+	claims *claimSpoiler
+	tokens map[string]bool // of jobs
+	job    string          // path of the newest job's calls
+}
+
+// rule is what happens to some calls, as long as it is not lifted.
+type rule struct {
+	proxy  *faultProxy
+	match  func(request) bool
+	meddle meddle
+	left   int  // how many more calls it is for; negative: all
+	late   bool // the meddle itself counts, once the server has answered
+	hits   int
+	lifted chan struct{}
+}
+
+// meddle does something to one call.
+type meddle func(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *rule)
+
+// startProxy starts a proxy before the server at target, on a port of host.
+func startProxy(t *testing.T, host, target string) *faultProxy {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &faultProxy{
+		URL: "http://" + l.Addr().String(), addr: l.Addr().String(), target: target,
+		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, tokens: map[string]bool{},
+	}
+	p.serve(l)
+	t.Cleanup(func() {
+		p.liftAll()
+		p.cut()
+		p.client.CloseIdleConnections()
+	})
+	return p
+}
+
+func (p *faultProxy) serve(l net.Listener) {
+	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
+	p.mu.Lock()
+	p.server = server
+	p.mu.Unlock()
+	go func() { _ = server.Serve(l) }() // ends with cut
+}
+
+// cut makes the server unreachable: every connection breaks, none is taken.
+func (p *faultProxy) cut() {
+	p.mu.Lock()
+	server := p.server
+	p.server = nil
+	p.mu.Unlock()
+	if server != nil {
+		_ = server.Close()
+	}
+}
+
+// restore ends what cut began.
+func (p *faultProxy) restore(t *testing.T) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.serve(l)
+}
+
+// on adds a rule for the next n calls that match, or all with a negative n.
+func (p *faultProxy) on(match func(request) bool, n int, m meddle) *rule {
+	return p.add(&rule{match: match, meddle: m, left: n})
+}
+
+// afterAnswer adds a rule for the next n calls that match: the server does what
+// they ask for, and nobody hears of it. It meets a call when the server has answered.
+func (p *faultProxy) afterAnswer(match func(request) bool, n int) *rule {
+	return p.add(&rule{match: match, meddle: holdAnswer, left: n, late: true})
+}
+
+func (p *faultProxy) add(rl *rule) *rule {
+	rl.proxy, rl.lifted = p, make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, rl)
+	return rl
+}
+
+// meet counts a call.
+func (rl *rule) meet() {
+	rl.proxy.mu.Lock()
+	defer rl.proxy.mu.Unlock()
+	rl.hits++
+}
+
+// await waits until the rule has met a call.
+func (rl *rule) await(t *testing.T) {
+	t.Helper()
+	rl.awaitHits(t, 1)
+}
+
+// awaitHits waits until the rule has met n calls.
+func (rl *rule) awaitHits(t *testing.T, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err := harness.Until(ctx, func() (bool, error) { return rl.count() >= n, nil })
+	if err != nil {
+		t.Fatalf("%d of %d of the calls that were waited for came by: %v", rl.count(), n, err)
+	}
+}
+
+// count returns how many calls the rule met.
+func (rl *rule) count() int {
+	rl.proxy.mu.Lock()
+	defer rl.proxy.mu.Unlock()
+	return rl.hits
+}
+
+// lift ends the rule; what it holds goes on.
+func (rl *rule) lift() {
+	p := rl.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.rules, rl); i >= 0 {
+		p.rules = slices.Delete(p.rules, i, i+1)
+	}
+	select {
+	case <-rl.lifted:
+	default:
+		close(rl.lifted)
+	}
+}
+
+func (p *faultProxy) liftAll() {
+	p.mu.Lock()
+	rules := slices.Clone(p.rules)
+	p.mu.Unlock()
+	for _, rl := range rules {
+		rl.lift()
+	}
+}
+
+// ServeHTTP passes a call on, or does to it what the first rule that fits says.
+func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	q := recognise(r, body)
+	p.learn(r, q)
+	if rl := p.rule(q); rl != nil {
+		if !rl.late {
+			rl.meet()
+		}
+		rl.meddle(p, w, r, q, rl)
+		return
+	}
+	p.pass(w, r, q)
+}
+
+// learn remembers the tokens of jobs.
+func (p *faultProxy) learn(r *http.Request, q request) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "token ")
+	if !ok || q.call == callPoll || q.call == callStatus {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tokens[token] = true
+	if q.call == callDefinition {
+		p.job = r.URL.Path
+	}
+}
+
+// jobTokens returns the tokens of all jobs that came by.
+func (p *faultProxy) jobTokens() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.tokens))
+}
+
+// rule returns the rule for a call.
+func (p *faultProxy) rule(q request) *rule {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, rl := range p.rules {
+		if rl.left == 0 || !rl.match(q) {
+			continue
+		}
+		rl.left--
+		return rl
+	}
+	return nil
+}
+
+// answer is what the server said.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// ask gets the server's answer to a call with the given body.
+func (p *faultProxy) ask(r *http.Request, body io.Reader, length int64) (answer, error) {
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), body)
+	if err != nil {
+		return answer{}, err
+	}
+	out.Header = r.Header.Clone()
+	out.ContentLength = length
+	resp, err := p.client.RoundTrip(out)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{resp.StatusCode, resp.Header, data}, nil
+}
+
+// whole is ask with the call's own body; a server that does not answer breaks the
+// connection of the client, too.
+func (p *faultProxy) whole(r *http.Request, q request) answer {
+	a, err := p.ask(r, bytes.NewReader(q.body), int64(len(q.body)))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return a
+}
+
+// pass lets a call through.
+func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
+	a := p.whole(r, q)
+	if q.call == callPoll && a.code == http.StatusOK && p.spoilt(w, a) {
+		return
+	}
+	a.head(w, len(a.body))
+	_, _ = w.Write(a.body) // the client may have gone
+}
+
+// head writes the answer's status and header, for a body of n bytes.
+func (a answer) head(w http.ResponseWriter, n int) {
+	maps.Copy(w.Header(), a.header)
+	if a.code != http.StatusNoContent {
+		w.Header().Set("Content-Length", strconv.Itoa(n))
+	}
+	w.WriteHeader(a.code)
+}
+
+// errTorn ends a body half-way.
+var errTorn = errors.New("the connection is torn here")

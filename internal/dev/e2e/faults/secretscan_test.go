@@ -1,0 +1,205 @@
+package faults
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// secrets are planted values by the names that findings tell.
+type secrets struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	forms map[string]string // what to look for, and whose form it is
+	found map[string]bool   // findings told already
+}
+
+func newSecrets(t *testing.T) *secrets {
+	return &secrets{t: t, forms: map[string]string{}, found: map[string]bool{}}
+}
+
+// plant adds a value, which must be long enough not to occur by chance.
+func (s *secrets) plant(name, value string) {
+	s.t.Helper()
+	if len(value) < 16 {
+		s.t.Fatalf("the secret %q is too short to look for", name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add := func(form, text string) { s.forms[text] = cmp.Or(s.forms[text], name+form) }
+	add("", value)
+	for line := range strings.SplitSeq(strings.TrimSpace(value), "\n") {
+		if len(line) >= 32 {
+			add(" (a line of it)", line)
+		}
+	}
+	add(" in hexadecimal", hex.EncodeToString([]byte(value)))
+	add(" in a URL", url.QueryEscape(value))
+	add(" in a path", url.PathEscape(value))
+	if quoted, err := json.Marshal(value); err == nil {
+		add(" in JSON", string(quoted[1:len(quoted)-1]))
+	}
+	for offset := range 3 { // wherever it stands in a longer text
+		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := enc.EncodeToString(append(make([]byte, offset), value...))
+			add(" in base64", text[offset+1:len(text)-2])
+		}
+	}
+}
+
+// look tells every secret in content except those whose names are allowed there.
+func (s *secrets) look(where string, content []byte, allowed ...string) (found bool) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+search:
+	for text, name := range s.forms {
+		if !bytes.Contains(content, []byte(text)) {
+			continue
+		}
+		for _, ok := range allowed {
+			if strings.HasPrefix(name, ok) {
+				continue search
+			}
+		}
+		found = true
+		if finding := where + " holds the " + name; !s.found[finding] {
+			s.found[finding] = true
+			s.t.Error(finding)
+		}
+	}
+	return found
+}
+
+// place is a file or directory in which secrets may be, if nobody else can read it.
+type secretPlace struct {
+	glob string // of the path below the directory that is looked at, which ends the match
+	of   string // beginning of the secrets' names
+}
+
+// lookInto looks into all files below dir. What is allowed must be readable by
+// its owner only.
+func (s *secrets) lookInto(dir string, allowed ...secretPlace) {
+	s.t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if os.IsNotExist(err) { // jobs come and go
+			return nil
+		}
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, a := range allowed {
+			if ok, _ := filepath.Match(a.glob, rel); ok {
+				names = append(names, a.of)
+			}
+		}
+		s.look(path, content, names...)
+		if info, err := e.Info(); len(names) > 0 && err == nil && info.Mode().Perm()&0o077 != 0 {
+			s.t.Errorf("%s may hold secrets and has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+}
+
+// watched are secrets that whoever started a process put into its environment, by
+// its command line: that of a program which it is about to start is still the same.
+type watched map[string][]string
+
+// watch looks at the arguments of all processes, and at the environment of all
+// but those that the job's steps are, until stop is called. jobID is the
+// deployment's, which only its steps have in their environment.
+func (s *secrets) watch(jobID string, given watched) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			eachProcess(func(pid int, args, env []byte) {
+				name := strings.ReplaceAll(strings.TrimRight(string(args[:min(len(args), 60)]), "\x00"), "\x00", " ")
+				s.look(fmt.Sprintf("the command line of %s", name), args)
+				switch {
+				case pid == os.Getpid(), isJobs(env, jobID):
+				case bytes.Contains(env, []byte("GATEWAY_INTERFACE=")): // the git server's, which is told the password
+				case bytes.Contains(env, []byte("GIT_ALLOW_PROTOCOL=")): // the job's git, which can be told a proxy in no other way
+					s.look(fmt.Sprintf("the environment of %s", name), env, "proxy password")
+				default:
+					s.look(fmt.Sprintf("the environment of %s", name), env, given[string(args)]...)
+				}
+			})
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(done)
+		<-ended
+	})
+	s.t.Cleanup(stop) // of a test that gave up
+	return stop
+}
+
+// isJobs reports whether an environment is one of a deployment's steps.
+func isJobs(env []byte, deploymentID string) bool {
+	return bytes.Contains(env, []byte("PULUMI_CI_BUILD_ID="+deploymentID+"\x00"))
+}
+
+// eachProcess visits all processes that are there.
+func eachProcess(visit func(pid int, args, env []byte)) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		visit(pid, args, env)
+	}
+}
+
+// variableOf returns the value that a variable has in a deployment's steps.
+func variableOf(deploymentID, name string) (value string, pid int) {
+	eachProcess(func(p int, _, env []byte) {
+		if !isJobs(env, deploymentID) {
+			return
+		}
+		for entry := range bytes.SplitSeq(env, []byte{0}) {
+			if v, ok := strings.CutPrefix(string(entry), name+"="); ok {
+				value, pid = v, p
+			}
+		}
+	})
+	return value, pid
+}

@@ -1,0 +1,57 @@
+package harness
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// YamlProgram is a program with one resource of our provider.
+const YamlProgram = `name: box
+runtime: yaml
+resources:
+  value:
+    type: lab:Random
+outputs:
+  hex: ${value.hex}
+`
+
+// StartEngineSite is [StartSite] with a Docker Engine and an executor image. listen
+// chooses the server's address from the engine.
+func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *Site, engine *lab.Engine, image string) {
+	t.Helper()
+	if reason, ok := lab.EngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	// The engine's sockets must have short paths.
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	engine, err = lab.NeedEngine(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, tools := Programs(t)
+	image, err = lab.ExecutorImage(t.Context(), engine.Host, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = StartSite(t, listen(engine), serverArgs...)
+	t.Cleanup(func() { Leftovers(context.Background(), t, engine) }) // while the agents still run
+	return w, engine, image
+}
+
+// OnLoopback has the server listen on loopback.
+func OnLoopback(*lab.Engine) string { return "" }
+
+// OnBridge has the server listen on the engine's bridge.
+func OnBridge(e *lab.Engine) string { return e.BridgeIP.String() }

@@ -1,0 +1,57 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// Leftovers fails the test if a container of a job is left on the engine a while after
+// the last deployment ended. Its agent must still run: one that is stopped leaves what
+// it has not removed yet to its next start. What was left is removed, and so is at once
+// what a test has left that has failed already, for the tests that have the same engine.
+func Leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
+	t.Helper()
+	docker, err := engine.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	failed, patience := t.Failed(), 2*time.Minute
+	if failed {
+		patience = 10 * time.Second
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var names, ids []string
+	jobs := client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "workflowagent.kind")}
+	err = Until(limited, func() (bool, error) {
+		list, err := docker.ContainerList(limited, jobs)
+		if err != nil {
+			return false, err
+		}
+		names, ids = nil, nil
+		for _, c := range list.Items {
+			names = append(names, fmt.Sprintf("%s: %s, labels %v", c.Names, c.Status, c.Labels))
+			ids = append(ids, c.ID)
+		}
+		return len(names) == 0, nil
+	})
+	if err == nil {
+		return
+	}
+	if !failed {
+		t.Errorf("containers were left behind: %q (%v)", names, err)
+	}
+	for _, id := range ids {
+		if _, err := docker.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true}); err != nil && !errdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+}

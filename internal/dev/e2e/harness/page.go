@@ -1,0 +1,35 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// FromPage returns the commands that docs/installation.md has after a mark, as a script
+// that ends at the first failure, with other values in its lines NAME=VALUE. As root,
+// sudo is nothing.
+func FromPage(t *testing.T, mark string, values map[string]string) string {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "installation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(page), "<!-- test: "+mark+" -->\n```sh\n")
+	commands, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		t.Fatalf("docs/installation.md has no commands after the mark %q", mark)
+	}
+	for name, value := range values {
+		commands = regexp.MustCompile(`(?m)^`+name+`=.*$`).ReplaceAllLiteralString(commands, name+"="+value)
+	}
+	return "set -e\nsudo() { \"$@\"; }\n" + commands
+}

@@ -1,0 +1,285 @@
+package harness
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// built is what is made once and used by every test.
+var built struct {
+	once  sync.Once
+	dir   string
+	tools lab.Tools
+	err   error
+}
+
+// Main runs the tests of a package, removes what they built, and exits.
+func Main(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" && os.Getenv(binVariable) == "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// FullScale says that nothing is scaled down: real timers, real amounts.
+var FullScale = os.Getenv("WORKFLOW_E2E_FULL") != ""
+
+// binVariable names a directory with the product's binaries, so that a caller
+// that has built them already need not do it again.
+const binVariable = "WORKFLOW_BIN"
+
+// Programs builds the product's binaries and finds the CLI, once.
+func Programs(t testing.TB) (bin string, tools lab.Tools) {
+	t.Helper()
+	built.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
+		defer cancel()
+		if built.tools, built.err = lab.PulumiTools(ctx, os.Stderr); built.err != nil {
+			return
+		}
+		if built.dir = os.Getenv(binVariable); built.dir != "" {
+			return
+		}
+		if built.dir, built.err = os.MkdirTemp("", "workflow-bin-"); built.err != nil {
+			return
+		}
+		built.err = lab.BuildProduct(ctx, built.dir, os.Stderr)
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir, built.tools
+}
+
+// Site is one server with everything around it, in a directory of its own.
+type Site struct {
+	Dir    string
+	Bin    string
+	Tools  lab.Tools
+	Home   string // PULUMI_HOME of clients and, with the process executor, of jobs
+	Server *lab.Server
+	Git    *lab.GitServer
+	Pool   struct{ ID, Token string }
+	Agents []*lab.Agent
+
+	AgentArgs []string          // more arguments of agents
+	AgentURL  string            // what agents use instead of the server's URL, "" if the same
+	Last      lab.AgentOptions  // of the newest agent
+	options   lab.ServerOptions // of the server
+}
+
+// NewSite starts a server and a git server. Everything ends with the test, and
+// on failure the logs are shown.
+func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string, serverArgs ...string) (*Site, error) {
+	w := &Site{Dir: dir, Bin: bin, Tools: tools, Home: filepath.Join(dir, "home")}
+	if err := tools.Home(w.Home); err != nil {
+		return nil, err
+	}
+	port, err := lab.FreePort(cmp.Or(host, "127.0.0.1"))
+	if err != nil {
+		return nil, err
+	}
+	// The port is chosen here so that a restarted server has the same URL.
+	w.options = lab.ServerOptions{
+		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
+		Env: os.Environ(), Args: serverArgs,
+	}
+	if w.Server, err = lab.StartServer(context.WithoutCancel(ctx), w.options); err != nil {
+		return nil, err
+	}
+	var listen string
+	if host != "" {
+		listen = net.JoinHostPort(host, "0")
+	}
+	if w.Git, err = lab.StartGitServer(ctx, filepath.Join(dir, "git"), lab.GitOptions{Listen: listen}); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Host is the address that the server listens on.
+func (w *Site) Host() string { return cmp.Or(w.options.Host, "127.0.0.1") }
+
+// Close ends agents and server. It is safe to call twice.
+func (w *Site) Close() {
+	for _, a := range w.Agents {
+		_ = a.Process.Stop(syscall.SIGTERM, 15*time.Second)
+	}
+	if w.Server != nil {
+		_ = w.Server.Process.Stop(syscall.SIGTERM, 15*time.Second)
+	}
+	if w.Git != nil {
+		_ = w.Git.Close()
+		w.Git = nil
+	}
+}
+
+// MakePool makes the organization's default pool, once.
+func (w *Site) MakePool(ctx context.Context) error {
+	if w.Pool.ID != "" {
+		return nil
+	}
+	var err error
+	if w.Pool.ID, w.Pool.Token, err = w.Server.Pool(ctx, "default"); err != nil {
+		return err
+	}
+	return w.Server.Call(ctx, "PATCH", "/api/orgs/"+w.Server.Organization,
+		map[string]string{"setDefaultAgentPoolID": w.Pool.ID}, nil)
+}
+
+// StartAgent starts one more agent of the default pool and waits until the
+// server lists it as online.
+func (w *Site) StartAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
+	a, err := w.LaunchAgent(ctx, target, settings, env...)
+	if err != nil {
+		return nil, err
+	}
+	return a, w.waitOnline(ctx, len(w.Agents), a)
+}
+
+// LaunchAgent is StartAgent without the wait, for an agent that cannot work yet.
+func (w *Site) LaunchAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
+	if err := w.MakePool(ctx); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(w.Dir, fmt.Sprintf("agent%d", len(w.Agents)))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	w.Last = lab.AgentOptions{
+		Binary: filepath.Join(w.Bin, "customer-managed-workflow-agent"), Dir: dir,
+		ServiceURL: cmp.Or(w.AgentURL, w.Server.URL), Token: w.Pool.Token, Target: target, Settings: settings, Args: w.AgentArgs,
+		Env: append([]string{
+			"PATH=" + w.Tools.Dir + string(os.PathListSeparator) + os.Getenv("PATH"),
+			"HOME=" + dir,
+		}, env...),
+	}
+	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.Last)
+	if err != nil {
+		return nil, err
+	}
+	w.Agents = append(w.Agents, a)
+	return a, nil
+}
+
+// RestartAgent starts the newest agent again, after it ended.
+func (w *Site) RestartAgent(ctx context.Context) error {
+	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.Last)
+	if err != nil {
+		return err
+	}
+	w.Agents[len(w.Agents)-1] = a
+	return nil
+}
+
+// RestartServer starts the server again on its data and address, after it ended.
+func (w *Site) RestartServer(ctx context.Context) error {
+	s, err := lab.StartServer(context.WithoutCancel(ctx), w.options)
+	if err != nil {
+		return err
+	}
+	w.Server = s
+	return nil
+}
+
+func (w *Site) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return Until(ctx, func() (bool, error) {
+		select {
+		case <-a.Process.Done():
+			return false, fmt.Errorf("the agent ended (%w): %s", a.Process.Err(), lab.Tail(a.LogFile, 20))
+		default:
+		}
+		online, err := w.Online(ctx)
+		return online >= n, err
+	})
+}
+
+// Online counts the agents of the default pool that the server takes for online.
+func (w *Site) Online(ctx context.Context) (int, error) {
+	var pool struct {
+		Agents []struct {
+			Status string `json:"status"`
+		} `json:"agents"`
+	}
+	err := w.Server.Call(ctx, "GET", "/api/orgs/"+w.Server.Organization+"/agent-pools/"+w.Pool.ID, nil, &pool)
+	online := 0
+	for _, agent := range pool.Agents {
+		if agent.Status == "online" {
+			online++
+		}
+	}
+	return online, err
+}
+
+// Until asks every 50 ms until the answer is yes, an error, or ctx ends.
+func Until(ctx context.Context, ask func() (bool, error)) error {
+	return lab.Poll(ctx, 50*time.Millisecond, ask)
+}
+
+// JobEnv are the deployment's environment variables that let the process
+// executor's jobs find the provider and keep the CLI from looking for updates.
+func (w *Site) JobEnv() map[string]string {
+	return map[string]string{
+		"PULUMI_HOME":              w.Home,
+		"PULUMI_SKIP_UPDATE_CHECK": "true",
+		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+		"PULUMI_DISABLE_REGISTRY_RESOLVE":             "true",
+	}
+}
+
+// Logs writes the ends of all log files, for a test that failed.
+func (w *Site) Logs(out io.Writer) {
+	fmt.Fprintf(out, "--- server log\n%s\n", lab.Tail(w.Server.LogFile, 40))
+	for i, a := range w.Agents {
+		fmt.Fprintf(out, "--- agent %d log\n%s\n", i, lab.Tail(a.LogFile, 60))
+	}
+}
+
+// StartSite is NewSite for a Go test.
+func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
+	t.Helper()
+	bin, tools := Programs(t)
+	w, err := NewSite(context.Background(), bin, tools, t.TempDir(), host, serverArgs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.Close()
+		if t.Failed() {
+			var buf bytes.Buffer
+			w.Logs(&buf)
+			t.Log(buf.String())
+		}
+	})
+	return w
+}
+
+// Say runs a command that must succeed and returns what it prints.
+func Say(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,351 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// Paths inside the booted machine.
+const (
+	binInside    = "/opt/workflow-agent"
+	sharedInside = "/var/tmp/shared" // jobs in the sandbox may write there
+	agentInside  = binInside + "/customer-managed-workflow-agent"
+)
+
+// service is an agent that a booted systemd looks after.
+type service struct {
+	*harness.Site
+	*lab.Machine
+	shared string // directory that both machines see
+}
+
+// newService boots a machine that has the product's binaries, but no service yet.
+func newService(t *testing.T, binds ...lab.Bind) *service {
+	t.Helper()
+	if reason, ok := lab.MachineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	return newServiceOf(t, harness.StartSite(t, ""), binds...)
+}
+
+// newServiceOf is newService for a server that is there.
+func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
+	t.Helper()
+	if err := w.MakePool(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Where the service's account can come to, unlike the test's own directory.
+	shared, err := os.MkdirTemp("", "e2e-shared-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(shared) })
+	if err := os.Chmod(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "e2e-machine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := lab.BootMachine(t.Context(), dir, os.Stderr, append([]lab.Bind{
+		{Host: shared, Inside: sharedInside},
+	}, binds...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(m.Root, binInside), os.DirFS(w.Bin)); err != nil {
+		t.Fatal(err)
+	}
+	s := &service{w, m, shared}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := m.Run(context.Background(), "journalctl --no-pager -n 30 -u customer-managed-workflow-agent")
+			t.Log(out)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// run runs a script that must succeed.
+func (s *service) run(ctx context.Context, t *testing.T, script string) string {
+	t.Helper()
+	out, err := s.Run(ctx, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// configure writes the configuration as a person does who keeps the file's mode.
+func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) {
+	t.Helper()
+	text := fmt.Sprintf("token: %s\nservice_url: %s\npolling_interval: 2s\nhttp_server_port: 0\n%s\n",
+		s.Pool.Token, s.Server.URL, strings.Join(lines, "\n"))
+	if err := os.WriteFile(filepath.Join(s.shared, "config"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run(ctx, t, "cat "+sharedInside+"/config >/etc/pulumi-workflow-agent.yaml && rm "+sharedInside+"/config")
+}
+
+// awaitOnline waits until the server has seen the service's agent.
+func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	err := harness.Until(ctx, func() (bool, error) {
+		n, err := s.Online(ctx)
+		return n > 0, err
+	})
+	if err != nil {
+		t.Fatalf("the agent does not come online: %v", err)
+	}
+}
+
+// exposure measures the service's sandbox as systemd does: 0 is closed, 10 open.
+func (s *service) exposure(ctx context.Context, t *testing.T) float64 {
+	t.Helper()
+	return exposureOf(ctx, t, s, "customer-managed-workflow-agent.service")
+}
+
+func exposureOf(ctx context.Context, t *testing.T, s *service, unit string) float64 {
+	t.Helper()
+	out := s.run(ctx, t, "systemd-analyze security --no-pager "+unit+" | tail -n 1")
+	match := regexp.MustCompile(`: (\d+\.\d)`).FindStringSubmatch(out)
+	if match == nil {
+		t.Fatalf("systemd-analyze says %q", out)
+	}
+	score, err := strconv.ParseFloat(match[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return score
+}
+
+// documented checks that the page for operators states the score.
+func documented(t *testing.T, profile string, score float64) {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "service.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := fmt.Sprintf("| `%s` | %.1f |", profile, score); !strings.Contains(string(page), row) {
+		t.Errorf("docs/service.md lacks the row %q", row)
+	}
+}
+
+func TestInitProcessService(t *testing.T) {
+	ctx := t.Context()
+	s := newService(t)
+	ledger := filepath.Join(s.shared, "ledger")
+	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
+	if err := os.WriteFile(filepath.Join(s.shared, "pulumi"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.run(ctx, t, agentInside+" service install --process --start --env PATH="+sharedInside+":/usr/bin:/bin")
+	if out := s.run(ctx, t, agentInside+" service status"); !strings.Contains(out, "waiting for a configuration") || !strings.Contains(out, "enabled") {
+		t.Errorf("an unconfigured service says:\n%s", out)
+	}
+	s.configure(ctx, t, "deploy_target: process")
+	s.awaitOnline(ctx, t)
+	if mode := s.run(ctx, t, "stat -c '%U:%G %a' /etc/pulumi-workflow-agent.yaml"); mode != "root:workflow-agent 640\n" {
+		t.Errorf("the configuration file is %s", mode)
+	}
+	if out := s.run(ctx, t, agentInside+" service logs"); strings.Contains(out, "chmod") {
+		t.Errorf("the agent finds fault with the file that its service was given:\n%s", out)
+	}
+	documented(t, "process", s.exposure(ctx, t))
+
+	repo, _, err := s.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := s.NewStack(ctx, t, "box", "dev", "", nil)
+	const pid = "$(systemctl show -p MainPID --value customer-managed-workflow-agent)"
+	for i, disturb := range []string{
+		agentInside + " service restart",
+		"kill -9 " + pid,
+		"kill -ABRT " + pid, // what a crash looks like, and how the watchdog begins
+		"kill -HUP " + pid,
+		// A process that stands still, and a watchdog that does not wait for minutes.
+		`mkdir /run/systemd/system/customer-managed-workflow-agent.service.d
+printf '[Service]\nWatchdogSec=3s\n' >/run/systemd/system/customer-managed-workflow-agent.service.d/test.conf
+systemctl daemon-reload && systemctl restart customer-managed-workflow-agent && kill -STOP ` + pid + `
+while [ "$(systemctl show -p NRestarts --value customer-managed-workflow-agent)" = 0 ]; do sleep 0.1; done
+rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl daemon-reload`,
+		"systemctl kill -s KILL systemd-journald; systemctl daemon-reexec",
+		agentInside + " service uninstall && " + agentInside + " service install --process --start",
+		agentInside + " service install --process --env NEW=1 --start", // what an upgrade does
+	} {
+		name := "job" + strconv.Itoa(i)
+		d := st.Deploy(ctx, t, "update", repo.URL, halfway(sharedInside+"/"+name))
+		s.awaitFile(ctx, t, name+".half", func() string { return st.Log(ctx, t, d) })
+		s.run(ctx, t, disturb)
+		s.run(ctx, t, "touch "+sharedInside+"/"+name+".on")
+		d = st.Finish(ctx, t, d)
+		log := st.Log(ctx, t, d)
+		if d.Status != "succeeded" {
+			t.Fatalf("after %s: %+v\n%s", disturb, d, log)
+		}
+		wantLines(t, log)
+		if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != i+1 {
+			t.Fatalf("after %s pulumi ran %d times, want %d (%v)", disturb, strings.Count(string(data), "\n"), i+1, err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+		err := harness.Until(waiting, func() (bool, error) {
+			_, err := s.Run(ctx, agentInside+" service status")
+			return err == nil, nil
+		})
+		cancel()
+		if err != nil {
+			t.Fatalf("after %s the service does not run again", disturb)
+		}
+	}
+
+	// A mistake in the configuration is not tried again and again.
+	s.configure(ctx, t, "deploy_target: nowhere")
+	s.Run(ctx, agentInside+" service restart") // fails, sooner or later
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err = harness.Until(waiting, func() (bool, error) {
+		out, _ := s.Run(ctx, agentInside+" service status") // fails, as it must
+		return strings.Contains(out, "failed") && strings.Contains(out, "exit code 2"), nil
+	})
+	if err != nil {
+		t.Errorf("the service does not fail for good: %v", err)
+	}
+	if out := s.run(ctx, t, agentInside+" service logs"); !strings.Contains(out, "deploy_target") || strings.Contains(out, s.Pool.Token) {
+		t.Errorf("the service's log does not say why, or shows the token:\n%s", out)
+	}
+
+	s.run(ctx, t, agentInside+" service uninstall")
+	if _, err := s.Run(ctx, "systemctl cat customer-managed-workflow-agent"); err == nil {
+		t.Error("the unit is still there")
+	}
+	s.run(ctx, t, "test -f /etc/pulumi-workflow-agent.yaml && test -d /var/lib/workflow-agent/instances")
+	_, err = s.Run(ctx, agentInside+" service status")
+	if failed, ok := err.(*lab.ScriptError); !ok || failed.Code != 4 || !strings.Contains(failed.Output, "not installed") { //nolint:errorlint // it is not wrapped
+		t.Errorf("got %v", err)
+	}
+}
+
+// serviceLines is how many numbered lines the jobs of these tests write.
+const serviceLines = 2000
+
+// halfway is a pre-run command that writes numbered lines and waits in the middle
+// for a file NAME.on, after it has made NAME.half; names are in the job's view.
+func halfway(name string) string {
+	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
+if [ $i = %d ]; then echo >%s.half; while [ ! -e %s.on ]; do sleep 0.05; done; fi; done`,
+		serviceLines, serviceLines/2, name, name)
+}
+
+// wantLines checks that a log has every numbered line once and in order.
+func wantLines(t *testing.T, log string) {
+	t.Helper()
+	next := 1
+	for line := range strings.Lines(log) {
+		if number, ok := strings.CutPrefix(strings.TrimSpace(line), "line-"); ok {
+			if number != strconv.Itoa(next) {
+				t.Fatalf("after line %d the log has line %s", next-1, number)
+			}
+			next++
+		}
+	}
+	if next != serviceLines+1 {
+		t.Fatalf("the log has %d of %d lines", next-1, serviceLines)
+	}
+}
+
+// awaitFile waits until a job has made a file in the shared directory.
+func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	err := harness.Until(ctx, func() (bool, error) {
+		_, err := os.Stat(filepath.Join(s.shared, name))
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("the job did not begin: %v\n%s", err, log())
+	}
+}
+
+// dockerGroup is the id of the machine's group docker in tests with an engine.
+const dockerGroup = 990
+
+// serviceEngine starts an engine whose socket a booted machine's group docker may
+// use, as on any host, and returns the bind that brings it there, and an image.
+func serviceEngine(ctx context.Context, t *testing.T) (*lab.Engine, lab.Bind, string) {
+	t.Helper()
+	if reason, ok := lab.PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
+	}
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	engine, err := lab.StartEngine(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, tools := harness.Programs(t)
+	image, err := lab.ExecutorImage(ctx, engine.Host, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := strings.TrimPrefix(engine.Host, "unix://")
+	if err := os.Chown(socket, 0, dockerGroup); err != nil {
+		t.Fatal(err)
+	}
+	return engine, lab.Bind{Host: socket, Inside: "/srv/docker.sock"}, image
+}
+
+func TestInitDockerService(t *testing.T) {
+	ctx := t.Context()
+	engine, socket, image := serviceEngine(ctx, t)
+	s := newService(t, socket)
+	if out, err := s.Run(ctx, agentInside+" service install --docker"); err == nil || !strings.Contains(out, "no group docker") {
+		t.Errorf("without a group docker the installation says %q, %v", out, err)
+	}
+	s.run(ctx, t, "groupadd --gid "+strconv.Itoa(dockerGroup)+" docker && "+
+		agentInside+" service install --docker --start --env DOCKER_HOST=unix:///srv/docker.sock")
+	s.configure(ctx, t, "pull_image: false")
+	s.awaitOnline(ctx, t)
+	documented(t, "docker", s.exposure(ctx, t))
+	repo, _, err := s.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := s.NewStack(ctx, t, "box", "dev", image, nil)
+	d := st.Deploy(ctx, t, "update", repo.URL, "{ sleep 6; touch /tmp/job.on; } & "+halfway("/tmp/job"))
+	st.Wait(ctx, t, d, 3*time.Minute, "running", "failed")
+	s.run(ctx, t, agentInside+" service restart")
+	if d = st.Finish(ctx, t, d); d.Status != "succeeded" {
+		t.Fatalf("it ended as %+v\n%s", d, st.Log(ctx, t, d))
+	}
+	wantLines(t, st.Log(ctx, t, d))
+	harness.Leftovers(ctx, t, engine)
+}

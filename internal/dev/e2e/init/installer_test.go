@@ -1,0 +1,148 @@
+package service
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// installedRoot is where install.sh puts the agent for the machine.
+const installedRoot = "/opt/customer-managed-workflow-agent"
+
+// says runs a script that must succeed and say the words.
+func (p *packaged) says(ctx context.Context, t *testing.T, script string, words ...string) {
+	t.Helper()
+	out := p.run(ctx, t, script)
+	for _, word := range words {
+		if !strings.Contains(out, word) {
+			t.Errorf("%s does not say %q:\n%s", script, word, out)
+		}
+	}
+}
+
+func TestInitInstaller(t *testing.T) {
+	ctx := t.Context()
+	p := newPackaged(t)
+	clean := p.files(ctx, t)
+	ledger := filepath.Join(p.shared, "ledger")
+	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
+	if err := os.WriteFile(filepath.Join(p.shared, "pulumi"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --system --mirror " + p.mirror
+	// By a sudo whose PATH is that of RHEL.
+	p.says(ctx, t, strings.Replace(script, "| sh", "| SUDO_USER=maria PATH=/usr/sbin:/usr/bin:/sbin:/bin sh", 1)+" --process --version "+lab.FirstRelease,
+		"Installed "+lab.FirstRelease+" in "+installedRoot, "sudo /usr/local/bin/"+packageName+" configure", "sudo /usr/local/bin/"+packageName+" service start")
+	p.says(ctx, t, packageName+" version; customer-managed-deployment-agent version; "+packageName+" service status || :",
+		lab.FirstRelease+"\n"+lab.FirstRelease+"\n", "inactive", "enabled")
+	p.run(ctx, t, packageName+" service install --env PATH="+sharedInside+":/usr/bin:/bin")
+
+	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.says(ctx, t, packageName+" configure --token-file "+sharedInside+"/token --service-url "+p.Server.URL+
+		" --deploy-target process --set polling_interval=2s --set http_server_port=0; rm "+sharedInside+"/token", "/etc/pulumi-workflow-agent.yaml")
+	p.run(ctx, t, packageName+" service start")
+	p.awaitOnline(ctx, t)
+
+	repo, _, err := p.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := p.NewStack(ctx, t, "box", "dev", "", nil)
+	d := st.Deploy(ctx, t, "update", repo.URL, halfway(sharedInside+"/job"))
+	p.awaitFile(ctx, t, "job.half", func() string { return st.Log(ctx, t, d) })
+	p.instructed(ctx, t, "installer")
+	if exe := p.run(ctx, t, "readlink /proc/$(systemctl show -p MainPID --value "+packageName+")/exe"); exe != installedRoot+"/versions/"+lab.NextRelease+"/"+packageName+"\n" {
+		t.Errorf("after the upgrade %q runs", exe)
+	}
+	// Its runner is one of the programs that would go.
+	if out, err := p.Run(ctx, script+" --uninstall"); err == nil || !strings.Contains(out, "still run programs of "+installedRoot) {
+		t.Errorf("under a deployment --uninstall says %q (%v)", out, err)
+	}
+	p.run(ctx, t, packageName+" service status")
+	p.run(ctx, t, "touch "+sharedInside+"/job.on")
+	d = st.Finish(ctx, t, d)
+	log := st.Log(ctx, t, d)
+	if d.Status != "succeeded" {
+		t.Fatalf("it ended as %+v\n%s", d, log)
+	}
+	wantLines(t, log)
+	if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != 1 {
+		t.Errorf("pulumi ran %d times (%v)", strings.Count(string(data), "\n"), err)
+	}
+	if unit := p.run(ctx, t, "systemctl cat "+packageName); !strings.Contains(unit, "profile process") {
+		t.Errorf("the upgrade forgot --process:\n%s", unit)
+	}
+	if owners := p.run(ctx, t, "find "+installedRoot+` \( ! -user root -o -perm /022 ! -type l \) -print`); owners != "" {
+		t.Errorf("others than root may change\n%s", owners)
+	}
+
+	p.instructed(ctx, t, "installer remove")
+	p.run(ctx, t, "test ! -e "+installedRoot+" && test ! -e /usr/local/bin/"+packageName+" && test -s /etc/pulumi-workflow-agent.yaml && test -d /var/lib/workflow-agent/instances")
+	if _, err := p.Run(ctx, "systemctl cat "+packageName); err == nil {
+		t.Error("the unit is still there")
+	}
+	// It comes back with what it had, and goes without a trace.
+	releases, err := lab.MakeReleases(ctx, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(p.Root, "srv", "releases"), os.DirFS(releases.Mirror)); err != nil {
+		t.Fatal(err)
+	}
+	p.instructed(ctx, t, "installer offline")
+	p.run(ctx, t, "rm -rf /srv/releases; "+packageName+" service start")
+	p.awaitOnline(ctx, t)
+	p.instructed(ctx, t, "installer purge")
+	p.wantNothing(ctx, t, clean)
+	p.run(ctx, t, "test ! -e "+installedRoot)
+}
+
+// A user without any rights installs, runs, upgrades and removes a service of their own.
+func TestInitInstallerUser(t *testing.T) {
+	ctx := t.Context()
+	p := newPackaged(t)
+	p.run(ctx, t, "useradd --create-home --shell /bin/bash maria")
+	// Not su, which opens a session.
+	maria := func(script string) string {
+		return "cd /home/maria && setpriv --reuid maria --regid maria --init-groups env -i HOME=/home/maria SHELL=/bin/bash" +
+			" PATH=/usr/bin:/bin:/home/maria/.pulumi/bin/" + packageName + " sh -c " + quote(script)
+	}
+	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --mirror " + p.mirror
+	// Without a session there is nothing to register a service with, which is no failure.
+	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), "Installed "+lab.FirstRelease, "no session of systemd", "loginctl enable-linger maria")
+	p.run(ctx, t, "loginctl enable-linger maria")
+	waiting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := harness.Until(waiting, func() (bool, error) {
+		_, err := p.Run(ctx, "systemctl is-active user@$(id -u maria) && test -S /run/user/$(id -u maria)/systemd/private")
+		return err == nil, nil
+	}); err != nil {
+		t.Fatalf("maria has no systemd: %v", err)
+	}
+	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), lab.FirstRelease+" was installed in", "service start --user")
+	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.says(ctx, t, maria(packageName+" configure --token-file "+sharedInside+"/token --service-url "+p.Server.URL+
+		" --deploy-target process --set polling_interval=2s --set http_server_port=0"), "/home/maria/.pulumi/bin/"+packageName+"/pulumi-workflow-agent.yaml")
+	session := "export XDG_RUNTIME_DIR=/run/user/$(id -u); "
+	p.run(ctx, t, maria(session+packageName+" service start --user"))
+	p.awaitOnline(ctx, t)
+	p.says(ctx, t, maria(script), "Upgraded from "+lab.FirstRelease+" to "+lab.NextRelease, "restarted with "+lab.NextRelease)
+	p.says(ctx, t, maria(session+packageName+" service status --user"), "active")
+	p.says(ctx, t, maria(script+" --uninstall --purge"), "Removed the service", "Removed configuration and state")
+	if left := p.run(ctx, t, `find /home/maria /etc/systemd/user -name '*workflow*' -print; pgrep -lu maria workflow || :`); left != "" {
+		t.Errorf("--purge left\n%s", left)
+	}
+}
+
+// quote makes one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

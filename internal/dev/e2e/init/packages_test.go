@@ -1,0 +1,195 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// The package, its unit and its program.
+const (
+	packageName    = "customer-managed-workflow-agent"
+	packageUnit    = "/usr/lib/systemd/system/" + packageName + ".service"
+	packageProgram = "/usr/lib/" + packageName + "/" + packageName
+)
+
+// packaged is a booted machine that reaches a mirror with two releases.
+type packaged struct {
+	*service
+	mirror string // URL
+}
+
+// newPackaged boots a machine and serves the releases of this checkout to it.
+func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
+	t.Helper()
+	if reason, ok := lab.ReleasesAvailable(); !ok {
+		t.Skip(reason)
+	}
+	releases, err := lab.MakeReleases(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := http.FileServer(http.Dir(releases.Mirror))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// These name the mirror's home, which this server would be.
+		if !strings.HasSuffix(r.URL.Path, ".sources") && !strings.HasSuffix(r.URL.Path, ".repo") {
+			files.ServeHTTP(w, r)
+			return
+		}
+		text, err := os.ReadFile(filepath.Join(releases.Mirror, filepath.Clean(r.URL.Path)))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(bytes.ReplaceAll(text, []byte(lab.ReleaseHome), []byte("http://"+r.Host))) // a client that went away has its own error
+	}))
+	t.Cleanup(server.Close)
+	return &packaged{newService(t, binds...), server.URL}
+}
+
+// instructed runs the commands that docs/installation.md has after a mark, as root
+// and with this mirror.
+func (p *packaged) instructed(ctx context.Context, t *testing.T, mark string) {
+	t.Helper()
+	p.run(ctx, t, harness.FromPage(t, mark, map[string]string{"MIRROR": p.mirror}))
+}
+
+// state is what is known of the service at one moment.
+type state struct {
+	enabled, active string
+	version         string // of the program that is installed
+}
+
+// want checks the state of the service, that what runs is what is installed, and
+// that the journal holds no error of it.
+func (p *packaged) want(ctx context.Context, t *testing.T, when string, want state) {
+	t.Helper()
+	var got state
+	got.enabled, got.active = p.word(ctx, "systemctl is-enabled "+packageName), p.word(ctx, "systemctl is-active "+packageName)
+	if fields := strings.Fields(p.word(ctx, packageName+" version")); len(fields) > 0 {
+		got.version = fields[len(fields)-1]
+	}
+	if old := p.word(ctx, "customer-managed-deployment-agent version"); !strings.Contains(old, got.version) {
+		t.Errorf("%s: the old name says %q", when, old)
+	}
+	if got != want {
+		t.Errorf("%s: the service is %+v, want %+v", when, got, want)
+	}
+	if want.active == "active" {
+		// A deleted file would be that of the release before.
+		if exe := p.word(ctx, "readlink /proc/$(systemctl show -p MainPID --value "+packageName+")/exe"); exe != packageProgram {
+			t.Errorf("%s: %s runs, want %s", when, exe, packageProgram)
+		}
+	}
+	if out, _ := p.Run(ctx, "systemctl --failed --quiet; journalctl --quiet --no-pager -u "+packageName+" | grep -iE 'level=(error|fatal)|panic'"); out != "" {
+		t.Errorf("%s: the journal says\n%s", when, out)
+	}
+}
+
+// word returns what a script prints, whether it fails or not, without white space
+// around it.
+func (p *packaged) word(ctx context.Context, script string) string {
+	out, _ := p.Run(ctx, script) // the caller compares what it says
+	return strings.TrimSpace(out)
+}
+
+// configureByCommand configures the service as the documentation says, asking
+// nothing.
+func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, settings ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range settings {
+		settings[i] = "--set " + settings[i]
+	}
+	out := p.run(ctx, t, "DOCKER_HOST=unix:///srv/docker.sock "+packageName+" configure --token-file - --service-url "+p.Server.URL+
+		" --set polling_interval=2s --set http_server_port=0 "+strings.Join(settings, " ")+" <"+sharedInside+"/token; rm "+sharedInside+"/token")
+	if strings.Contains(out, p.Pool.Token) {
+		t.Error("configure shows the token")
+	}
+}
+
+// halfwayOf is halfway for a job that sees none of the machine's files: it goes on
+// when the repository has a branch of this name.
+func halfwayOf(repo *lab.Repo, branch string) string {
+	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
+if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/dev/null; do sleep 0.2; done; fi; done`,
+		serviceLines, serviceLines/2, repo.URL, branch)
+}
+
+// running deploys and returns when the job is in the middle. proceed lets it go on,
+// and checks that it ends well and has run once.
+func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack, repo *lab.Repo, branch string) (proceed func()) {
+	t.Helper()
+	d := st.Deploy(ctx, t, "update", repo.URL, halfwayOf(repo, branch))
+	waiting, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	err := harness.Until(waiting, func() (bool, error) {
+		now, err := st.Get(waiting, d)
+		if err == nil && now.Status == "failed" {
+			err = fmt.Errorf("it failed: %+v", now)
+		}
+		return strings.Contains(st.Log(waiting, t, d), fmt.Sprintf("line-%d\n", serviceLines/2)), err
+	})
+	if err != nil {
+		t.Fatalf("the deployment does not begin: %v\n%s", err, st.Log(ctx, t, d))
+	}
+	return func() {
+		t.Helper()
+		if now, err := st.Get(ctx, d); err != nil || now.Status != "running" {
+			t.Fatalf("before it went on, the deployment was %+v, %v", now, err)
+		}
+		if _, err := repo.Commit(ctx, branch, "go on", nil); err != nil {
+			t.Fatal(err)
+		}
+		end := st.Finish(ctx, t, d)
+		log := st.Log(ctx, t, d)
+		if end.Status != "succeeded" {
+			t.Fatalf("it ended as %+v\n%s", end, log)
+		}
+		wantLines(t, log)
+	}
+}
+
+// files lists the machine's files, but those that the package managers, the journal
+// and the tools for accounts keep for themselves.
+func (p *packaged) files(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow)-$' | sort`)
+}
+
+// wantNothing checks that a purge left no file, account or unit.
+func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string) {
+	t.Helper()
+	was := map[string]bool{}
+	for line := range strings.Lines(before) {
+		was[line] = true
+	}
+	for line := range strings.Lines(p.files(ctx, t)) {
+		if !was[line] {
+			t.Errorf("a purge leaves %s", strings.TrimSpace(line))
+		}
+	}
+	if out, err := p.Run(ctx, "getent passwd workflow-agent || getent group workflow-agent || systemctl cat "+packageName); err == nil {
+		t.Errorf("a purge leaves\n%s", out)
+	}
+}
+
+// wantDocker checks that the service kept what the administrator chose.
+func (p *packaged) wantDocker(ctx context.Context, t *testing.T, when string) {
+	t.Helper()
+	if group := p.word(ctx, "systemctl show -p SupplementaryGroups --value "+packageName); group != "docker" {
+		t.Errorf("%s: the service has the groups %q, want docker", when, group)
+	}
+}

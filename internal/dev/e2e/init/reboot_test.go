@@ -1,0 +1,77 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"workflowagent/internal/host/update"
+)
+
+// TestInitUpdateAcrossReboots switches the machine off between the swap and the
+// confirmation, once by cutting its power and once in good order. When it is on again,
+// the update is brought to its end: the version that works now stays, and the one that
+// does not is taken back.
+func TestInitUpdateAcrossReboots(t *testing.T) {
+	ctx := t.Context()
+	u := newUpdatedService(t)
+
+	u.held.Store(newVersion)
+	u.publish(t, newVersion, u.program(t, newVersion))
+	u.await(ctx, t, "waiting for the new version to run", func() bool { return u.status(ctx, t).Agent.Version == newVersion })
+	if err := u.CutPower(ctx); err != nil {
+		t.Fatal(err)
+	}
+	u.cutOff(t, oldVersion, newVersion)
+	u.held.Store("none")
+	if err := u.Boot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	u.settled(ctx, t, newVersion)
+	u.said(ctx, t, helperName, "an update was interrupted", "the update is complete")
+	if proven := u.link("proven"); proven != newVersion {
+		t.Errorf("the updater is that of %s", proven)
+	}
+
+	// The service manager, which is waiting for the start, goes away before the updater does;
+	// that is not the version's fault. What it is guilty of shows after the boot.
+	const hang, started = "hang", "started"
+	if err := os.WriteFile(filepath.Join(u.shared, hang), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\n"+
+		": >"+sharedInside+"/"+started+"\nwhile [ -e "+sharedInside+"/"+hang+" ]; do sleep 0.1; done\nexit 1\n"))
+	u.await(ctx, t, "waiting for the new version to start", func() bool {
+		_, err := os.Stat(filepath.Join(u.shared, started))
+		return err == nil
+	})
+	if err := u.PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	u.cutOff(t, newVersion, crashVersion)
+	if err := os.Remove(filepath.Join(u.shared, hang)); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Boot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	u.failed(ctx, t, crashVersion)
+	u.settled(ctx, t, newVersion)
+	u.said(ctx, t, helperName, "an update was interrupted", "the old version is current and works again")
+	u.said(ctx, t, serviceName, "The update was taken back", "left alone")
+	if _, err := os.Stat(filepath.Join(u.Root, installRoot, "versions", crashVersion)); !os.IsNotExist(err) {
+		t.Errorf("the files of %s are left (%v)", crashVersion, err)
+	}
+}
+
+// cutOff checks that a machine that is off has an update between its swap and its
+// confirmation.
+func (u *updatedService) cutOff(t *testing.T, from, to string) {
+	t.Helper()
+	install := update.Installation{Root: filepath.Join(u.Root, installRoot)}
+	begunFrom, begunTo, ok := install.Underway()
+	if current, proven := u.current(), u.link("proven"); !ok || begunFrom != from || begunTo != to || current != to || proven != from {
+		t.Fatalf("switched off during the update from %q to %q (%v), at %s, with the updater of %s; want the one from %s to %s, swapped and not confirmed",
+			begunFrom, begunTo, ok, current, proven, from, to)
+	}
+}

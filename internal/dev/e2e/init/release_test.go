@@ -1,0 +1,206 @@
+package service
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/host/release"
+)
+
+// builtVersion is what the agent of these tests is built as. Its releases are copies in
+// which the version is replaced by another of the same length: linking takes longer than
+// all the rest.
+const builtVersion = "v100.200.300"
+
+// publisher makes releases and publishes them in a mirror.
+type publisher struct {
+	mirror string
+	key    *ecdsa.PrivateKey
+	agent  []byte // of builtVersion
+	runner []byte
+	turn   time.Time // of the newest channel file
+}
+
+// updatable is an agent that trusts a key of its own, built once.
+var updatable struct {
+	once  sync.Once
+	key   *ecdsa.PrivateKey
+	agent []byte
+	err   error
+}
+
+func buildUpdatable() ([]byte, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	public, err := release.PublicPEM(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	root, err := lab.Root()
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.MkdirTemp("", "e2e-updatable-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	built := filepath.Join(dir, "agent")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", built, "-ldflags",
+		"-s -w -X main.version="+builtVersion+" -X workflowagent/internal/host/release.publicKeys="+base64.StdEncoding.EncodeToString(public),
+		"./cmd/customer-managed-workflow-agent")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("building the agent: %w\n%s", err, out)
+	}
+	agent, err := os.ReadFile(built)
+	return agent, key, err
+}
+
+// newPublisher returns a publisher with an empty mirror.
+func newPublisher(t *testing.T, bin, mirror string) *publisher {
+	t.Helper()
+	updatable.once.Do(func() { updatable.agent, updatable.key, updatable.err = buildUpdatable() })
+	if updatable.err != nil {
+		t.Fatal(updatable.err)
+	}
+	runner, err := os.ReadFile(filepath.Join(bin, "workflow-runner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &publisher{
+		mirror: mirror, key: updatable.key, agent: updatable.agent, runner: runner,
+		turn: time.Now().Add(-time.Hour).UTC().Truncate(time.Second),
+	}
+}
+
+// program is the agent as another version.
+func (p *publisher) program(t *testing.T, version string) []byte {
+	t.Helper()
+	if len(version) != len(builtVersion) {
+		t.Fatalf("%s is not as long as %s", version, builtVersion)
+	}
+	return bytes.ReplaceAll(p.agent, []byte(builtVersion), []byte(version))
+}
+
+// files are the programs of a version.
+func (p *publisher) files(agent []byte) map[string][]byte {
+	foreign := []byte("#!/bin/sh\nexit 1\n") // of other platforms, which nothing starts here
+	return map[string][]byte{
+		release.Program: agent, "workflow-runner": p.runner,
+		"workflow-runner-embeddable": foreign, "workflow-runner-embeddable-arm64": foreign, "LICENSE": []byte("a license\n"),
+	}
+}
+
+// archiveName is the name of this platform's archive.
+func archiveName(t *testing.T, version string) string {
+	t.Helper()
+	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// publish puts a release into the mirror, and makes it the newest one.
+func (p *publisher) publish(t *testing.T, version string, agent []byte) {
+	t.Helper()
+	name := archiveName(t, version)
+	var packed bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewWriter(zip)
+	add := func(header *tar.Header, data []byte) {
+		header.Name = strings.TrimSuffix(name, ".tar.gz") + "/" + header.Name
+		header.Size = int64(len(data))
+		if err := archive.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := archive.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, data := range p.files(agent) {
+		add(&tar.Header{Name: file, Mode: 0o755, Typeflag: tar.TypeReg}, data)
+	}
+	add(&tar.Header{Name: release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink}, nil)
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var sums bytes.Buffer
+	if _, err := (release.Checksums{name: sha256.Sum256(packed.Bytes())}).WriteTo(&sums); err != nil {
+		t.Fatal(err)
+	}
+	p.turn = p.turn.Add(time.Minute)
+	p.put(t, version+"/"+name, packed.Bytes(), false)
+	p.put(t, version+"/"+release.ChecksumsFile, sums.Bytes(), true)
+	p.put(t, release.ChannelFile(release.Stable), release.Channel{Version: version, Published: p.turn}.Text(), true)
+}
+
+// put writes a file of the mirror, and its signature before it.
+func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
+	t.Helper()
+	path := filepath.Join(p.mirror, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if signed {
+		signature, err := release.Sign(p.key, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+release.SignatureSuffix, signature, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// installRoot is where the installation of these tests is, inside the machine.
+const installRoot = "/opt/customer-managed-workflow-agent"
+
+// install puts a version into a directory of the machine as install.sh does.
+func (p *publisher) install(ctx context.Context, t *testing.T, s *service, root, version string) {
+	t.Helper()
+	dir := filepath.Join(s.Root, root, "versions", version)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := "cd " + root + " && ln -s versions/" + version + " current\n"
+	for name, data := range p.files(p.program(t, version)) {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		script += "ln -s current/" + name + " " + name + "\n"
+	}
+	s.run(ctx, t, script+"ln -s current/"+release.Program+" "+release.OldName)
+}

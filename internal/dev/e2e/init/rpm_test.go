@@ -1,0 +1,112 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// wantUnsignedRefused checks that a package without a signature is not installed, also
+// where the lists are taken as they are.
+func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, repository string) {
+	t.Helper()
+	releases, err := lab.MakeReleases(ctx, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(releases.Dir(lab.FirstRelease), "*.rpm"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the RPMs are %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(p.Root, "srv", "unsigned")
+	for _, signed := range []bool{true, false} {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.rpm"), text, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if !signed {
+			p.run(ctx, t, "rpmsign --delsign /srv/unsigned/agent.rpm")
+		}
+		harness.Say(t, dir, "createrepo_c", "--quiet", dir)
+		p.run(ctx, t, "sed 's,^baseurl=.*,baseurl=file:///srv/unsigned,; s/^repo_gpgcheck=.*/repo_gpgcheck=0/' /root/"+filepath.Base(repository)+" >"+repository+"; dnf clean all")
+		out, err := p.Run(ctx, "dnf install --downloadonly "+packageName)
+		if refused := err != nil && strings.Contains(out, "not signed"); refused == signed || signed && err != nil {
+			t.Errorf("a package that is signed (%v): dnf says %v\n%s", signed, err, out)
+		}
+	}
+	p.run(ctx, t, "rm -rf /srv/unsigned; cp /root/"+filepath.Base(repository)+" "+repository+"; dnf clean all")
+}
+
+// TestInitRPMPackage runs rpm and dnf as Debian has them: the scripts, signatures
+// and systemd are real, the distribution is not one that uses RPM.
+func TestInitRPMPackage(t *testing.T) {
+	ctx := t.Context()
+	p := newPackaged(t)
+	p.run(ctx, t, "mkdir -p /etc/yum.repos.d /usr/share/licenses && printf '[main]\\nassumeyes=True\\nexcludepkgs="+packageName+"-1.1.0*\\n' >/etc/dnf/dnf.conf")
+
+	// Nothing comes from a repository whose key is not the one that was named.
+	const repository = "/etc/yum.repos.d/" + packageName + ".repo"
+	p.instructed(ctx, t, "dnf repository")
+	p.run(ctx, t, "cp "+repository+" /root/ && sed -i \"s,^gpgkey=.*,gpgkey=file://$(ls /etc/apt/trusted.gpg.d/*.asc | head -n 1),\" "+repository)
+	if out, err := p.Run(ctx, "dnf install "+packageName); err == nil || !strings.Contains(strings.ToLower(out), "gpg") {
+		t.Errorf("with a wrong key dnf says %v\n%s", err, out)
+	}
+	p.run(ctx, t, "cp /root/"+packageName+".repo "+repository+"; dnf clean all")
+	p.wantUnsignedRefused(ctx, t, repository)
+	before := p.files(ctx, t)
+
+	// A configuration of the name before is used as it is.
+	p.configure(ctx, t, "deploy_target: process")
+	p.run(ctx, t, "mv /etc/pulumi-workflow-agent.yaml /etc/pulumi-deployment-agent.yaml")
+	p.instructed(ctx, t, "dnf install")
+	p.want(ctx, t, "installed", state{"enabled", "active", lab.FirstRelease})
+	if unit := p.run(ctx, t, "test ! -e /etc/pulumi-workflow-agent.yaml && cat "+packageUnit); !strings.Contains(unit, "--config /etc/pulumi-deployment-agent.yaml\n") {
+		t.Errorf("the unit does not name the old configuration:\n%s", unit)
+	}
+
+	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
+	if err := os.WriteFile(filepath.Join(p.shared, "pulumi"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.run(ctx, t, packageName+" service install --process --env PATH="+sharedInside+":/usr/bin:/bin --start")
+	p.awaitOnline(ctx, t)
+	repo, _, err := p.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := p.NewStack(ctx, t, "box", "dev", "", nil)
+	proceed := p.running(ctx, t, st, repo, "upgraded")
+	p.run(ctx, t, "sed -i /^excludepkgs/d /etc/dnf/dnf.conf")
+	p.instructed(ctx, t, "dnf upgrade")
+	p.want(ctx, t, "upgraded", state{"enabled", "active", lab.NextRelease})
+	proceed()
+	if data, err := os.ReadFile(filepath.Join(p.shared, "ledger")); err != nil || strings.Count(string(data), "\n") != 1 {
+		t.Errorf("pulumi ran %d times, want once (%v)", strings.Count(string(data), "\n"), err)
+	}
+	if out, err := p.Run(ctx, "rpm -V "+packageName); err != nil {
+		t.Errorf("rpm finds files changed: %s", out)
+	}
+	if unit := p.run(ctx, t, "cat "+packageUnit); !strings.Contains(unit, "ReadWritePaths=/tmp /var/tmp\n") {
+		t.Errorf("an upgrade loses the sandbox that was chosen:\n%s", unit)
+	}
+
+	p.run(ctx, t, "systemctl disable --now "+packageName+" && dnf downgrade "+packageName)
+	p.want(ctx, t, "disabled and downgraded", state{"disabled", "inactive", lab.FirstRelease})
+	p.run(ctx, t, "systemctl mask "+packageName+" && dnf upgrade "+packageName)
+	p.want(ctx, t, "masked and upgraded", state{"masked", "inactive", lab.NextRelease})
+	p.run(ctx, t, "systemctl unmask "+packageName+" && systemctl enable --now "+packageName)
+	p.want(ctx, t, "enabled again", state{"enabled", "active", lab.NextRelease})
+
+	p.instructed(ctx, t, "dnf remove")
+	p.run(ctx, t, "test -s /etc/pulumi-deployment-agent.yaml && rm /etc/pulumi-deployment-agent.yaml")
+	p.wantNothing(ctx, t, before)
+}

@@ -1,0 +1,86 @@
+package packages
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/host/release"
+)
+
+// The same commit gives the same bytes in another directory and time zone. The one
+// exception is the signature in an RPM, which holds its time.
+func TestPackagesReproducible(t *testing.T) {
+	if reason, ok := lab.ReleasesAvailable(); !ok {
+		t.Skip(reason)
+	}
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := func(env ...string) string {
+		t.Helper()
+		checkout, dist := filepath.Join(t.TempDir(), "checkout"), t.TempDir()
+		harness.Say(t, root, "git", "clone", "--quiet", "--no-hardlinks", root, checkout)
+		run := lab.Packages{Checkout: checkout, Version: lab.FirstRelease, Dist: dist, Env: append(os.Environ(), env...)}
+		if err := run.Make(t.Context(), os.Stderr); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dist, "release")
+	}
+	first := build("TZ=UTC")
+	second := build("TZ=Asia/Tokyo", "LANG=C.UTF-8", "SOURCE_DATE_EPOCH=1")
+	entries, err := os.ReadDir(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case strings.HasPrefix(name, release.ChecksumsFile):
+			continue // holds the sum of the RPM
+		case strings.HasSuffix(name, ".rpm"):
+			if _, err := exec.LookPath("rpm"); err != nil {
+				continue
+			}
+			const digests = "%{SHA256HEADER} %{PAYLOADDIGEST}"
+			one := harness.Say(t, first, "rpm", "--query", "--nosignature", "--package", "--queryformat", digests, name)
+			if two := harness.Say(t, second, "rpm", "--query", "--nosignature", "--package", "--queryformat", digests, name); one != two {
+				t.Errorf("%s differs in more than its signature: %s and %s", name, one, two)
+			}
+		default:
+			one, err := os.ReadFile(filepath.Join(first, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			two, err := os.ReadFile(filepath.Join(second, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(one, two) {
+				t.Errorf("%s: %s", name, difference(one, two))
+			}
+		}
+		compared++
+	}
+	if compared < 6 { // two archives with their bills, .deb and .rpm
+		t.Errorf("only %d files were compared: %v", compared, entries)
+	}
+}
+
+// difference says where two files part.
+func difference(a, b []byte) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("the two differ from byte %d of %d and %d on", i, len(a), len(b))
+		}
+	}
+	return fmt.Sprintf("one has %d bytes, the other %d", len(a), len(b))
+}

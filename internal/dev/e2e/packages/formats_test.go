@@ -1,0 +1,169 @@
+package packages
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/host/release"
+)
+
+// checkDeb checks the .deb against the archive that was made with it.
+func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) {
+	t.Helper()
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Log("dpkg-deb is not installed: the .deb was not looked at")
+		return
+	}
+	deb := filepath.Join(dir, release.Program+"_"+lab.NextRelease[1:]+"-1_"+runtime.GOARCH+".deb")
+	cmd := exec.CommandContext(t.Context(), "dpkg-deb", "--fsys-tarfile", deb)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := tarMembers(t, bytes.NewReader(out))
+	const lib, doc = "usr/lib/" + release.Program, "usr/share/doc/" + release.Program
+	want := map[string]fs.FileMode{
+		"usr/bin/" + release.Program: 0o777, "usr/bin/" + release.OldName: 0o777,
+		doc + "/copyright": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
+		"usr/share/bash-completion/completions/" + release.Program: 0o644, "usr/share/zsh/vendor-completions/_" + release.Program: 0o644,
+		"usr/share/fish/vendor_completions.d/" + release.Program + ".fish": 0o644,
+		"usr/share/man/man1/*": 0o644, "usr/share/lintian/overrides/" + release.Program: 0o644,
+	}
+	for _, program := range release.Programs() {
+		want[lib+"/"+program] = 0o755
+		if !bytes.Equal(members[lib+"/"+program].data, archive[wrap+"/"+program].data) {
+			t.Errorf("%s is another one in the .deb than in the archive", program)
+		}
+	}
+	checkMembers(t, members, want)
+	checkCompletions(t, members)
+	checkImage(t, members[lib+"/"+release.Program].data)
+	if version := harness.Say(t, dir, "dpkg-deb", "--field", deb, "Version"); version != lab.NextRelease[1:]+"-1\n" {
+		t.Errorf("the .deb has the version %q", version)
+	}
+	checkLintian(t, deb)
+}
+
+// checkCompletions checks that the files for shells are what the packaged agent says, and
+// that bash takes its one.
+func checkCompletions(t *testing.T, members map[string]member) {
+	t.Helper()
+	dir := t.TempDir()
+	agent, script := filepath.Join(dir, release.Program), filepath.Join(dir, "script")
+	if err := os.WriteFile(agent, members["usr/lib/"+release.Program+"/"+release.Program].data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for shell, name := range map[string]string{
+		"bash": "bash-completion/completions/" + release.Program, "zsh": "zsh/vendor-completions/_" + release.Program,
+		"fish": "fish/vendor_completions.d/" + release.Program + ".fish",
+	} {
+		text := members["usr/share/"+name].data
+		if string(text) != harness.Say(t, dir, agent, "completion", shell) {
+			t.Errorf("the completions of %s are not those of the agent", shell)
+		}
+		if shell == "zsh" && !bytes.HasPrefix(text, []byte("#compdef "+release.Program+"\n")) {
+			t.Error("zsh will not know what its completions are for")
+		}
+		if shell == "bash" {
+			if err := os.WriteFile(script, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			harness.Say(t, dir, "bash", "-c", ". ./script && complete -p "+release.Program)
+		}
+	}
+}
+
+// checkImage registers the service as the package's script does in an image that is being
+// made: nothing but the package is there, not even /proc.
+func checkImage(t *testing.T, agent []byte) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Log("the registration in an image needs root and was not looked at")
+		return
+	}
+	root := t.TempDir()
+	const program = "/usr/lib/" + release.Program + "/" + release.Program
+	for name, text := range map[string][]byte{
+		program: agent, "/etc/passwd": []byte("root:x:0:0::/:/bin/sh\nworkflow-agent:x:990:990::/:/bin/false\n"), "/etc/group": []byte("workflow-agent:x:990:\n"),
+	} {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, "service", "install", "--packaged")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("in an image: %v\n%s", err, out)
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", release.Program+".service"))
+	if err != nil || !bytes.Contains(unit, []byte("ExecStart="+program+" run ")) {
+		t.Errorf("in an image: %v\n%s", err, unit)
+	}
+}
+
+// checkLintian has Debian's own checker look at the package. It must find nothing that
+// packaging/deb/lintian-overrides does not explain.
+func checkLintian(t *testing.T, deb string) {
+	t.Helper()
+	if _, err := exec.LookPath("lintian"); err != nil {
+		t.Log("lintian is not installed: it was not asked")
+		return
+	}
+	args := []string{"lintian", "--fail-on", "error,warning", deb}
+	if os.Getuid() == 0 { // It wants no root, and needs none.
+		home, err := os.MkdirTemp("", "lintian-") // where another user can come to
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(home) })
+		data, err := os.ReadFile(deb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args[3] = filepath.Join(home, filepath.Base(deb))
+		if err := errors.Join(os.WriteFile(args[3], data, 0o644), os.Chmod(home, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "env", "HOME=" + home, "TMPDIR=" + home}, args...)
+	}
+	harness.Say(t, "/", args...)
+}
+
+// checkRPM checks the signature of the .rpm as a machine does that knows only the key of
+// the repository. Nothing is unpacked.
+func checkRPM(t *testing.T, dir, key string) {
+	t.Helper()
+	if _, err := exec.LookPath("rpmkeys"); err != nil {
+		t.Log("rpmkeys is not installed: the .rpm was not looked at")
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.rpm"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the RPMs are %v, %v", files, err)
+	}
+	list := harness.Say(t, dir, "rpm", "--query", "--package", "--nosignature", "--list", files[0])
+	for _, name := range []string{
+		"bash-completion/completions/" + release.Program, "zsh/site-functions/_" + release.Program, "fish/vendor_completions.d/" + release.Program + ".fish",
+	} {
+		if !strings.Contains(list, "\n/usr/share/"+name+"\n") {
+			t.Errorf("the RPM lacks %s", name)
+		}
+	}
+	db := t.TempDir()
+	harness.Say(t, db, "rpmkeys", "--dbpath", db, "--import", key)
+	if out := harness.Say(t, db, "rpmkeys", "--dbpath", db, "--checksig", files[0]); !strings.Contains(out, "digests signatures OK") {
+		t.Errorf("the signature of the RPM: %s", out)
+	}
+}
