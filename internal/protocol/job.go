@@ -257,5 +257,13 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	if err != nil {
 		return err
 	}
-	return a.decode(r, &struct{}{}) // the acknowledgement is an object
+	var members map[string]json.RawMessage
+	if err := a.decode(r, &members); err != nil {
+		return err
+	}
+	if members == nil || len(members) > 0 && !j.Signed() {
+		// A proxy may answer with an object too, such as {"status":"ok"}.
+		return fmt.Errorf("%s %s: the answer %d does not have the form of an acknowledgement", r.method, r.path, a.status)
+	}
+	return nil
 }
