@@ -42,7 +42,8 @@ var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Secon
 // Sender carries bytes of a log to the server.
 //
 // A [*protocol.LogGapError] names the offset to continue with. After another error the
-// request is repeated, unless the error is [protocol.Permanent].
+// request is repeated, unless the error is [protocol.Permanent]: then no more of the step
+// is sent, and after [protocol.Gone] nothing more at all.
 type Sender interface {
 	// PutLog sends the bytes of a step from offset on. None at all is a question for
 	// the present state, which should make the server store what it has. The bytes
@@ -71,6 +72,9 @@ type Shipper struct {
 	stopOnce sync.Once
 	stopped  chan struct{} // closed when err is set
 	err      error
+
+	mu      sync.Mutex
+	refused map[*Stream]error // what the server refuses for good
 }
 
 // round is what the shipper remembers about a stream between requests.
@@ -84,11 +88,12 @@ type round struct {
 // NewShipper returns a shipper of the streams of sp, those that it has and those to come.
 func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	opts.Log = orDiscard(opts.Log)
-	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{})}
+	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
-// Run ships until ctx ends, then it returns nil, or until the sender reports a
-// permanent error, which it returns. Writing to the spool remains possible.
+// Run ships until ctx ends, then it returns nil, or until the server answers that the
+// job is gone, which it returns. Writing to the spool remains possible. After another
+// permanent error it ships the other streams.
 func (sh *Shipper) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
@@ -107,10 +112,14 @@ func (sh *Shipper) Run(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the end of ctx is how Run is told to end
-		case protocol.Permanent(err):
+		case protocol.Gone(err):
 			err = fmt.Errorf("shipping the log of step %d: %w", s.step, err)
 			sh.stop(err)
 			return err
+		case protocol.Permanent(err):
+			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server refuses the log of a step; the logs of other steps are sent")
+			sh.refuse(s, err)
+			continue
 		}
 		if failures == 0 {
 			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not take the job's log; it stays in the spool and is sent again")
@@ -133,12 +142,20 @@ func (sh *Shipper) Flush(ctx context.Context) error {
 	sh.sp.signal()
 	for {
 		advance := sh.sp.advance()
-		missing := int64(0)
+		missing, lost := int64(0), int64(0)
+		var refused error
 		for s, target := range targets {
-			missing += s.missing(target)
+			n := s.missing(target)
+			missing += n
+			if err := sh.refusal(s); err != nil && n > 0 {
+				lost, refused = lost+n, err
+			}
 		}
 		if missing == 0 {
 			return nil
+		}
+		if missing == lost {
+			return fmt.Errorf("the server refuses %d bytes of the log: %w", lost, refused)
 		}
 		select {
 		case <-advance:
@@ -157,6 +174,21 @@ func (sh *Shipper) stop(err error) {
 	})
 }
 
+// refuse excludes a stream from shipping.
+func (sh *Shipper) refuse(s *Stream, err error) {
+	sh.mu.Lock()
+	sh.refused[s] = err
+	sh.mu.Unlock()
+	sh.sp.advanced()
+}
+
+// refusal returns why the server refuses a stream, nil if it does not.
+func (sh *Shipper) refusal(s *Stream) error {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.refused[s]
+}
+
 // next returns the stream to ship now, the first that is due, so that steps arrive
 // in order; or how long to wait for one.
 func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
@@ -164,6 +196,9 @@ func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 	asking := flushing || sh.sp.anyBlocked()
 	wait := time.Hour
 	for _, s := range sh.sp.list() {
+		if sh.refusal(s) != nil {
+			continue
+		}
 		due := s.due(flushing, now)
 		if due < 0 && asking && s.missing(s.sent()) > 0 {
 			due = max(0, sh.round(s).askAt.Sub(now))

@@ -137,10 +137,10 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-func TestPermanentErrorStopsShippingButNotWriting(t *testing.T) {
+func TestGoneStopsShippingButNotWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		server.before = func(call) error { return fmt.Errorf("put: %w", refusal{permanent: true}) }
+		server.before = func(call) error { return fmt.Errorf("put: %w", &protocol.APIError{Code: 410}) }
 		sp := openSpool(t, t.TempDir(), Options{})
 		s := openStep(t, sp, 0)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -151,12 +151,12 @@ func TestPermanentErrorStopsShippingButNotWriting(t *testing.T) {
 		write(t, s, "line\n")
 		synctest.Wait()
 		go func() { flushed <- sh.Flush(ctx) }()
-		if err := sh.Run(ctx); !errors.As(err, new(refusal)) {
+		if err := sh.Run(ctx); !protocol.Gone(err) {
 			t.Errorf("Run: %v", err)
 		}
 		var refused int
 		for range 2 {
-			if err := <-flushed; errors.As(err, new(refusal)) {
+			if err := <-flushed; protocol.Gone(err) {
 				refused++
 			} else if err != nil {
 				t.Errorf("Flush: %v", err)
@@ -168,6 +168,47 @@ func TestPermanentErrorStopsShippingButNotWriting(t *testing.T) {
 		write(t, s, "another\n")
 		if len(server.seen()) != 1 {
 			t.Errorf("%d requests", len(server.seen()))
+		}
+	})
+}
+
+// TestRefusedLogStopsNoOther has the server refuse the log of a step for good, by a 400 for
+// instance: the logs of the steps before and after it arrive.
+func TestRefusedLogStopsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer(t)
+		server.before = func(c call) error {
+			if c.step == 1 {
+				return fmt.Errorf("put: %w", refusal{permanent: true})
+			}
+			return nil
+		}
+		sp := openSpool(t, t.TempDir(), Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		sh := NewShipper(sp, server, ShipperOptions{})
+		done := make(chan error, 1)
+		go func() { done <- sh.Run(ctx) }()
+		for step := range 3 {
+			write(t, openStep(t, sp, step), fmt.Sprintf("line of step %d\n", step))
+			synctest.Wait()
+		}
+		for range 2 {
+			if err := sh.Flush(ctx); !errors.As(err, new(refusal)) {
+				t.Errorf("Flush: %v", err)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		asked := 0
+		for _, c := range server.seen() {
+			if c.step == 1 {
+				asked++
+			}
+		}
+		if asked != 1 || len(server.logs[0]) == 0 || len(server.logs[2]) == 0 {
+			t.Errorf("%d requests for the refused log; of the others %d and %d bytes arrived", asked, len(server.logs[0]), len(server.logs[2]))
 		}
 	})
 }
