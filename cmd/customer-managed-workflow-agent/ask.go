@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/doctor"
 )
 
 // maxTries is how often a question is asked.
 const maxTries = 5
 
-// ask asks for what an agent needs. An empty answer keeps what is there.
+// ask asks for what an agent needs. An empty answer keeps the value in brackets.
 func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []byte) ([]config.Change, error) {
 	// What the file says, whatever the environment does.
 	fileOnly := c.options
@@ -28,11 +30,27 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 	fmt.Fprintln(c.out, "Enter keeps what is in [brackets]. Nothing is written before the last answer.")
 	var changes []config.Change
 	question := func(key, prompt, current string) error {
-		change, err := c.question(ctx, t, key, prompt, current)
-		if err == nil && change.Value != "" && change.Value != current {
+		for range maxTries {
+			change, err := c.question(ctx, t, key, prompt, current)
+			if err != nil {
+				return err
+			}
+			if change.Value == "" || change.Value == current {
+				return nil // kept, also after a check of it failed
+			}
+			changes = slices.DeleteFunc(changes, func(c config.Change) bool { return c.Key == key })
 			changes = append(changes, change)
+			ok, err := c.checkAnswer(ctx, t, path, text, changes)
+			if ok || err != nil {
+				return err
+			}
+			fmt.Fprintln(c.out, "Correct the answer, or press Enter to keep it.")
+			current = change.Value
+			if config.IsSecret(key) {
+				current = "the one just given"
+			}
 		}
-		return err
+		return nil
 	}
 	if err := question("service_url", "URL of the control plane", now.ServiceURL); err != nil {
 		return nil, err
@@ -42,19 +60,46 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 	} else {
 		current := ""
 		if now.HasToken() {
-			current = "the one there is"
+			current = "the configured one"
 		}
 		if err := question("token", "Token of the agent pool, not shown", current); err != nil {
 			return nil, err
 		}
 	}
-	if err := question("deploy_target", "Where jobs run: docker, or process for no isolation at all", string(now.DeployTarget)); err != nil {
+	if err := question("deploy_target", "Where jobs run: docker, or process (no isolation)", string(now.DeployTarget)); err != nil {
 		return nil, err
 	}
 	return changes, nil
 }
 
-// question asks until the answer makes sense. An empty one is current, if there is something.
+// checkAnswer runs the checks of the newest answer and prints those that failed.
+func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string, text []byte, changes []config.Change) (bool, error) {
+	if c.noCheck {
+		return true, nil
+	}
+	edited, err := config.Edit(path, text, changes)
+	if err != nil {
+		return false, usageError{err}
+	}
+	loaded, err := config.LoadText(c.options, path, edited)
+	if err != nil {
+		return false, usageError{err}
+	}
+	report, err := examine(ctx, doctor.Options{
+		Config: loaded, Version: c.version, UserAgent: userAgent(c.version), Only: checksOf[changes[len(changes)-1].Key],
+		Done: func(r doctor.Result) {
+			if r.Status == doctor.Fail {
+				doctor.Print(c.out, r, t.coloured())
+			}
+		},
+	})
+	if ctx.Err() != nil {
+		return false, errStopped
+	}
+	return report.OK, err
+}
+
+// question asks until the answer is valid. An empty one is current, if that is not empty.
 func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, current string) (config.Change, error) {
 	if current != "" {
 		prompt += " [" + current + "]"
@@ -70,7 +115,7 @@ func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, cu
 		}
 		answer = strings.TrimSpace(answer)
 		if answer == "" && current == "" {
-			fmt.Fprintln(c.out, "This is needed.")
+			fmt.Fprintln(c.out, "An answer is required.")
 			continue
 		}
 		change, err := config.Change{Key: key, Value: answer}.Checked(c.options)
@@ -79,10 +124,10 @@ func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, cu
 		}
 		fmt.Fprintln(c.out, err)
 	}
-	return config.Change{}, usageError{fmt.Errorf("%s: no answer made sense; nothing was written", key)}
+	return config.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
 }
 
-// terminal is where a person is asked.
+// terminal is where the operator is asked.
 type terminal struct {
 	in  *os.File
 	out io.Writer
@@ -96,13 +141,13 @@ func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	fd := int(t.in.Fd())
 	modes, err := unix.IoctlGetTermios(fd, getModes)
 	if err != nil {
-		return "", fmt.Errorf("look at the terminal: %w", err)
+		return "", fmt.Errorf("reading the terminal's modes: %w", err)
 	}
 	hidden := *modes
 	hidden.Lflag &^= unix.ECHO
 	// Before the prompt shows, because the answer may come at once.
 	if err := unix.IoctlSetTermios(fd, setModes, &hidden); err != nil {
-		return "", fmt.Errorf("hide the answer: %w", err)
+		return "", fmt.Errorf("hiding the answer: %w", err)
 	}
 	answer, err := t.line(ctx, prompt)
 	fmt.Fprintln(t.out) // the one that was typed did not show

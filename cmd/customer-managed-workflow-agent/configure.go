@@ -36,17 +36,18 @@ func newConfigureCommand(version string, options func() config.LoadOptions) *cob
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Write the configuration file: asks on a terminal, takes flags elsewhere",
-		Long: `Write the configuration file. Without flags, on a terminal, it asks for what an agent
-needs; Enter keeps what is there. With flags it asks nothing.
+		Long: `Write the configuration file. Without flags, on a terminal, it asks for the settings an
+agent needs and checks each answer; Enter keeps the value in brackets. With flags it
+asks nothing.
 
-Before anything is written, the result is checked like run would check it, the server
-is asked whether it takes the token, and the engine is looked for. The file is changed
-in place: comments, order and form stay, and it is replaced whole or not at all. The
-file is the one that run would read; if there is none, /etc for root, else the home
-directory or, after install.sh, the directory of the binary. --config names another.
+Before it writes, it checks the result as run would, the server's answer to the token,
+and the place where jobs run. It changes the file in place: comments, order and form
+stay, and the file is replaced whole or not at all. The file is the one that run would
+read; if none exists, /etc for root, else the home directory or, after install.sh, the
+directory of the binary. --config names another.
 
-The exit code is 0 if the file is written or was right already, 1 if a check failed,
-and 2 for a wrong flag or value. Then the file is as it was.`,
+The exit code is 0 if the file was written or needs no change, 1 if a check failed, and
+2 for a wrong flag or value. After 1 and 2 the file is unchanged.`,
 		Example: `  customer-managed-workflow-agent configure
   customer-managed-workflow-agent configure --service-url https://pulumi.example.com --token-file ./token
   printf %s "$TOKEN" | customer-managed-workflow-agent configure --token-file - --set max_concurrent_jobs=4`,
@@ -60,10 +61,10 @@ and 2 for a wrong flag or value. Then the file is as it was.`,
 		},
 	}
 	cmd.Flags().StringVar(&c.serviceURL, "service-url", "", "set service_url")
-	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", "set token to what is in this file; - is the standard input")
+	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", "set token to the content of this file; - is the standard input")
 	cmd.Flags().StringVar(&c.deployTarget, "deploy-target", "", "set deploy_target")
 	cmd.Flags().StringArrayVar(&c.set, "set", nil, "set any key, as KEY=VALUE in the form of its variable; KEY= gives it its default (may be repeated)")
-	cmd.Flags().BoolVar(&c.noCheck, "no-check", false, "do not ask the server and the engine")
+	cmd.Flags().BoolVar(&c.noCheck, "no-check", false, "write the file without checking the server and the host")
 	return cmd
 }
 
@@ -100,7 +101,7 @@ func (c *configuring) run(ctx context.Context) error {
 		err = loaded.Validate()
 	}
 	if err != nil {
-		return usageError{fmt.Errorf("nothing was written, because no agent could run with this:\n%w", err)}
+		return usageError{fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", c.nameFlags(err, path))}
 	}
 	if err := c.check(ctx, loaded, terminal); err != nil {
 		return err
@@ -109,6 +110,40 @@ func (c *configuring) run(ctx context.Context) error {
 		return errStopped
 	}
 	return c.write(path, text, edited, changes, loaded)
+}
+
+// nameFlags makes an error about the file, which may not exist yet, name the flags
+// that the settings come from.
+func (c *configuring) nameFlags(err error, path string) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		_, problem, inFile := strings.Cut(strings.TrimPrefix(line, path+":"), ": ")
+		if !inFile || !strings.HasPrefix(line, path+":") {
+			problem = line
+		}
+		for _, f := range c.flags() {
+			switch {
+			case !strings.HasPrefix(problem, f.key+": "):
+			case f.value != "":
+				lines[i] = f.name + ": " + strings.TrimPrefix(problem, f.key+": ")
+			case problem == line: // not in the file either
+				lines[i] += ", or use " + f.name
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// settingFlag is a flag for one key.
+type settingFlag struct{ name, key, value string }
+
+// flags returns the flags that set one key each.
+func (c *configuring) flags() []settingFlag {
+	return []settingFlag{
+		{"--service-url", "service_url", c.serviceURL},
+		{"--deploy-target", "deploy_target", c.deployTarget},
+		{"--token-file", "token", c.tokenFile},
+	}
 }
 
 var errStopped = errors.New("stopped; nothing was written")
@@ -128,6 +163,9 @@ func (c *configuring) fromFlags() ([]config.Change, error) {
 	var changes []config.Change
 	add := func(flag, key, value string) error {
 		change, err := config.Change{Key: key, Value: value}.Checked(c.options)
+		if err != nil && flag != "--set" {
+			return usageError{fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), key+": "))}
+		}
 		if err != nil {
 			return usageError{fmt.Errorf("%s: %w", flag, err)}
 		}
@@ -147,27 +185,23 @@ func (c *configuring) fromFlags() ([]config.Change, error) {
 			return nil, err
 		}
 	}
-	for _, flag := range []struct{ name, key, value string }{
-		{"--service-url", "service_url", c.serviceURL}, {"--deploy-target", "deploy_target", c.deployTarget},
-	} {
+	for _, flag := range c.flags() {
 		if flag.value == "" {
 			continue
+		}
+		if flag.key == "token" {
+			token, err := c.readToken()
+			if err != nil {
+				return nil, usageError{err}
+			}
+			flag.value = token
 		}
 		if err := add(flag.name, flag.key, flag.value); err != nil {
 			return nil, err
 		}
 	}
-	if c.tokenFile != "" {
-		token, err := c.readToken()
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if err := add("--token-file", "token", token); err != nil {
-			return nil, err
-		}
-	}
 	if len(changes) == 0 {
-		return nil, usageError{errors.New("there is nothing to write: say what with --service-url, --token-file, --deploy-target or --set, or run configure on a terminal to be asked")}
+		return nil, usageError{errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or run configure on a terminal, where it asks")}
 	}
 	return changes, nil
 }
@@ -199,11 +233,17 @@ func (c *configuring) readToken() (string, error) {
 	return token, nil
 }
 
-// checks are what the doctor looks at before the file is written.
-var checks = []string{"tls", "clock", "token", "engine", "runner"}
+// checks are the doctor's checks before the file is written; checksOf are those of
+// one answer.
+var (
+	checks   = []string{"tls", "clock", "token", "engine", "runner"}
+	checksOf = map[string][]string{
+		"service_url": {"tls", "server"}, "token": {"token"}, "deploy_target": {"engine", "runner"},
+	}
+)
 
-// check asks the server and looks for the engine. What is wrong keeps the file from being written,
-// unless somebody at the terminal wants it nevertheless.
+// check runs the checks. A failed one keeps the file from being written, unless the
+// operator at the terminal wants it nevertheless.
 func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
 	if c.noCheck {
 		return nil
@@ -225,7 +265,7 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 		return nil
 	}
 	if _, asking := c.terminal(); asking {
-		answer, err := asker.line(ctx, "Not all is well. Write the file nevertheless? [y/N]: ")
+		answer, err := asker.line(ctx, "A check failed. Write the file nevertheless? [y/N]: ")
 		if err != nil {
 			return err
 		}
@@ -239,7 +279,7 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 // write replaces the file and says what to do next.
 func (c *configuring) write(path string, was, text []byte, changes []config.Change, loaded *config.Config) error {
 	if was != nil && bytes.Equal(was, text) {
-		fmt.Fprintln(c.out, "Nothing to change: the file says so already.")
+		fmt.Fprintln(c.out, "Nothing to change: the file has these settings.")
 		return nil
 	}
 	note, err := config.Write(path, text)
@@ -255,6 +295,6 @@ func (c *configuring) write(path string, was, text []byte, changes []config.Chan
 			fmt.Fprintf(c.out, "Note: the variable %s is set here and wins over %s in the file.\n", source.Env, change.Key)
 		}
 	}
-	fmt.Fprintln(c.out, "An agent that runs already must be restarted to use it. doctor looks at everything else.")
+	fmt.Fprintln(c.out, "Restart a running agent to use it. To check everything else, run doctor.")
 	return nil
 }

@@ -146,19 +146,19 @@ func TestConfigureRefuses(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"nothing to do", "", nil, exitUsage, "there is nothing to write"},
-		{"unknown flag", "", []string{"--token", "x"}, exitUsage, "unknown flag"},
+		{"nothing to do", "", nil, exitUsage, "no setting is given"},
+		{"unknown flag", "", []string{"--token", "x"}, exitUsage, "--token-file FILE"},
 		{"argument", "", []string{"now"}, exitUsage, "not known"},
 		{"a token as an argument", "", []string{"--set", "token=" + goodToken}, exitUsage, "--token-file"},
 		{"a token as a setting", "", []string{"--set", goodToken}, exitUsage, "KEY=VALUE"},
 		{"unknown key", "", []string{"--set", "polling=1m"}, exitUsage, "polling is not a known key"},
 		{"a variable's key", "", []string{"--set", "docker_host=x"}, exitUsage, "DOCKER_HOST"},
 		{"bad value", "", []string{"--set", "polling_interval=soon"}, exitUsage, "polling_interval: is not a duration"},
-		{"bad URL", "", []string{"--service-url", "ftp://x"}, exitUsage, "--service-url: service_url: has a scheme"},
+		{"bad URL", "", []string{"--service-url", "ftp://x"}, exitUsage, "--service-url: has a scheme"},
 		{"no token file", "", []string{"--token-file", "/does/not/exist"}, exitUsage, "/does/not/exist"},
 		{"empty token", " \n", []string{"--token-file", "-"}, exitUsage, "standard input is empty"},
-		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "token: has white space"},
-		{"not in this build", "", []string{"--deploy-target", "kubernetes"}, exitUsage, "deploy_target: is kubernetes"},
+		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "--token-file: has white space"},
+		{"not in this build", "", []string{"--deploy-target", "kubernetes"}, exitUsage, "--deploy-target: is kubernetes, which is not in this build: set it to docker or process"},
 		{"no token left", "", []string{"--set", "token="}, exitUsage, "token: is required"},
 		{"a wrong token", "pul-wrong", []string{"--token-file", "-"}, exitFailed, "a check failed"},
 		{"no server", "", []string{"--service-url", "http://127.0.0.1:1"}, exitFailed, "a check failed"},
@@ -296,13 +296,16 @@ func TestConfigureOnATerminal(t *testing.T) {
 	d.say("ftp://nonsense\n")
 	d.expect("has a scheme")
 	d.expect("URL of the control plane")
-	d.say(w.url + "\n")
+	d.say("http://127.0.0.1:1\n") // checked at once, and asked again
+	d.expect("fail  TCP")
+	d.expect("URL of the control plane [http://127.0.0.1:1]: ")
+	d.say(strings.TrimPrefix(w.url, "http://") + "\n") // on loopback, no scheme means http
 	d.expect("Token of the agent pool, not shown: ")
 	d.say("\n")
-	d.expect("This is needed.")
+	d.expect("An answer is required.")
 	d.expect("not shown: ")
 	d.say(goodToken + "\n")
-	d.expect("Where jobs run: docker, or process for no isolation at all [docker]: ")
+	d.expect("Where jobs run: docker, or process (no isolation) [docker]: ")
 	d.say("process\n")
 	code, shown := d.ended()
 	if strings.Contains(shown, "0123456789") {
@@ -319,7 +322,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	d = w.onTerminal(t)
 	d.expect("[" + w.url + "]: ")
 	d.say("\n")
-	d.expect("[the one there is]: ")
+	d.expect("[the configured one]: ")
 	d.say("\n")
 	d.expect("[process]: ")
 	d.say("\n")
@@ -338,6 +341,9 @@ func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 		d.say(w.url + "\n")
 		d.expect("not shown: ")
 		d.say("pul-wrong\n")
+		d.expect("the server does not know the token")
+		d.expect("[the one just given]: ")
+		d.say("\n")
 		d.expect("[docker]: ")
 		d.say("process\n")
 		d.expect("nevertheless? [y/N]: ")

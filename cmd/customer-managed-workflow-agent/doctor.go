@@ -29,11 +29,11 @@ func newDoctorCommand(version string, load loader) *cobra.Command {
 	o := doctor.Options{Version: version, UserAgent: userAgent(version)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what keeps the agent from doing its work",
-		Long: `Look for what keeps the agent from doing its work: the configuration, the way to the
-server, the token, the engine, the runner, the disks, and what a job can reach from
-inside its container. Run it as the agent's user. It claims no work, does not disturb
-an agent that runs, and leaves nothing behind.
+		Short: "Check that the agent and its jobs can work",
+		Long: `Check that the agent and its jobs can work: the configuration, the network up to the
+server, the token, the engine or the programs that jobs need, the runner, the disks, and
+the network of a trial job. Run it as the agent's user and with the agent's PATH. It
+claims no work, does not disturb a running agent, and leaves nothing behind.
 
 The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.`,
 		Args: noArgs,
@@ -66,9 +66,9 @@ The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command l
 			}
 			switch {
 			case ctx.Err() != nil:
-				return errors.New("stopped before all was looked at")
+				return errors.New("stopped before all checks were done")
 			case !report.OK:
-				return errors.New("not all is well: see the checks that failed")
+				return errors.New("a check failed: see the lines that begin with fail")
 			}
 			return nil
 		},
@@ -99,6 +99,7 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 		host, _ := os.Hostname() // tells the doctors of an engine apart that several hosts share
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
+	o.Environ = os.Environ()
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 	place, end, err := trialPlace(c, logrus.NewEntry(quiet))

@@ -28,6 +28,9 @@ this host, inside your own network: nothing has to reach it from outside.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if err.Error() == "unknown flag: --token" {
+			return usageError{errors.New("--token is not a flag, because other users can read a program's arguments: use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN")}
+		}
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, beside the binary, or Homebrew's etc)")

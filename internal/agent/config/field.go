@@ -44,6 +44,8 @@ type field struct {
 	example string
 	// choices are the allowed values of a string or of a list's entries; nil allows any.
 	choices []string
+	// unbuilt are values of the stock agent that this build refuses by name.
+	unbuilt []string
 	// sep separates the entries of a list in the environment: "," or " ".
 	sep string
 	// notEmpty refuses an empty list, which would read as "nothing" and act as "everything".
@@ -166,6 +168,9 @@ func (f *field) parseString(text string, p paths) (string, error) {
 	if f.name == "deploy_target" && text == "ecs" {
 		return "", errors.New("is ecs, the ECS target, which this agent does not have: set it to docker or process")
 	}
+	if slices.Contains(f.unbuilt, text) {
+		return "", fmt.Errorf("is %s, which is not in this build: set it to %s", text, orList(f.choices))
+	}
 	if f.choices != nil && !slices.Contains(f.choices, text) {
 		return "", fmt.Errorf("is not one of the allowed values: choose %s", orList(f.choices))
 	}
@@ -196,10 +201,15 @@ func (p paths) absolute(text string) (string, error) {
 	return filepath.Join(p.cwd, text), nil
 }
 
-// normalizeURL returns an HTTP base URL without trailing slashes; a bare host means https.
+// normalizeURL returns an HTTP base URL without trailing slashes; a bare host means https,
+// or http on loopback.
 func normalizeURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
-		text = "https://" + text
+		scheme := "https://"
+		if u, err := url.Parse("http://" + text); err == nil && isLoopback(u.Hostname()) {
+			scheme = "http://"
+		}
+		text = scheme + text
 	}
 	u, err := url.Parse(text)
 	switch {

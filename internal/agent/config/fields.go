@@ -79,10 +79,11 @@ into containers, so that the engine may be on another host.`,
 	}, {
 		name: "deploy_target", env: envPrefix + "DEPLOY_TARGET", kind: kindString, group: groupOptional,
 		def:     string(TargetDocker),
-		choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
-		doc: `Where jobs run. docker starts a container for each job. kubernetes, a pod for each job, is
-not in this build and refused. process starts a plain process as the agent's own user, without any isolation: it is meant
-for hosts that are themselves disposable, and for trying the agent without Docker.`,
+		choices: []string{string(TargetDocker), string(TargetProcess)},
+		unbuilt: []string{string(TargetKubernetes)},
+		doc: `Where jobs run. docker starts a container for each job. process starts a plain process as
+the agent's user, without isolation: for hosts that are themselves disposable, and for trying the
+agent without Docker. kubernetes is not in this build.`,
 		ptr: func(c *Config) any { return (*string)(&c.DeployTarget) },
 	}, {
 		name: "single_run", env: envPrefix + "SINGLE_RUN", kind: kindBool, group: groupOptional,

@@ -24,7 +24,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	}
 	if c.HTTPServerAddress == "" {
 		c.HTTPServerAddress = "127.0.0.1"
-		if c.DeployTarget == TargetKubernetes || env["KUBERNETES_SERVICE_HOST"] != "" {
+		if env["KUBERNETES_SERVICE_HOST"] != "" {
 			// Probes and scrapers come from outside of the pod.
 			c.HTTPServerAddress = anyAddress
 		}

@@ -189,7 +189,6 @@ func TestDerivedValues(t *testing.T) {
 		{"server", load().HTTPServerListen(), "127.0.0.1:8080"},
 		{"server off", load("PULUMI_AGENT_HTTP_SERVER_PORT=0").HTTPServerListen(), ""},
 		{"server in a pod", load("KUBERNETES_SERVICE_HOST=10.0.0.1").HTTPServerListen(), ":8080"},
-		{"server for pods", load("PULUMI_AGENT_DEPLOY_TARGET=kubernetes").HTTPServerListen(), ":8080"},
 		{"server told", load("KUBERNETES_SERVICE_HOST=10.0.0.1", "PULUMI_AGENT_HTTP_SERVER_ADDRESS=localhost").HTTPServerListen(), "localhost:8080"},
 		{"temp", load().TempDirectory(), "/tmp"},
 		{"temp told", load("PULUMI_AGENT_SHARED_VOLUME_DIRECTORY=/shared").TempDirectory(), "/shared"},

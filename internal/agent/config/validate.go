@@ -71,8 +71,6 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	}
 	switch c.DeployTarget {
 	case TargetDocker, TargetProcess:
-	case TargetKubernetes:
-		fail("deploy_target", "is kubernetes, which is not in this build: set it to docker or process")
 	default:
 		fail("deploy_target", "is not one of the allowed values: choose docker or process")
 	}

@@ -97,6 +97,8 @@ type Options struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// Limit bounds each check but those that say otherwise; 0 is 10 s.
 	Limit time.Duration
+	// Environ is the agent's environment, whose PATH jobs of the process target get.
+	Environ []string
 	// Disk returns the free and the whole space of the file system at a path, in bytes; nil asks
 	// the system.
 	Disk func(path string) (free, total uint64, err error)

@@ -36,6 +36,7 @@ type world struct {
 	with, without int
 	date          time.Time
 	place         *place
+	bin           string // the PATH of jobs
 	engine        *engine
 }
 
@@ -64,18 +65,36 @@ func newWorld(t *testing.T) *world {
 	if err := os.WriteFile(runner, []byte("#!/bin/sh\necho v1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, says := range map[string]string{"pulumi": "v3.200.0", "git": "git version 2.40", "pulumi-language-yaml": "", "pulumi-language-go": ""} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho "+says+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.bin = bin
 	w.settings = []string{"service_url=" + w.server.URL, "deploy_target=process", "state_directory=" + state, "working_directory=" + dir, "http_server_port=0", "token=" + testToken}
 	w.place = &place{report: &reach.Report{Version: "v1", Traces: []*reach.Trace{
 		{URL: "u1", Host: "h", Addresses: []string{"1.2.3.4"}, Code: 401}, {URL: "u2", Code: 401},
 	}}}
 	w.engine = &engine{arch: "amd64", facts: docker.Facts{Host: "unix:///x", Version: "29", APIVersion: "1.50", OS: "linux", Arch: "amd64", RootDirectory: "/", SameHost: true}}
 	w.options = Options{
-		Version: "v1", Executor: w.place, Owner: "me", Limit: time.Minute,
+		Version: "v1", Environ: []string{"PATH=" + bin}, Executor: w.place, Owner: "me", Limit: time.Minute,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		Token: func(context.Context) (string, error) { return testToken, nil },
 		Disk:  func(string) (uint64, uint64, error) { return 50 << 30, 100 << 30, nil },
 	}
 	return w
+}
+
+// remove takes a program from the PATH of jobs.
+func (w *world) remove(t *testing.T, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(w.bin, name)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // set overrides settings.
@@ -167,7 +186,7 @@ func TestAllIsWell(t *testing.T) {
 		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
 		t.Errorf("the launch document: %s", w.place.launch)
 	}
-	if got := Summary(report); got != "13 ok, 3 left out" {
+	if got := Summary(report); got != "14 ok, 3 left out" {
 		t.Errorf("the summary is %q", got)
 	}
 }
@@ -247,6 +266,9 @@ func TestBrokenHost(t *testing.T) {
 		want  Status
 		words []string
 	}{
+		{"no pulumi", func(t *testing.T, w *world) { w.remove(t, "pulumi") }, "programs", Fail, []string{"pulumi is not on the PATH of jobs, which is /", "install the pulumi CLI"}},
+		{"no git", func(t *testing.T, w *world) { w.remove(t, "git") }, "programs", Fail, []string{"git is not on the PATH"}},
+		{"no language", func(t *testing.T, w *world) { w.remove(t, "pulumi-language-yaml") }, "programs", Fail, []string{"no language can run", "go: go is missing"}},
 		{"no configuration", func(t *testing.T, w *world) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", Fail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
 		{"no token", func(t *testing.T, w *world) { w.set("token=") }, "config", Fail, []string{"token: is required"}},
 		{"a warning", func(t *testing.T, w *world) { w.set("env_forward_allowlist=ABSENT") }, "config", Warn, []string{"ABSENT"}},

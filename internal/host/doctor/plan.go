@@ -58,7 +58,11 @@ func (e *examination) plan() []check {
 			check{name: "runner", title: "runner binaries", after: []string{"engine"}, run: e.checkEmbeddable},
 		)
 	} else {
-		checks = append(checks, check{name: "runner", title: "runner binary", run: e.checkRunner})
+		checks = append(
+			checks,
+			check{name: "runner", title: "runner binary", run: e.checkRunner},
+			check{name: "programs", title: "programs of jobs", limit: 3 * o.Limit, run: e.checkPrograms},
+		)
 	}
 	checks = append(
 		checks,

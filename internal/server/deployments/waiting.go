@@ -57,13 +57,13 @@ func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job)
 	}
 	switch {
 	case org.Paused:
-		return joblog.Wait{Reason: waitOrgPaused, Text: "Deployments of the organization are paused. To resume: " +
+		return joblog.Wait{Reason: waitOrgPaused, Text: "Deployments of the organization are paused.\nTo resume: " +
 			s.curl("-X POST", "/api/orgs/"+name+"/deployments/resume")}, nil
 	case queue.Paused:
-		return joblog.Wait{Reason: waitStackPaused, Text: "Deployments of the stack are paused. To resume: " +
+		return joblog.Wait{Reason: waitStackPaused, Text: "Deployments of the stack are paused.\nTo resume: " +
 			s.curl("-X POST", "/api/stacks/"+name+"/"+d.Project+"/"+d.Stack+"/deployments/resume")}, nil
 	}
-	return joblog.Wait{Reason: waitLost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended. " +
+	return joblog.Wait{Reason: waitLost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended.\n" +
 		"To end it: pulumi cancel --stack " + name + "/" + d.Project + "/" + d.Stack}, nil
 }
 
@@ -93,10 +93,10 @@ func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job)
 		if cause, err := s.shortOfAgents(tx, d, first); err != nil {
 			return joblog.Wait{}, err
 		} else if cause.Text != "" {
-			text += fmt.Sprintf(" Deployment #%d waits: %s", first.Version, cause.Text)
+			text += fmt.Sprintf("\nDeployment #%d waits: %s", first.Version, cause.Text)
 		}
 	}
-	return joblog.Wait{Reason: waitEarlier, Text: text + fmt.Sprintf(" To cancel deployment #%d: pulumi deployment cancel %s --stack %s/%s/%s",
+	return joblog.Wait{Reason: waitEarlier, Text: text + fmt.Sprintf("\nTo cancel deployment #%d: pulumi deployment cancel %s --stack %s/%s/%s",
 		first.Version, first.DeploymentID, name, d.Project, d.Stack)}, nil
 }
 
@@ -125,7 +125,7 @@ func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job)
 		online = online || pools.Online(a, now)
 	}
 	if !online {
-		return joblog.Wait{Reason: waitAgent, Text: fmt.Sprintf("No agent of the pool %q is connected. To start one, on its host: customer-managed-workflow-agent run", pool.Name)}, nil
+		return joblog.Wait{Reason: waitAgent, Text: fmt.Sprintf("No agent of the pool %q is connected.\nTo start one, on its host: customer-managed-workflow-agent run", pool.Name)}, nil
 	}
 	if now.Sub(job.QueuedAt) < claimTime {
 		return joblog.Wait{}, nil
@@ -137,7 +137,7 @@ func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job)
 	if active >= s.opts.Cap {
 		return joblog.Wait{Reason: waitCap, Text: fmt.Sprintf("The organization runs %d deployments, as many as it may; this one starts when one of them has ended.", active)}, nil
 	}
-	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free. To run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
+	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
 // withoutPool reports how a job gets a pool.
@@ -151,13 +151,13 @@ func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, er
 		return joblog.Wait{}, err
 	}
 	if len(list) == 0 {
-		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization. To create one, which becomes its default: " +
+		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization.\nTo create one, which becomes its default: " +
 			s.curl(`-d '{"name":"default"}'`, "/api/orgs/"+name+"/agent-pools")}, nil
 	}
-	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment and the organization has no default. " +
+	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment and the organization has no default.\n" +
 		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID +
 		" --stack " + name + "/" + d.Project + "/" + d.Stack +
-		" To choose the default: " + s.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+name)}, nil
+		"\nTo choose the default: " + s.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+name)}, nil
 }
 
 // curl returns a command that calls the API.

@@ -108,7 +108,7 @@ func (p Principal) Name() string {
 
 // errToken is the one answer to every bad token: it does not tell which part
 // is wrong.
-var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: no valid access token was sent; log in again or set PULUMI_ACCESS_TOKEN")
+var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
 // Authenticate returns who a token belongs to. A token that is unknown,
 // expired or revoked is a [fault.KindUnauthenticated] error.

@@ -43,7 +43,7 @@ func doctor(w *harness.Site, t *testing.T, target string, env []string, args ...
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "customer-managed-workflow-agent"), append([]string{"doctor", "--json"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "PULUMI_AGENT_TOKEN=" + w.Pool.Token, "PULUMI_AGENT_SERVICE_URL=" + w.Server.URL,
+		"PATH=" + w.Tools.Dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "PULUMI_AGENT_TOKEN=" + w.Pool.Token, "PULUMI_AGENT_SERVICE_URL=" + w.Server.URL,
 		"PULUMI_AGENT_DEPLOY_TARGET=" + target, "PULUMI_AGENT_HTTP_SERVER_PORT=0", "PULUMI_AGENT_STATE_DIRECTORY=" + filepath.Join(dir, "state"),
 	}, env...)
 	var out, stderr bytes.Buffer

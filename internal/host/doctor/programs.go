@@ -1,0 +1,107 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"workflowagent/internal/agent/executor/process"
+)
+
+// languages are what programs of a language need besides pulumi: its language host, which
+// comes with the CLI, and one of the runtimes.
+var languages = []struct {
+	name, host string
+	runtimes   []string
+}{
+	{"yaml", "pulumi-language-yaml", nil},
+	{"nodejs", "pulumi-language-nodejs", []string{"node", "bun"}},
+	{"python", "pulumi-language-python", []string{"python3", "python"}},
+	{"go", "pulumi-language-go", []string{"go"}},
+	{"dotnet", "pulumi-language-dotnet", []string{"dotnet"}},
+	{"java", "pulumi-language-java", []string{"java"}},
+}
+
+// checkPrograms looks for the programs that jobs of the process target find on their PATH.
+// In containers, the image has them.
+func (e *examination) checkPrograms(ctx context.Context) Result {
+	path := jobPath(e.opts.Environ)
+	var versions []string
+	for _, p := range []struct{ name, arg, advice string }{
+		{"pulumi", "version", "install the pulumi CLI where the agent's PATH finds it; a service has a PATH of its own"},
+		{"git", "--version", "install git where the agent's PATH finds it"},
+	} {
+		file := find(path, p.name)
+		if file == "" {
+			return fail(p.name+" is not on the PATH of jobs, which is "+path, p.advice)
+		}
+		version, err := versionOf(ctx, file, p.arg, path)
+		if err != nil {
+			return fail(fmt.Sprintf("%s does not run: %v", file, plainExit(err)), p.advice)
+		}
+		versions = append(versions, version)
+	}
+	var usable, details []string
+	for _, l := range languages {
+		switch {
+		case find(path, l.host) == "":
+			details = append(details, l.name+": "+l.host+" is missing")
+		case l.runtimes != nil && find(path, l.runtimes...) == "":
+			details = append(details, l.name+": "+strings.Join(l.runtimes, " or ")+" is missing")
+		default:
+			usable = append(usable, l.name)
+		}
+	}
+	if len(usable) == 0 {
+		r := fail("no language can run: "+strings.Join(versions, ", ")+" are on the PATH of jobs", "install the whole pulumi CLI with its language hosts, and the runtime of your programs")
+		r.Details = details
+		return r
+	}
+	return ok(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
+}
+
+// jobPath returns the PATH of jobs of an agent with an environment.
+func jobPath(environ []string) string {
+	for _, entry := range process.PassedOn(environ) {
+		if value, isPath := strings.CutPrefix(entry, "PATH="); isPath {
+			return value
+		}
+	}
+	return ""
+}
+
+// find returns the first of the programs that is on a PATH, or nothing.
+func find(path string, names ...string) string {
+	for _, name := range names {
+		for _, dir := range filepath.SplitList(path) {
+			if file := filepath.Join(dir, name); filepath.IsAbs(dir) {
+				if _, err := exec.LookPath(file); err == nil {
+					return file
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// versionOf runs a program for the first line of its version.
+func versionOf(ctx context.Context, file, arg, path string) (string, error) {
+	home, err := os.MkdirTemp("", "workflow-doctor-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(home)
+	cmd := exec.CommandContext(ctx, file, arg)
+	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "PULUMI_SKIP_UPDATE_CHECK=true"}
+	cmd.WaitDelay = trialCleanup
+	out, err := cmd.Output()
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	name := filepath.Base(file)
+	return name + " " + strings.TrimPrefix(oneLine(line), name+" version "), nil
+}
