@@ -18,6 +18,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the admin connection that makes databases
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/server/store"
@@ -37,15 +38,36 @@ func Log() *logrus.Entry {
 // SQLite opens an empty SQLite database that ends with the test.
 func SQLite(t testing.TB) *store.DB {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
 }
 
 // SQLiteAt is [SQLite] with the clock of a machine that the test sets.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
+}
+
+// tempDir is t.TempDir in memory where that has room: most of the time of these
+// tests is spent waiting for a disk to sync.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	const memory, enough = "/dev/shm", 2 << 30
+	var fs unix.Statfs_t
+	if unix.Statfs(memory, &fs) != nil || uint64(fs.Bavail)*uint64(fs.Bsize) < enough {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "storetest-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("removing a directory in memory: %v", err)
+		}
+	})
+	return dir
 }
 
 // Postgres opens an empty PostgreSQL database that ends with the test, which is

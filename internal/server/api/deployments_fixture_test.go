@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,23 +143,15 @@ func (l *lab) becomes(path, id, status string) details {
 // agent is a request for work of an agent with a name; each call is a new poll.
 func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
 	return protocol.PollRequest{
-		AgentID: name, SessionID: name + "-session", PollID: identityOfPoll(), Hostname: "host-" + name, PID: 7,
+		AgentID: name, SessionID: name + "-session", PollID: newPollID(), Hostname: "host-" + name, PID: 7,
 		Version: "v1.2.3", Platform: "linux/arm64", FreeSlots: 1, Interval: 30 * time.Second, Wait: wait,
 	}
 }
 
-var pollCounter = make(chan int, 1)
+var polls atomic.Int64
 
-// identityOfPoll returns a fresh poll id.
-func identityOfPoll() string {
-	n := 0
-	select {
-	case n = <-pollCounter:
-	default:
-	}
-	pollCounter <- n + 1
-	return fmt.Sprintf("poll-%d-%d", n, time.Now().UnixNano())
-}
+// newPollID returns the id of a new poll.
+func newPollID() string { return fmt.Sprintf("poll-%d", polls.Add(1)) }
 
 // claim takes a job or fails.
 func (l *lab) claim(name string) (*protocol.PollResponse, *protocol.JobClient) {
