@@ -10,7 +10,7 @@ import (
 
 // newConfigCommand returns the commands about the configuration.
 func newConfigCommand(load loader) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newConfigShowCommand(load))
 	return cmd
 }

@@ -24,11 +24,11 @@ import (
 // maxDefinition bounds a job definition, in bytes.
 const maxDefinition = 16 << 20
 
-// newDebugCommand returns the commands for those who look for a defect.
+// newDebugCommand returns the commands that help to find a defect.
 func newDebugCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "debug",
-		Short:   "Look for what is wrong with a job",
+		Short:   "Find out why a job fails",
 		Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -74,7 +74,7 @@ To run it in an image instead, give the definition to the runner in a container:
 		},
 	}
 	cmd.Flags().StringVar(&jobFile, "job", "", "file with the job definition, - for standard input (required)")
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave the job's directory, and say where it is")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the job's directory, and print its path")
 	return cmd
 }
 

@@ -29,11 +29,11 @@ func newDrainCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "Let an agent finish its jobs and end",
-		Long: `Tell an agent to take no more work and to end when its last job has ended. That cannot
-be taken back: start the agent again when it shall work again. A service manager that
-starts every agent that ends has to be told to stop it as well, after the drain.
+		Long: `Make an agent take no more work, and end when its last job has ended. A drain cannot be
+reverted: start the agent again to resume. A service manager that restarts every agent must
+stop the service, too, after the drain.
 
-To end an agent at once, send it a SIGTERM: its jobs go on without it and the next
+To end an agent at once, send it a SIGTERM: its jobs continue without it and the next
 start finds them. Neither cancels a deployment.
 
 The exit code is 0 if the agent drains or, with --wait, has ended after its jobs, 1 if
@@ -70,13 +70,13 @@ and 4 if the agent still drains when --timeout is over.`,
 			return drainAndWait(ctx, out, agents[0].Instance)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the agent has ended, and tell what it waits for")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the agent has ended, and print what it waits for")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: how long to wait at most, such as 30m (default: as long as it takes)")
 	instanceFlag(cmd, load, &instance, "the instance number of the agent; needed if several run")
 	return cmd
 }
 
-// drainAndWait drains an agent and tells what it waits for until it has ended.
+// drainAndWait drains an agent and prints what it waits for until it has ended.
 func drainAndWait(ctx context.Context, out io.Writer, agent control.Instance) error {
 	type end struct {
 		report status.Report
@@ -112,13 +112,13 @@ func drainAndWait(ctx context.Context, out io.Writer, agent control.Instance) er
 	}
 }
 
-// drained tells how a drain ended.
+// drained reports how a drain ended.
 func drained(out io.Writer, agent control.Instance, report status.Report, err error) error {
 	switch {
 	case errors.Is(err, control.ErrNotRunning):
-		return fmt.Errorf("agent %s ended before it could be told to drain", agent.Name)
+		return fmt.Errorf("agent %s ended before the drain", agent.Name)
 	case err != nil:
-		return fmt.Errorf("%w; jobs that it left go on by themselves, and its next start finds them", err)
+		return fmt.Errorf("%w; its jobs continue by themselves, and its next start resumes them", err)
 	}
 	left := len(report.Jobs)
 	for _, o := range report.Ended {
@@ -127,7 +127,7 @@ func drained(out io.Writer, agent control.Instance, report status.Report, err er
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("agent %s was stopped while it drained: %d of its jobs go on without it, and its next start finds them", agent.Name, left)
+		return fmt.Errorf("agent %s was stopped while it drained: %d of its jobs continue without it, and its next start resumes them", agent.Name, left)
 	}
 	fmt.Fprintf(out, "Agent %s has ended; none of its jobs is left.\n", agent.Name)
 	return nil

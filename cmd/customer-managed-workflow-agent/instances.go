@@ -21,7 +21,7 @@ type running struct {
 }
 
 // runningAgents returns the agents that run with the configured state directory, or the one of
-// them that is named. It returns an error with the exit code for it if there is none.
+// them that is named. Without one it returns an error with its exit code.
 func runningAgents(ctx context.Context, load loader, name string) ([]running, error) {
 	c, err := load()
 	if err != nil {
@@ -66,7 +66,7 @@ func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
 	}) // fails only for a flag that does not exist
 }
 
-// names lists agents for people.
+// names lists agents in a sentence.
 func names(agents []running) string {
 	var list []string
 	for _, a := range agents {

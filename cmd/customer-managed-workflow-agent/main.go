@@ -1,6 +1,6 @@
 // Command customer-managed-workflow-agent is the agent that runs a team's
-// deployments inside its own network: it asks a control plane for work and has
-// it done in containers or processes of its host.
+// deployments inside its own network: it polls a control plane for work and runs it in
+// containers or processes of its host.
 package main
 
 import (
@@ -18,13 +18,13 @@ var version = "v0.0.0-dev"
 // Exit codes, for service managers and scripts.
 const (
 	exitOK     = 0
-	exitFailed = 1 // something went wrong while running; trying again may help
-	exitUsage  = 2 // the command line or the configuration is wrong; trying again will not help
-	exitNone   = 3 // no agent runs that could be asked
-	exitTime   = 4 // what was waited for takes longer than was wanted, and goes on
+	exitFailed = 1 // a failure while running; a retry may help
+	exitUsage  = 2 // the command line or the configuration is wrong; a retry does not help
+	exitNone   = 3 // no agent runs
+	exitTime   = 4 // the wait timed out; what it waited for continues
 )
 
-// usageError is an error that only a person can mend.
+// usageError is an error that a retry does not fix.
 type usageError struct{ err error }
 
 // Error returns what is wrong.
@@ -33,8 +33,8 @@ func (e usageError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e usageError) Unwrap() error { return e.err }
 
-// codeError is an error with an exit code of its own. Without err, what is wrong has
-// been said already.
+// codeError is an error with its own exit code. Without err, the cause was printed
+// already.
 type codeError struct {
 	err  error
 	code int

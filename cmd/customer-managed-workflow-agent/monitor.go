@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// monitor tells health and metrics what the agent does.
+// monitor reports the agent's activity to health and metrics.
 type monitor struct {
 	tracker *health.Tracker
 	metrics *health.Metrics
@@ -36,7 +36,7 @@ func (m monitor) JobStarted() { m.metrics.JobStarted() }
 // JobLaunched counts how long a job took to start.
 func (m monitor) JobLaunched(took time.Duration) { m.metrics.JobLaunched(took) }
 
-// JobEnded counts the end of a job. That it was lost tells more than that it failed.
+// JobEnded counts the end of a job. Lost jobs are counted apart from failed ones.
 func (m monitor) JobEnded(status string, reason workflow.Reason, took time.Duration) {
 	if reason == workflow.ReasonLost {
 		status = string(workflow.ReasonLost)

@@ -178,7 +178,7 @@ func TestDrainCommand(t *testing.T) {
 	// A SIGTERM in between leaves jobs behind, which is no success.
 	all[0].set(func(r *status.Report) { r.Ended = []status.Outcome{{JobID: "k", Status: status.Detached}} })
 	close(all[0].over)
-	if _, code, err := execute(t, "drain", "--wait"); code != exitFailed || !strings.Contains(err.Error(), "1 of its jobs go on") {
+	if _, code, err := execute(t, "drain", "--wait"); code != exitFailed || !strings.Contains(err.Error(), "1 of its jobs continue") {
 		t.Errorf("an agent that was stopped while it drained: %d, %v", code, err)
 	}
 }

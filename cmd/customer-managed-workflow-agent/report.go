@@ -19,8 +19,8 @@ const lowDisk = 512 << 20
 // alwaysShown are the settings that a report has even if they are defaults.
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
 
-// newReporter returns the source of everything that shows the agent: what it says
-// about itself, with what only the process as a whole knows.
+// newReporter returns the source of the agent's reports: its own status, with what only
+// the process as a whole knows.
 func newReporter(a *agent.Agent, tracker *health.Tracker, c *config.Config) func() status.Report {
 	settings := []status.Setting{}
 	if file := c.File(); file != "" {

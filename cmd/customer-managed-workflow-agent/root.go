@@ -16,8 +16,8 @@ func newRootCommand(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "customer-managed-workflow-agent",
 		Short: "Run Pulumi deployments inside your own network",
-		Long: `Ask a control plane for the work of one agent pool and do it in containers or processes of
-this host, inside your own network: nothing has to reach it from outside.`,
+		Long: `Poll a control plane for the work of one agent pool and run it in containers or processes of
+this host, inside your own network, which needs no access from outside.`,
 		Example: `  customer-managed-workflow-agent run
   customer-managed-workflow-agent status
   customer-managed-workflow-agent drain --wait`,
@@ -33,7 +33,7 @@ this host, inside your own network: nothing has to reach it from outside.`,
 		}
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, beside the binary, or Homebrew's etc)")
+	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, the directory of the binary, or Homebrew's etc)")
 	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())

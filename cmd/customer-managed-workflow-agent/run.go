@@ -36,12 +36,12 @@ func newRunCommand(version string, load loader) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Ask for work and do it, until told to stop",
-		Long: `Ask the control plane for work and do it, until told to stop.
+		Short: "Poll for work and run it, until stopped",
+		Long: `Poll the control plane for work and run it, until stopped.
 
-The first SIGTERM or SIGINT makes the agent let go: it takes no more work and ends,
-while the jobs it started go on and report by themselves; the next start finds them
-again. A second signal ends it at once. No signal cancels a deployment.`,
+After the first SIGTERM or SIGINT the agent takes no more work, detaches from its jobs and
+ends. The jobs continue and report by themselves; the next start resumes them. A second
+signal ends the agent at once. No signal cancels a deployment.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			liveLong()
@@ -60,8 +60,8 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 	cmd.Flags().BoolVar(&verbose, "debug", false, "log more")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
 	cmd.Flags().StringVar(&updates.Stage, "updates", "", "directory from which the service's helper installs updates")
-	cmd.Flags().DurationVar(&updates.First, "first-update-check", 0, "time to the first look for an update")
-	cmd.Flags().DurationVar(&updates.Every, "update-check-interval", 0, "time between two looks for an update")
+	cmd.Flags().DurationVar(&updates.First, "first-update-check", 0, "time to the first check for an update")
+	cmd.Flags().DurationVar(&updates.Every, "update-check-interval", 0, "time between two checks for an update")
 	for _, hidden := range []string{"updates", "first-update-check", "update-check-interval"} {
 		_ = cmd.Flags().MarkHidden(hidden) // they are defined above
 	}
@@ -76,11 +76,10 @@ again. A second signal ends it at once. No signal cancels a deployment.`,
 	return cmd
 }
 
-// liveLong changes two habits of Go programs that do not suit a service. A crash, and
-// the signal of systemd's watchdog, end with exit code 2, which is that of a mistake in
-// the configuration, after which nobody starts the agent again: let them end by a
-// signal. And whoever writes to a log that nobody reads any more, as after a crash of
-// journald, dies of it: the jobs matter more.
+// liveLong changes two defaults of Go programs. A crash, and the signal of systemd's
+// watchdog, would end with exit code 2: that of a wrong configuration, after which no
+// service manager restarts the agent. They end by a signal instead. And a write to a log
+// without a reader, as after a crash of journald, would end the agent: jobs matter more.
 func liveLong() {
 	debug.SetTraceback("crash")
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
@@ -97,7 +96,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	}
 	log := logrus.NewEntry(logger)
 	if err := procguard.Protect(); err != nil {
-		log.WithError(err).Warn("The agent's memory is not protected from other processes of its user")
+		log.WithError(err).Warn("protecting the agent's memory from other processes of its user failed")
 	}
 	for _, warning := range c.Warnings() {
 		log.Warn(warning)
@@ -123,7 +122,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	}
 	defer func() {
 		if err := executor.Close(); err != nil {
-			log.WithError(err).Debug("Closing the executor failed")
+			log.WithError(err).Debug("closing the executor failed")
 		}
 	}()
 
@@ -148,7 +147,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	tokens, renew := newTokens(c, client, watch, log)
 	boot, err := bootid.Get()
 	if err != nil {
-		log.WithError(err).Warn("Whether this host is restarted while a job is being started cannot be noticed")
+		log.WithError(err).Warn("reading the boot ID failed: a restart of this host while a job is being started is not detected")
 	}
 	a, err := agent.New(agent.Options{
 		Client:         client,
@@ -185,7 +184,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	log.WithFields(logrus.Fields{
 		"version": version, "agent_id": identity.ID, "service_url": c.ServiceURL,
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
-	}).Info("The agent has started")
+	}).Info("the agent has started")
 
 	plain := newReporter(a, tracker, c)
 	keeper.Config, keeper.Version, keeper.CACertPEM, keeper.Report, keeper.Log = c, version, caPEM, plain, log
@@ -197,17 +196,17 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	metrics.Watch(report)
 	serving, endServing := context.WithCancel(ctx)
 	over := make(chan struct{})
-	var beside sync.WaitGroup
-	beside.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, report), log) })
-	beside.Go(func() { renew(serving) })
-	beside.Go(func() { keeper.Run(serving) })
+	var background sync.WaitGroup
+	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, report), log) })
+	background.Go(func() { renew(serving) })
+	background.Go(func() { keeper.Run(serving) })
 	if socket, err := control.Listen(identity.Dir); err != nil {
-		// The jobs matter more than being asked about them.
-		log.WithError(err).Warn("The commands status and drain do not reach this agent")
+		// Running jobs matters more than answering these commands.
+		log.WithError(err).Warn("opening the control socket failed: the commands status and drain do not reach this agent")
 	} else {
-		beside.Go(func() { control.Serve(serving, socket, control.Agent{Report: report, Drain: a.Drain, Over: over}, log) })
+		background.Go(func() { control.Serve(serving, socket, control.Agent{Report: report, Drain: a.Drain, Over: over}, log) })
 	}
-	defer beside.Wait()
+	defer background.Wait()
 	defer endServing()
 	defer close(over)
 	s.Say(func() string { return report().Line() }, a.Alive)
@@ -229,15 +228,15 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 		select {
 		case err := <-done:
 			if err == nil {
-				log.Info("The agent has stopped")
+				log.Info("the agent has stopped")
 			}
 			return err
 		case received := <-signals:
 			if stopping {
-				return errors.New("ended at once by a second signal; the next start goes on with the jobs that run")
+				return errors.New("ended at once by a second signal; the next start resumes the running jobs")
 			}
 			stopping = true
-			log.WithField("signal", received.String()).Info("Letting go: no more work is taken, running jobs go on by themselves")
+			log.WithField("signal", received.String()).Info("stopping: the agent takes no more work, running jobs continue by themselves")
 			a.Stop()
 		}
 	}

@@ -41,8 +41,8 @@ Stopping, restarting, upgrading and uninstalling the service leave running deplo
 		newServiceInstallCommand(&o),
 		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, service.Service.Uninstall),
 		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) { return registered(o) }, service.Service.Start),
-		serviceAction("stop", "Stop the service; running deployments go on", "Stopped", open, service.Service.Stop),
-		serviceAction("restart", "Stop and start the service; running deployments go on", "Restarted", open, service.Service.Restart),
+		serviceAction("stop", "Stop the service; running deployments continue", "Stopped", open, service.Service.Stop),
+		serviceAction("restart", "Restart the service; running deployments continue", "Restarted", open, service.Service.Restart),
 		newServiceStatusCommand(open),
 		newServiceLogsCommand(open),
 	)
@@ -68,16 +68,15 @@ func serviceAction(verb, short, done string, open func() (service.Service, error
 	}
 }
 
-// notInstalled says what to do about a service that is not there.
+// notInstalled adds advice to the error of a missing service.
 func notInstalled(s service.Service, err error) error {
 	if errors.Is(err, kardianos.ErrNotInstalled) {
-		return fmt.Errorf("the service is not installed, there is no %s: see %s service install --help (a service of a user needs --user with every command)", s.File(), service.DefaultName)
+		return fmt.Errorf("the service is not installed, %s is missing: see %s service install --help (a user's service needs --user with every command)", s.File(), service.DefaultName)
 	}
 	return err
 }
 
-// registered returns the service, installed with what can be told from here if
-// it was not.
+// registered returns the service, and installs it first if necessary.
 func registered(o service.Options) (service.Service, error) {
 	s, err := service.Open(o)
 	if err != nil {
@@ -102,7 +101,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "status",
-		Short:   "Say what the service manager knows (exit code 0 runs, 3 does not, 4 not installed)",
+		Short:   "Show the state of the service (exit code 0: runs, 3: does not run, 4: not installed)",
 		Example: "  customer-managed-workflow-agent service status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -177,7 +176,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			// What else goes wrong there is no reason not to show the log.
+			// Other errors do not prevent showing the log.
 			if _, err := s.Describe(ctx); errors.Is(err, kardianos.ErrNotInstalled) {
 				return notInstalled(s, err)
 			}
@@ -185,6 +184,6 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 		},
 	}
 	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many of the last lines")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines until interrupted")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until interrupted")
 	return cmd
 }

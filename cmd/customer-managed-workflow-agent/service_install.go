@@ -25,13 +25,13 @@ func newServiceInstallCommand(o *service.Options) *cobra.Command {
 		Use:   "install",
 		Short: "Register the service, or bring its registration up to date",
 		Long: `Register the service, or bring its registration up to date, and let it start with
-the machine. A service that runs goes on as it was until it is restarted.
+the machine. A running service keeps running as it is until it is restarted.
 
-On Linux the service of the machine runs as the user workflow-agent, which is made
-if it is not there, in a sandbox. With --docker that user joins the group docker for
-the service's time: whoever may talk to the engine is root on this machine in all but
-name. Without it, point DOCKER_HOST to an engine that the user may reach. With --process
-the sandbox is the looser one that jobs of deploy_target process need, which live in it.
+On Linux the service of the machine runs in a sandbox as the user workflow-agent, which is
+created if it is missing. With --docker the service joins the group docker: access to the
+engine is root on this machine in all but name. Without it, point DOCKER_HOST to an engine
+that the user can reach. With --process
+the sandbox is the looser one that jobs of deploy_target process need.
 
 What --account, --config, --docker and --process choose is kept when this runs again, and
 by upgrades of a package. Take a choice back with --docker=false, or --account "".`,
@@ -70,7 +70,7 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&told.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, made if needed)")
+	f.StringVar(&told.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, created if missing)")
 	f.BoolVar(&told.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
 	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
 	f.BoolVar(&start, "start", false, "start the service, or restart one that runs")
@@ -89,8 +89,8 @@ func chosen(o service.Options) (service.Options, error) {
 	return service.Chosen(o)
 }
 
-// amended returns earlier choices with what this command line was told over them; a
-// flag that was given decides, also where it takes a choice back.
+// amended returns earlier choices with those of this command line over them; a given flag
+// decides, also where it reverts a choice.
 func amended(earlier, told service.Options, given func(flag string) bool) service.Options {
 	if given("account") {
 		earlier.Account = told.Account

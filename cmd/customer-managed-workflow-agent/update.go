@@ -31,16 +31,16 @@ func newUpdateCommand(version string, options func() config.LoadOptions, load lo
 	u := updateCommand{version: version, options: options}
 	cmd := &cobra.Command{
 		Use:   "update",
-		Short: "Install the newest release, or say whether there is one",
+		Short: "Install the newest release, or report whether one is available",
 		Long: `Find the newest release of update_channel, verify its signature, install all of its
 programs as one, restart the service if it runs, and wait until the new version has
-reached the server. If it does not, the old version is put back.
+reached the server. If it does not, the update is rolled back.
 
-Running deployments go on. Never is an older version installed, and what dpkg, rpm or
-Homebrew installed is left to them. An installation of the machine needs root.
+Running deployments continue. It never installs an older version, and never changes what
+dpkg, rpm or Homebrew installed. An installation of the machine needs root.
 
-With --check the exit code is 0 if this is the newest release, 10 if there is a newer
-one, and 1 if that could not be found out. Otherwise it is 0 if the newest release is
+With --check the exit code is 0 if this is the newest release, 10 if a newer one is
+available, and 1 if the check failed. Otherwise it is 0 if the newest release is
 installed, and 1 if not.`,
 		Example: `  customer-managed-workflow-agent update --check
   sudo customer-managed-workflow-agent update
@@ -63,7 +63,7 @@ installed, and 1 if not.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&u.check, "check", false, "only say whether there is a newer release")
+	f.BoolVar(&u.check, "check", false, "only report whether a newer release is available")
 	f.StringVar(&u.want, "version", "", "release to install instead of the newest, such as v1.2.3")
 	f.BoolVar(&u.asJSON, "json", false, "print JSON")
 	f.StringVar(&u.service.Name, "service", service.DefaultName, "name of the service to restart")
@@ -90,12 +90,12 @@ type updateAnswer struct {
 	Published time.Time `json:"published,omitzero"`
 	Notes     string    `json:"notes,omitempty"`
 	Updated   bool      `json:"updated"`
-	Reason    string    `json:"reason,omitempty"`  // why the new version was taken back
+	Reason    string    `json:"reason,omitempty"`  // why the new version was rolled back
 	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
 }
 
-// known refuses a service that was named and is not there: its agent would not be
-// restarted, and nobody would notice.
+// known refuses a missing service that was named: its agent would not be restarted,
+// without any notice.
 func (u *updateCommand) known(ctx context.Context) error {
 	s, err := service.Open(u.service)
 	if err != nil {
@@ -153,7 +153,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 	return u.install(ctx, install, finder, c, answer)
 }
 
-// mayChange says early, and in words, who may update an installation.
+// mayChange reports missing rights before the download.
 func mayChange(install update.Installation) error {
 	err := install.Prove()
 	if errors.Is(err, fs.ErrPermission) {
@@ -162,8 +162,8 @@ func mayChange(install update.Installation) error {
 	return err
 }
 
-// finder looks where the configuration says. A state file of its own keeps apart what
-// this command and the agent, which may be another user, have seen.
+// finder returns the finder of the configured releases. Its memory is not that of the
+// agent, which may be another user.
 func (u *updateCommand) finder(install update.Installation) (*update.Finder, error) {
 	c, err := u.config()
 	if err != nil {
@@ -180,7 +180,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	return upkeep.NewFinder(c, caPEM, memory)
 }
 
-// config is the configuration of the service, as far as it can be told from here.
+// config is the configuration of the service.
 func (u *updateCommand) config() (*config.Config, error) {
 	o := u.options()
 	if chosen, err := service.Chosen(u.service); o.Path == "" && err == nil {
@@ -191,7 +191,7 @@ func (u *updateCommand) config() (*config.Config, error) {
 	}
 	c, err := config.Load(o)
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: it says where releases are found, so run this as its owner, with sudo for a service of the machine", err)
+		err = fmt.Errorf("%w: it configures where releases are found, so run this as its owner, with sudo for a service of the machine", err)
 	}
 	if err != nil {
 		return nil, usageError{err}
@@ -217,9 +217,9 @@ func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installa
 			return err
 		}
 	case answer.Newer:
-		fmt.Fprintf(u.stdout, "%s is there (this is %s). Install it with: %s\n", answer.Available, answer.Version, how)
+		fmt.Fprintf(u.stdout, "%s is available (running %s). To install: %s\n", answer.Available, answer.Version, how)
 	case u.want != "":
-		fmt.Fprintf(u.stdout, "%s is there, and is not newer than this, which is %s.\n", answer.Available, answer.Version)
+		fmt.Fprintf(u.stdout, "%s is available, and is not newer than the running %s.\n", answer.Available, answer.Version)
 	default:
 		fmt.Fprintf(u.stdout, "%s is the newest release.\n", answer.Version)
 	}
@@ -229,10 +229,10 @@ func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installa
 	return nil
 }
 
-// print prints the answer as JSON, or that there is nothing to do.
+// print prints the answer as JSON, or that nothing is to be installed.
 func (u *updateCommand) print(answer updateAnswer) error {
 	if !u.asJSON {
-		text := "%s is installed, and no newer release is there.\n"
+		text := "%s is installed, and no newer release is available.\n"
 		if u.want != "" {
 			text = "%s is installed already.\n"
 		}
@@ -252,7 +252,7 @@ func (u *updateCommand) install(ctx context.Context, install update.Installation
 	if errors.Is(err, update.ErrBusy) {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(stage) }() // what is left of it is used, or replaced, the next time
+	defer func() { _ = os.RemoveAll(stage) }() // the next update uses or replaces leftovers
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (u *updateCommand) install(ctx context.Context, install update.Installation
 	if a.Keys, err = release.BuiltinKeys(); err != nil {
 		return err
 	}
-	restarted := " An agent that runs goes on as it was until it is started again."
+	restarted := " A running agent keeps its version until it is restarted."
 	if s := upkeep.OpenService(u.service, install, u.config, ""); s != nil {
 		a.Service, a.Ready = s, s.Ready
 		if health, err := s.Health(ctx); err != nil || health.Progress != update.NotRunning {
@@ -290,7 +290,7 @@ func (u *updateCommand) install(ctx context.Context, install update.Installation
 		fmt.Fprintf(u.stdout, "%s is installed already.\n", answer.Version)
 	}
 	if result.Outcome == update.Back {
-		return errors.Join(err, fmt.Errorf("%s did not get to work and was taken back; %s is installed: %s", result.To, answer.Version, result.Reason))
+		return errors.Join(err, fmt.Errorf("%s did not work and was rolled back; %s is installed: %s", result.To, answer.Version, result.Reason))
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// newUpdateApplyCommand returns the command of the service's helper, which belongs to
-// whoever owns the installation.
+// newUpdateApplyCommand returns the command of the service's helper, which the owner of
+// the installation runs.
 func newUpdateApplyCommand(load loader) *cobra.Command {
 	var h upkeep.Helper
 	var envFile string
@@ -43,7 +43,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 	cmd.Flags().StringVar(&h.Options.Name, "service", service.DefaultName, "name of the service")
 	cmd.Flags().BoolVar(&h.Options.User, "user", false, "the service is the current user's")
 	cmd.Flags().StringVar(&h.Stage, "stage", "", "directory with what the agent has verified")
-	cmd.Flags().DurationVar(&h.Patience, "patience", 0, "how long the new version may take to its first poll")
+	cmd.Flags().DurationVar(&h.Timeout, "patience", 0, "how long the new version may take to its first poll")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
 	return cmd
 }

@@ -10,7 +10,7 @@ import (
 
 // progress shows a download on a terminal, and elsewhere nothing.
 type progress struct {
-	out   io.Writer // nil: nobody looks
+	out   io.Writer // nil without a terminal
 	what  string
 	shown int64 // last step that was shown
 }
@@ -23,7 +23,7 @@ func newProgress(out io.Writer, what string) *progress {
 	return &progress{out: out, what: what, shown: -1}
 }
 
-// show shows how many of total bytes are done; total is -1 if nobody knows.
+// show shows how many of total bytes are done; total is -1 if it is unknown.
 func (p *progress) show(done, total int64) {
 	if p.out == nil {
 		return

@@ -33,12 +33,12 @@ func TestUpdateCheckAnswers(t *testing.T) {
 		says    string
 		code    int
 	}{
-		{"", newer, own, "v1.1.0 is there (this is v1.0.0). Install it with: customer-managed-workflow-agent update\n", exitNewer},
-		{"v1.1.0", newer, own, "v1.1.0 is there (this is v1.0.0). Install it with: customer-managed-workflow-agent update --version v1.1.0\n", exitNewer},
-		{"", packaged, update.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: sudo apt-get upgrade it\n", exitNewer},
-		{"", newer, update.Installation{}, "v1.1.0 is there (this is v1.0.0). Install it with: install.sh, or replace this program by hand\n", exitNewer},
+		{"", newer, own, "v1.1.0 is available (running v1.0.0). To install: customer-managed-workflow-agent update\n", exitNewer},
+		{"v1.1.0", newer, own, "v1.1.0 is available (running v1.0.0). To install: customer-managed-workflow-agent update --version v1.1.0\n", exitNewer},
+		{"", packaged, update.Installation{}, "v1.1.0 is available (running v1.0.0). To install: sudo apt-get upgrade it\n", exitNewer},
+		{"", newer, update.Installation{}, "v1.1.0 is available (running v1.0.0). To install: install.sh, or replace this program by hand\n", exitNewer},
 		{"", updateAnswer{Version: "v1.1.0", Available: "v1.1.0"}, own, "v1.1.0 is the newest release.\n", exitOK},
-		{"v0.9.0", updateAnswer{Version: "v1.1.0", Available: "v0.9.0"}, own, "v0.9.0 is there, and is not newer than this, which is v1.1.0.\n", exitOK},
+		{"v0.9.0", updateAnswer{Version: "v1.1.0", Available: "v0.9.0"}, own, "v0.9.0 is available, and is not newer than the running v1.1.0.\n", exitOK},
 	} {
 		var out strings.Builder
 		u := updateCommand{want: tt.want, stdout: &out}

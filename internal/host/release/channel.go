@@ -13,8 +13,8 @@ const (
 	Beta   = "beta"
 )
 
-// ChannelFile returns the name of a channel's file in a mirror. Beside it lies its
-// signature.
+// ChannelFile returns the name of a channel's file in a mirror. Its signature is next
+// to it.
 func ChannelFile(channel string) string { return channel + ".txt" }
 
 // Channel is what a channel file says.
@@ -27,7 +27,7 @@ type Channel struct {
 const maxChannelFile = 4 << 10
 
 // ParseChannel reads a channel file: lines of NAME: VALUE, of which version and
-// published (RFC 3339) must be there once. Other names are left for later builds. Its
+// published (RFC 3339) are required once. Other names are reserved for later builds. Its
 // signature is checked before.
 func ParseChannel(text []byte) (Channel, error) {
 	var c Channel

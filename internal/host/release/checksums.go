@@ -25,7 +25,7 @@ func ParseChecksums(text []byte) (Checksums, error) {
 			return nil, fmt.Errorf("%s:%d: a line must be a SHA-256 sum in hexadecimal, two spaces and a file name", ChecksumsFile, i+1)
 		}
 		if _, twice := sums[name]; twice {
-			return nil, fmt.Errorf("%s:%d: %s is there twice", ChecksumsFile, i+1, name)
+			return nil, fmt.Errorf("%s:%d: %s is listed twice", ChecksumsFile, i+1, name)
 		}
 		sums[name] = [32]byte(sum)
 	}

@@ -22,15 +22,14 @@ var (
 // Home returns the URL where this build's releases are found, "" if it has none.
 func Home() string { return home }
 
-// Keys are the public keys of those who may sign releases. There is more than one
-// while a key is being replaced; each of them is enough.
+// Keys are the public keys that sign releases. While a key is being replaced there are
+// several; each of them is enough.
 type Keys []*ecdsa.PublicKey
 
 // ErrNoKeys is the error of a build that was not made as a release.
-var ErrNoKeys = errors.New("this build has no release key, so that it cannot tell a genuine release: install a release, or build one with your own key (docs/releasing.md)")
+var ErrNoKeys = errors.New("this build has no release key and cannot verify a release: install a release, or build one with your own key (docs/releasing.md)")
 
-// BuiltinKeys returns the keys that this build trusts. It returns [ErrNoKeys] if
-// there are none.
+// BuiltinKeys returns the keys that this build trusts, or [ErrNoKeys].
 func BuiltinKeys() (Keys, error) {
 	if publicKeys == "" {
 		return nil, ErrNoKeys
@@ -66,14 +65,14 @@ func ParseKeys(text []byte) (Keys, error) {
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("there is no public key in PEM form")
+		return nil, errors.New("no public key in PEM form was found")
 	}
 	return keys, nil
 }
 
 // ErrSignature is the error of a signature that none of the keys has made over just
 // these bytes.
-var ErrSignature = errors.New("the signature is not of a release key: the file was changed or comes from somebody else")
+var ErrSignature = errors.New("no release key has made this signature: the file was changed, or has another publisher")
 
 // Verify checks a signature over data. It returns [ErrSignature] if no key fits.
 func (k Keys) Verify(data, signature []byte) error {

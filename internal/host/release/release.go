@@ -1,7 +1,7 @@
 // Package release is the form of a release: the names of its files, the list of
 // their checksums, the signature over that list, and the channel file by which a
-// mirror says which release is the newest. Who makes a release and who installs one
-// share it; docs/releasing.md describes it for people.
+// mirror says which release is the newest. The maker and the installer of
+// releases share it; docs/releasing.md describes it.
 package release
 
 import (
@@ -68,7 +68,7 @@ func archive(program, version, goos, goarch string) (string, error) {
 	}
 	arch, ok := architectures[goarch]
 	if !ok || goos != "linux" && goos != "darwin" {
-		return "", fmt.Errorf("there is no release for %s/%s: there are linux and darwin, amd64 and arm64", goos, goarch)
+		return "", fmt.Errorf("no release exists for %s/%s: choose linux or darwin, amd64 or arm64", goos, goarch)
 	}
 	return fmt.Sprintf("%s-%s-%s-%s.tar.gz", program, version, goos, arch), nil
 }

@@ -25,14 +25,14 @@ func needRoot() error {
 }
 
 // ensureAccount makes the system account that the service runs as, if it is not
-// there. Another name than ours must exist: whoever chose it knows why.
+// missing. An account with another name must exist already.
 func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
 		return err
 	}
 	if name != SystemUser {
-		return fmt.Errorf("there is no user %s on this machine: make it first, or leave the choice to the installation", name)
+		return fmt.Errorf("the user %s does not exist: create it first, or leave the choice to the installation", name)
 	}
 	_, err = commands.run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
 		"--home-dir", "/var/lib/workflow-agent", "--shell", "/usr/sbin/nologin", "--comment", displayName, name)
@@ -42,7 +42,7 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 	return nil
 }
 
-// reachable says what keeps an account other than root from a program.
+// reachable returns why an account other than root cannot run a program.
 func reachable(program, account string) error {
 	owner, err := user.Lookup(account)
 	if err != nil {
@@ -81,7 +81,7 @@ func reachable(program, account string) error {
 func groupExists(name string) error {
 	_, err := user.LookupGroup(name)
 	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
-		return fmt.Errorf("there is no group %s on this machine: install the engine first", name)
+		return fmt.Errorf("the group %s does not exist: install the engine first", name)
 	}
 	return err
 }
@@ -92,8 +92,8 @@ const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, 
 # The service waits until there is a token.
 `
 
-// shareConfig lets the account read the configuration file, and nobody else but
-// root: an empty one is made if there is none, so that it has that mode from its
+// shareConfig lets only the account and root read the configuration file. A missing one is
+// created empty, so that it has that mode from its
 // first secret on. A file that belongs to another user than root is left alone.
 func shareConfig(path, account string) error {
 	if err := makeFile(path, emptyConfig); err != nil {
@@ -148,7 +148,7 @@ func noManager() error {
 type unsupported struct{}
 
 // errUnsupported is the answer of the methods that have no use here.
-var errUnsupported = errors.New("the agent runs and logs by itself")
+var errUnsupported = errors.New("not used: the agent runs and logs by itself")
 
 // Run is not used: the agent's run command is the service.
 func (unsupported) Run() error { return errUnsupported }
@@ -174,7 +174,7 @@ const adminGroup = 80
 // prepare makes the files that the machine's service needs, for the account that
 // it runs as. launchd reads no environment file and opens the log as that account
 // or as root, depending on its version; the agent reads the rest itself. On a Mac
-// the primary group of all people is one, so files are given to the account, not
+// all users have the same primary group, so files are given to the account, not
 // shared with its group.
 func (l *launchd) prepare() error {
 	account := l.options.Account
@@ -206,7 +206,7 @@ func (l *launchd) prepare() error {
 	return nil
 }
 
-// makeFile makes a file with that text, for root only, if there is none.
+// makeFile creates a missing file with that text, for root only.
 func makeFile(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -222,7 +222,7 @@ func makeFile(path, text string) error {
 	return nil
 }
 
-// giveFile makes a regular file the account's, and nobody else's to read. With
+// giveFile gives a regular file to the account, unreadable for others. With
 // fromRoot, one that belongs to another user than root is an administrator's own
 // arrangement and left alone.
 func giveFile(path, account string, fromRoot bool) error {
@@ -232,7 +232,7 @@ func giveFile(path, account string, fromRoot bool) error {
 	}
 	uid, err := strconv.Atoi(owner.Uid)
 	if err != nil {
-		return fmt.Errorf("the number of the user %s is none: %w", account, err)
+		return fmt.Errorf("the user ID of %s is not a number: %w", account, err)
 	}
 	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if fromRoot && (stat.Uid != 0 || uid == 0) {
@@ -247,12 +247,12 @@ func giveFile(path, account string, fromRoot bool) error {
 
 func unknownAccount(err error, account string) error {
 	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {
-		return fmt.Errorf("there is no user %s on this machine: make it first, or leave out --account", account)
+		return fmt.Errorf("the user %s does not exist: create it first, or leave out --account", account)
 	}
 	return err
 }
 
-// onlyRootChanges refuses a program that somebody else than root could replace,
+// onlyRootChanges refuses a program that another user than root could replace,
 // and with it what the machine's service does as root: one below a home directory,
 // or in a Homebrew prefix.
 func onlyRootChanges(program string) error {

@@ -103,7 +103,7 @@ func unquote(value string) (string, error) {
 		switch c := value[i]; {
 		case c == mark:
 			if i != len(value)-1 {
-				return "", fmt.Errorf("there is something after the closing quote")
+				return "", fmt.Errorf("text after the closing quote")
 			}
 			return out.String(), nil
 		case c == '\\' && mark == '"' && i+1 < len(value) && strings.IndexByte("\\\"$`", value[i+1]) >= 0:
@@ -122,7 +122,7 @@ const choicesText = `# What "` + DefaultName + ` service install" was told; it k
 `
 
 // Chosen returns the options with the account, profile, configuration and engine
-// that an earlier installation of the service was told, so that an upgrade loses no
+// of an earlier installation of the service, so that an upgrade loses no
 // choice of the administrator.
 func Chosen(o Options) (Options, error) {
 	s, err := Open(o)
@@ -133,13 +133,13 @@ func Chosen(o Options) (Options, error) {
 }
 
 // Remember keeps what the options chose for the next installation of the service.
-// The file is beside the environment file, outlives the removal of a package, and
+// The file is next to the environment file, outlives the removal of a package, and
 // goes with an uninstallation.
 func Remember(s Service, o Options) error {
 	return writeChoices(choicesFile(s), o)
 }
 
-// choicesFile is beside the environment file.
+// choicesFile is next to the environment file.
 func choicesFile(s Service) string {
 	return strings.TrimSuffix(s.EnvironmentFile(), ".env") + ".choices"
 }
@@ -150,16 +150,16 @@ func readChoices(path string, o Options) (Options, error) {
 		return o, nil
 	}
 	if err != nil {
-		return o, fmt.Errorf("reading what the service was installed with: %w", err)
+		return o, fmt.Errorf("reading the choices of the installation: %w", err)
 	}
 	chosen, err := ParseEnvironment(string(text))
 	if err != nil {
-		return o, fmt.Errorf("%s: %w; delete the file to choose anew", path, err)
+		return o, fmt.Errorf("%s: %w; delete the file to choose again", path, err)
 	}
 	o.Account, o.Config, o.Profile = chosen["ACCOUNT"], chosen["CONFIG"], Profile(chosen["PROFILE"])
 	if docker := chosen["DOCKER"]; docker != "" {
 		if o.Docker, err = strconv.ParseBool(docker); err != nil {
-			return o, fmt.Errorf("%s: DOCKER is neither true nor false; delete the file to choose anew", path)
+			return o, fmt.Errorf("%s: DOCKER must be true or false; delete the file to choose again", path)
 		}
 	}
 	return o, nil
@@ -179,7 +179,7 @@ func writeChoices(path string, o Options) error {
 		_, err = replaceFile(path, []byte(text), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("remembering what the service was installed with: %w", err)
+		return fmt.Errorf("writing the choices of the installation: %w", err)
 	}
 	return nil
 }

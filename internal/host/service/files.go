@@ -19,7 +19,7 @@ import (
 )
 
 // replaceFile puts text in place of the file's content by one rename, unless it
-// is there already. The returned function puts back what was there before.
+// has it already. The returned function restores the previous content.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	existed := err == nil
@@ -70,8 +70,8 @@ func setEnvironment(path string, variables map[string]string) error {
 	return nil
 }
 
-// readOwned reads a file and says whose it is. Both are of one open file, so that
-// nothing of one file gets the owner of another that took its place.
+// readOwned reads a file and its owner, both from one open file: no content gets the owner
+// of another file that took its place.
 func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner 
 		return nil
 	}
 	if owner.Nlink != 1 {
-		return fmt.Errorf("%s has %d names (hard links): copy it to a file of its own", path, owner.Nlink)
+		return fmt.Errorf("%s has %d names (hard links): copy it to a separate file", path, owner.Nlink)
 	}
 	return change(file, info.Mode().Perm(), owner)
 }
@@ -138,10 +138,10 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// runner runs the service manager's own programs. Tests replace it and look at
+// runner runs the service manager's own programs. Tests replace it and check
 // the command lines.
 type runner interface {
-	// run returns what the program wrote, without the last line break. The error
+	// run returns the program's output, without the last line break. The error
 	// of a program that failed is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
 	// stream copies what the program writes to out, until it ends or ctx does. What
@@ -149,7 +149,7 @@ type runner interface {
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
-// exitError is a program that said no, in its own words.
+// exitError is the failure of a program with its own message.
 type exitError struct {
 	command string
 	code    int

@@ -58,7 +58,7 @@ func newLaunchd(o Options, commands runner, home string) *launchd {
 	return &launchd{options: o, commands: commands, home: home, domain: domain}
 }
 
-// String returns the service's name for people.
+// String returns the service's display name.
 func (l *launchd) String() string { return displayName }
 
 // Platform names the service manager.
@@ -93,7 +93,7 @@ func (l *launchd) target() string { return l.domain + "/" + l.options.Name }
 func (l *launchd) rights() error {
 	if l.options.User {
 		if os.Geteuid() == 0 {
-			return errors.New("root has no session of its own: run this as the user the agent is for, without sudo")
+			return errors.New("root has no user session: run this as the user of the agent, without sudo")
 		}
 		return nil
 	}
@@ -101,7 +101,7 @@ func (l *launchd) rights() error {
 }
 
 // Install writes the property list. An older one is replaced; a service that is
-// loaded goes on with the old one until it is started anew.
+// loaded keeps the old one until it is restarted.
 func (l *launchd) Install() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -124,13 +124,13 @@ func (l *launchd) Install() error {
 			return err
 		}
 	}
-	if _, err := place([]registration{{l.File(), text}, helper}); err != nil {
+	if _, err := replaceAll([]registration{{l.File(), text}, helper}); err != nil {
 		return fmt.Errorf("writing the property list: %w", err)
 	}
 	return nil
 }
 
-// helper is what installs updates of the service, as a service of its own.
+// helper installs updates of the service, and is a service itself.
 func (l *launchd) helper() *launchd {
 	h := *l
 	h.options.Name = updateName(l.options)
@@ -168,7 +168,7 @@ func (l *launchd) Uninstall() error {
 			return err
 		}
 	}
-	if _, err := place([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
+	if _, err := replaceAll([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
 		return err
 	}
 	return forgetChoices(choicesFile(l))
@@ -198,7 +198,7 @@ func (l *launchd) Start() error {
 }
 
 // Stop unloads the service: launchd would start one that only ended again. Its
-// jobs go on.
+// jobs continue.
 func (l *launchd) Stop() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (l *launchd) Describe(ctx context.Context) (State, error) {
 				state.Active = "active"
 			case "spawn scheduled": // it ended, and ThrottleInterval is not over
 				state.Active = "activating"
-			case "SIGTERMed", "SIGKILLed": // a bootout goes on
+			case "SIGTERMed", "SIGKILLed": // a bootout is in progress
 				state.Active = "deactivating"
 			}
 		case "pid":
@@ -279,9 +279,9 @@ func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 // What launchctl's exit codes say; up to 106 they are those of errno.h.
 const (
 	exitIO         = 5   // EIO: a bootstrap while the label is still, or already, taken
-	exitInProgress = 36  // EINPROGRESS: a bootout that goes on
+	exitInProgress = 36  // EINPROGRESS: a bootout in progress
 	exitAlready    = 37  // EALREADY: what was asked for is so, or is being done
-	exitNoDomain   = 112 // there is no such domain
+	exitNoDomain   = 112 // unknown domain
 	exitNoSession  = 125 // the domain cannot do this: the user has no session on the screen
 )
 
@@ -306,8 +306,8 @@ func (l *launchd) loaded(ctx context.Context) (bool, error) {
 }
 
 // bootstrap loads the service, which starts it. launchd answers the same (EIO, or
-// EALREADY) for a label that it has not let go of since a bootout, perhaps seconds
-// after print has ceased to know it, and for one that somebody else has loaded
+// EALREADY) for a label that it has not released since a bootout, perhaps seconds
+// after print has ceased to know it, and for one that another process has loaded
 // meanwhile; so the answer is not believed until it has not changed for a while.
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
@@ -331,7 +331,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("launchd did not load %s within %s: %w; plutil -lint %s and the system log say more", l.options.Name, launchdTime, err, l.File())
+			return fmt.Errorf("launchd did not load %s within %s: %w; see plutil -lint %s and the system log", l.options.Name, launchdTime, err, l.File())
 		}
 	}
 }

@@ -204,7 +204,7 @@ func TestDaemonFiles(t *testing.T) {
 	check("", "0")
 
 	l.options.Account = "no-such-user-here"
-	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "there is no user no-such-user-here") {
+	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "user no-such-user-here does not exist") {
 		t.Errorf("got %v", err)
 	}
 	l.options.Account = "root"

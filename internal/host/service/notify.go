@@ -16,17 +16,16 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// Notify tells systemd that the service is up, and from then on what it does and,
-// for as long as it is alive, that the watchdog has no cause to act. It returns
-// when ctx has ended and systemd knows that the service stops. Without a service
-// manager that listens it does nothing.
+// Notify reports to systemd that the service is ready, then its status and, while it is
+// alive, the watchdog's signal. It returns when ctx has ended and systemd knows that the
+// service stops. Without a listening service manager it does nothing.
 func Notify(ctx context.Context, alive func() bool, status func() string) {
-	told := status()
-	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+told)
+	reported := status()
+	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+reported)
 	if !listening || err != nil {
 		return
 	}
-	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // nobody is left to tell
+	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // systemd may have stopped listening
 	interval, err := daemon.SdWatchdogEnabled(false)
 	watched := err == nil && interval > 0
 	if !watched {
@@ -41,11 +40,11 @@ func Notify(ctx context.Context, alive func() bool, status func() string) {
 		case <-tick.C:
 		}
 		if watched && alive() {
-			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next one may get through
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next one may succeed
 		}
-		if now := status(); now != told {
+		if now := status(); now != reported {
 			if _, err := daemon.SdNotify(false, "STATUS="+now); err == nil {
-				told = now
+				reported = now
 			}
 		}
 	}
@@ -64,8 +63,8 @@ func Managed() bool {
 	return os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }
 
-// Supervision tells the service manager one line about the agent, and whether it
-// is alive. The first line says that the service is up.
+// Supervision reports one line about the agent to the service manager, and whether it is
+// alive. The first line means that the service is ready.
 type Supervision struct {
 	mu    sync.Mutex
 	line  func() string
@@ -76,7 +75,7 @@ type Supervision struct {
 	notifier sync.WaitGroup
 }
 
-// Say sets both. A nil alive is an agent that waits for a person.
+// Say sets both. A nil alive is an agent that waits for its configuration.
 func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +89,7 @@ func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.notifier.Go(func() { Notify(ctx, s.isAlive, s.text) })
 }
 
-// Close says that the service stops, if it was up.
+// Close reports that the service stops, if it was ready.
 func (s *Supervision) Close() {
 	s.mu.Lock()
 	started := s.started
@@ -115,16 +114,16 @@ func (s *Supervision) isAlive() bool {
 	return alive == nil || alive()
 }
 
-// WaitingForConfiguration begins what a service says that has no token yet.
+// WaitingForConfiguration begins the status of a service without a token.
 const WaitingForConfiguration = "waiting for a configuration"
 
-// configPause is the time between two looks for a configuration.
+// configPause is the time between two checks for a configuration.
 const configPause = 2 * time.Second
 
-// AwaitConfiguration returns the configuration as soon as it says who the agent is. A
-// person gets the error at once; a service waits, because its package was
-// installed before anybody could configure it, and a restart would not help.
-// It returns nil and no error if it was told to stop before.
+// AwaitConfiguration returns the configuration as soon as it identifies the agent. On a
+// terminal an error is returned at once; a service waits, because its package was installed
+// before it could be configured, and a restart would not help. It returns nil without an
+// error if it was stopped before.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {
@@ -136,31 +135,31 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	s.Say(func() string { return advice }, nil)
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
-	log.Warnf("No token is configured: %s, or write it to %s", advice, c.File())
-	told := ""
+	log.Warnf("no token is configured: run customer-managed-workflow-agent configure, or write it to %s", c.File())
+	logged := ""
 	tick := time.NewTicker(configPause)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, nil //nolint:nilnil // told to stop: nothing was configured, and nothing went wrong
+			return nil, nil //nolint:nilnil // stopped before anything was configured, which is no error
 		case <-tick.C:
 		}
 		c, err := load()
 		if err == nil && HasIdentity(c) {
-			log.Info("The configuration is there")
+			log.Info("the configuration is complete")
 			return c, nil
 		}
 		// A file that is being written may be wrong for a moment.
-		if err != nil && err.Error() != told {
-			told = err.Error()
-			log.WithError(err).Warn("The configuration cannot be read; looking again")
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			log.WithError(err).Warn("reading the configuration failed; trying again")
 		}
 	}
 }
 
-// HasIdentity reports whether the configuration says who the agent is. What a sample
-// has in the place of a token says nothing.
+// HasIdentity reports whether the configuration identifies the agent. The placeholder of
+// the sample file does not count.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
 // LoadEnvironment sets the variables of an environment file that are not set

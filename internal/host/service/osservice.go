@@ -2,11 +2,11 @@
 // manager and controls it there: systemd on Linux, launchd on macOS, for the
 // whole machine or for one user.
 //
-// It plugs two systems of its own into kardianos/service, whose built-in ones
+// It plugs its own two systems into kardianos/service, whose built-in ones
 // write units that restart after two minutes, refuse an upgrade, and are left
 // half written by an error. Here an install is also the upgrade: the file is
 // rendered, compared, and swapped by one rename; what cannot be completed is
-// taken back. Both systems are plain code on every platform, so that the command
+// rolled back. Both systems are plain code on every platform, so that the command
 // lines of one can be tested on the other.
 package service
 
@@ -23,15 +23,14 @@ import (
 	"github.com/kardianos/service"
 )
 
-// DefaultName is the service's name where nobody chose another.
+// DefaultName is the service's default name.
 const DefaultName = "customer-managed-workflow-agent"
 
-// SystemUser is the account that a service for the whole machine runs as where
-// nobody chose another.
+// SystemUser is the default account of a service for the whole machine.
 const SystemUser = "workflow-agent"
 
-// SystemConfig is the configuration file of a service of the machine. One of the
-// name before it is used where only that one is there.
+// SystemConfig is the configuration file of a service of the machine. The
+// former name is used where only that file exists.
 const (
 	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
 	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
@@ -48,7 +47,7 @@ const (
 	ProfileProcess Profile = "process"
 )
 
-// Options say what is registered, and how.
+// Options describe a service.
 type Options struct {
 	Name       string  // "": DefaultName
 	User       bool    // for the current user instead of the whole machine
@@ -60,15 +59,15 @@ type Options struct {
 	// that its own account, and with the process executor its jobs, could write.
 	Config string
 	// Docker lets the service's account talk to the engine's socket by its group.
-	// Whoever may do that is root on the machine in all but name.
+	// That account is root on the machine in all but name.
 	Docker bool
 	// Packaged writes the unit where a package manager's units live, so that an
 	// administrator can mask or override it, and does nothing else: the package's
 	// scripts enable and start, also where no service manager runs, as in the
 	// making of an image.
 	Packaged bool
-	// Updates let the service bring itself up to date; nil for an installation that
-	// somebody else does that for.
+	// Updates let the service update itself; nil for an installation that a package
+	// manager, or the operator, keeps up to date.
 	Updates *Updates
 }
 
@@ -77,10 +76,10 @@ type Options struct {
 type Service interface {
 	service.Service
 	// Describe returns what the service manager knows. It returns
-	// [service.ErrNotInstalled] if there is no such service.
+	// [service.ErrNotInstalled] for a missing service.
 	Describe(ctx context.Context) (State, error)
-	// Logs writes the service's last lines, oldest first, and goes on with new
-	// ones until ctx ends if follow is true.
+	// Logs writes the service's last lines, oldest first, and with follow the
+	// new ones until ctx ends.
 	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
 	// Enable starts the service with the machine, or with the user's session.
 	Enable(ctx context.Context) error
@@ -90,7 +89,7 @@ type Service interface {
 	EnvironmentFile() string
 }
 
-// State is what a service manager says about a service.
+// State is what a service manager reports about a service.
 type State struct {
 	Active    string    `json:"active"`           // active, activating, deactivating, inactive or failed
 	Detail    string    `json:"detail,omitempty"` // in the words of the service manager
@@ -107,7 +106,7 @@ type State struct {
 const callTimeout = 90 * time.Second
 
 // Open returns the service that the options describe, on the service manager
-// that runs this machine. The error says what to do where there is none.
+// that runs this machine. Without one it returns [ErrNoManager].
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -117,7 +116,7 @@ func Open(o Options) (Service, error) {
 		return newSystemd(o, execRunner{})
 	}
 	service.ChooseSystem(systemdSystem{o}, launchdSystem{o})
-	s, err := service.New(nobody{}, &service.Config{Name: o.Name, DisplayName: displayName, Description: description})
+	s, err := service.New(noProgram{}, &service.Config{Name: o.Name, DisplayName: displayName, Description: description})
 	if errors.Is(err, service.ErrNoServiceSystemDetected) {
 		return nil, noManager()
 	}
@@ -127,7 +126,7 @@ func Open(o Options) (Service, error) {
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above make nothing else
 }
 
-// OptionsError is a mistake in the options, which only a person can mend.
+// OptionsError is a mistake in the options, which a retry does not fix.
 type OptionsError struct{ err error }
 
 // Error returns what is wrong.
@@ -183,7 +182,7 @@ func (o Options) flags() string {
 	return flags
 }
 
-// firstFile returns the first file that is there, or the first name if none is.
+// firstFile returns the first existing file, or the first name.
 func firstFile(names ...string) string {
 	for _, name := range names {
 		if _, err := os.Lstat(name); err == nil {
@@ -193,9 +192,9 @@ func firstFile(names ...string) string {
 	return names[0]
 }
 
-// nobody stands where kardianos/service wants the program: the agent's run
+// noProgram stands for the program that kardianos/service expects: the agent's run
 // command handles its own signals.
-type nobody struct{}
+type noProgram struct{}
 
-func (nobody) Start(service.Service) error { return nil }
-func (nobody) Stop(service.Service) error  { return nil }
+func (noProgram) Start(service.Service) error { return nil }
+func (noProgram) Stop(service.Service) error  { return nil }

@@ -105,7 +105,7 @@ func fill(text string, values map[string]string, conditions map[string]bool) ([]
 		case isWord && isWhole && word == "end" && len(open) > 0:
 			open = open[:len(open)-1]
 		case strings.Contains(known.Replace(line), "{{"):
-			return nil, fmt.Errorf("the template of the service has a line that cannot be filled: %s", strings.TrimSpace(line))
+			return nil, fmt.Errorf("a line of the service's template cannot be filled: %s", strings.TrimSpace(line))
 		case !slices.Contains(open, false):
 			out.WriteString(replacer.Replace(line))
 		}
@@ -170,7 +170,7 @@ var updatePlistText string
 
 // Updates are the paths of an installation that brings itself up to date. The agent
 // verifies a release and puts it into Stage; a helper of the service manager, which
-// belongs to whoever owns the installation, sees Request and does the rest.
+// belongs to the owner of the installation, sees Request and does the rest.
 type Updates struct {
 	Root    string // directory of the installation
 	Program string // the binary in Root that the helper runs: the version that worked last
@@ -247,16 +247,16 @@ func (l *launchd) renderUpdates() ([]byte, error) {
 	}, nil)
 }
 
-// registration is a file that a service manager reads, as it shall be: without text
-// it shall not be there.
+// registration is a file of a service manager and its new text; without text it must not
+// exist.
 type registration struct {
 	path string
 	text []byte
 }
 
-// place makes the files as they shall be, all or none. The returned function puts
-// back what was there before.
-func place(files []registration) (undo func() error, err error) {
+// replaceAll writes or removes the files, all or none. The returned function restores
+// their previous state.
+func replaceAll(files []registration) (undo func() error, err error) {
 	var undos []func() error
 	undo = func() error {
 		var errs []error
@@ -280,7 +280,7 @@ func place(files []registration) (undo func() error, err error) {
 	return undo, nil
 }
 
-// removeFile removes a file, if it is there. The returned function puts it back.
+// removeFile removes a file if it exists. The returned function restores it.
 func removeFile(path string) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -298,7 +298,7 @@ func removeFile(path string) (undo func() error, err error) {
 	}, nil
 }
 
-// exists reports whether a file is there.
+// exists reports whether a file exists.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -73,7 +73,7 @@ func newSystemd(o Options, commands runner) (*systemd, error) {
 	return s, nil
 }
 
-// String returns the service's name for people.
+// String returns the service's display name.
 func (s *systemd) String() string { return displayName }
 
 // Platform names the service manager.
@@ -89,7 +89,7 @@ func (s *systemd) unit() string { return s.options.Name + ".service" }
 
 // ofPackage reports whether the service is a package's, which is brought up to date
 // where the package has it: a copy among the administrator's units would hide the
-// units of later packages. A binary from elsewhere makes a unit of its own.
+// units of later packages. A binary from elsewhere gets its own unit.
 func (s *systemd) ofPackage(admin, packages string) bool {
 	if info, err := os.Lstat(filepath.Join(admin, s.unit())); err == nil && info.Mode().IsRegular() {
 		return false // a link there is a mask
@@ -98,7 +98,7 @@ func (s *systemd) ofPackage(admin, packages string) bool {
 	return err == nil && (s.options.Executable == "" || strings.HasPrefix(resolved(s.options.Executable), "/usr/"))
 }
 
-// resolved follows symbolic links as far as it can.
+// resolved follows symbolic links, or returns the path as it is.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -127,13 +127,13 @@ func howToSession() string {
 	return fmt.Sprintf("log in as that user (not through su or sudo), or let root run loginctl enable-linger %s and set XDG_RUNTIME_DIR=/run/user/%d", name, os.Getuid())
 }
 
-// Start starts the service and returns when it says that it is up.
+// Start starts the service and returns when it is ready.
 func (s *systemd) Start() error { return s.act("start") }
 
-// Stop stops the service. Its jobs go on.
+// Stop stops the service. Its jobs continue.
 func (s *systemd) Stop() error { return s.act("stop") }
 
-// Restart stops and starts the service. Its jobs go on.
+// Restart stops and starts the service. Its jobs continue.
 func (s *systemd) Restart() error { return s.act("restart") }
 
 func (s *systemd) act(verb string) error {
@@ -145,7 +145,7 @@ func (s *systemd) act(verb string) error {
 		return err
 	}
 	if _, err := s.ctl(ctx, verb, s.unit()); err != nil {
-		return fmt.Errorf("%w\nWhat it said itself shows: %s service logs%s", err, DefaultName, s.options.flags())
+		return fmt.Errorf("%w; for its own output: %s service logs%s", err, DefaultName, s.options.flags())
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
-	// --timestamp=unix would say it more plainly, but is an error before systemd 251.
+	// --timestamp=unix would be simpler, but is an error before systemd 251.
 	if since, err := time.Parse("Mon 2006-01-02 15:04:05 MST", values["StateChangeTimestamp"]); err == nil {
 		state.Since = since.Local()
 	}
@@ -220,7 +220,7 @@ func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 	return s.commands.stream(ctx, out, "journalctl", args...)
 }
 
-// rights says early, and in words, who may do this.
+// rights reports missing rights early.
 func (s *systemd) rights() error {
 	if s.options.User {
 		return s.session()
@@ -244,15 +244,15 @@ func (s *systemd) session() error {
 func (s *systemd) version(ctx context.Context) (int, error) {
 	out, err := s.commands.run(ctx, "systemctl", "--version")
 	if err != nil {
-		return 0, fmt.Errorf("asking for the version of systemd: %w", err)
+		return 0, fmt.Errorf("reading the version of systemd: %w", err)
 	}
 	fields := strings.Fields(out)
 	if len(fields) < 2 {
-		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+		return 0, fmt.Errorf("systemctl --version prints %q, without a version", out)
 	}
 	version, err := strconv.Atoi(fields[1])
 	if err != nil {
-		return 0, fmt.Errorf("systemctl --version says %q, which has no version", out)
+		return 0, fmt.Errorf("systemctl --version prints %q, without a version", out)
 	}
 	return version, nil
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Install writes the unit and makes systemd read it. An older one is replaced;
-// a service that runs goes on with what it was started from until a restart. If
-// systemd does not take the new unit, the old one is back.
+// a running service keeps its program until a restart. If systemd
+// does not accept the new unit, the old one is restored.
 func (s *systemd) Install() error {
 	ctx := context.Background() // each call has its own limit
 	if err := s.rights(); err != nil {
@@ -60,7 +60,7 @@ func (s *systemd) Install() error {
 			return err
 		}
 	}
-	undo, err := place(files)
+	undo, err := replaceAll(files)
 	if err != nil {
 		return fmt.Errorf("writing the unit: %w", err)
 	}
@@ -68,15 +68,15 @@ func (s *systemd) Install() error {
 		return nil
 	}
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
-		return s.takeBack(ctx, undo, err)
+		return s.restore(ctx, undo, err)
 	}
 	for _, unit := range s.allUnits() {
 		loaded, err := s.ctl(ctx, "show", "--property=LoadState", "--value", unit)
 		if err == nil && loaded == "masked" && unit == s.unit() {
-			return s.takeBack(ctx, undo, s.errMasked())
+			return s.restore(ctx, undo, s.errMasked())
 		}
 		if err != nil || loaded != "loaded" && loaded != "masked" {
-			return s.takeBack(ctx, undo, errors.Join(fmt.Errorf("systemd does not take the unit (%s): see systemctl status %s", loaded, unit), err))
+			return s.restore(ctx, undo, errors.Join(fmt.Errorf("systemd does not accept the unit (%s): see systemctl status %s", loaded, unit), err))
 		}
 	}
 	return nil
@@ -167,13 +167,13 @@ func (s *systemd) forgetUpdates(ctx context.Context) error {
 	return err
 }
 
-func (s *systemd) takeBack(ctx context.Context, undo func() error, cause error) error {
+func (s *systemd) restore(ctx context.Context, undo func() error, cause error) error {
 	err := undo()
 	if err == nil {
 		_, err = s.ctl(ctx, "daemon-reload")
 	}
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("taking the unit back: %w", err))
+		return errors.Join(cause, fmt.Errorf("restoring the previous unit: %w", err))
 	}
 	return cause
 }
@@ -188,7 +188,7 @@ func (s *systemd) Enable(ctx context.Context) error {
 	return err
 }
 
-// Uninstall stops the service and removes its unit. Jobs go on, and the state
+// Uninstall stops the service and removes its unit. Jobs continue, and the state
 // directory, the configuration and the environment file stay.
 func (s *systemd) Uninstall() error {
 	ctx := context.Background()
@@ -214,13 +214,13 @@ func (s *systemd) Uninstall() error {
 	if err := s.forgetUpdates(ctx); err != nil {
 		return err
 	}
-	if _, err := place([]registration{{path: s.updatePath()}, {path: s.updateUnit()}, {path: s.File()}}); err != nil {
+	if _, err := replaceAll([]registration{{path: s.updatePath()}, {path: s.updateUnit()}, {path: s.File()}}); err != nil {
 		return err
 	}
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	// A unit that failed stays listed; that there is nothing to reset is no failure.
+	// A failed unit stays listed; nothing to reset is no failure.
 	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
 	return forgetChoices(choicesFile(s))
 }

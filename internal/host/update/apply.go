@@ -15,20 +15,20 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Progress is how far the agent has got that a service runs.
+// Progress is how far a service's agent has got since its start.
 type Progress string
 
 // How far an agent is.
 const (
-	NotRunning Progress = "not-running" // there is no such service, or it was stopped
-	Starting   Progress = "starting"    // runs, and has not been answered since it started
+	NotRunning Progress = "not-running" // not installed, or stopped
+	Starting   Progress = "starting"    // runs, without an answer since it started
 	Waiting    Progress = "waiting"     // runs, and waits for a configuration
 	Polled     Progress = "polled"      // its server has answered a poll since it started
 )
 
-// Health is what a service says of the agent that it runs.
+// Health is what a service reports about its agent.
 type Health struct {
-	Version  string // that the running process says it is
+	Version  string // of the running process
 	PID      int
 	Progress Progress
 }
@@ -40,7 +40,7 @@ type Service interface {
 	Restart(ctx context.Context) error
 	// Health asks how the service is. An agent that does not answer, as while it
 	// starts or after it has crashed, is an error and asked again; NotRunning is for a
-	// service that nobody wants to run.
+	// service that was stopped on purpose.
 	Health(ctx context.Context) (Health, error)
 }
 
@@ -53,10 +53,10 @@ type Applier struct {
 	// Ready is asked when all is checked, right before the swap. An error puts the
 	// update off: it is not the version's fault. nil: the swap may be at any time.
 	//
-	// An agent whose jobs could not be found again by another process says no here.
+	// An agent whose jobs no other process could resume refuses here.
 	Ready func(ctx context.Context) error
-	// Patience bounds the wait for the new version's first poll; 0: three minutes.
-	Patience time.Duration
+	// Timeout bounds the wait for the new version's first poll; 0 means three minutes.
+	Timeout time.Duration
 
 	// For tests; 0: the usual.
 	interval, steady time.Duration
@@ -67,38 +67,38 @@ type Applier struct {
 type Result struct {
 	Outcome  Outcome
 	From, To string // "" if nothing was begun
-	Reason   string // why the new version was taken back
+	Reason   string // why the new version was rolled back
 }
 
-// Outcome says in a word how an update ended.
+// Outcome is how an update ended.
 type Outcome string
 
 // The outcomes.
 const (
-	Nothing Outcome = "nothing" // there was nothing to do
+	Nothing Outcome = "nothing" // nothing to do
 	Updated Outcome = "updated" // the new version works
-	Back    Outcome = "back"    // the new version did not get to work, and the old one is current again
+	Back    Outcome = "back"    // the new version failed, and the old one is current again
 )
 
 // ErrDowngrade is the error of a release that is older than what is installed.
-var ErrDowngrade = errors.New("it is older than what is installed, and an update never goes back: to use it all the same, install it with install.sh")
+var ErrDowngrade = errors.New("it is older than what is installed, and an update never installs an older version: to use it nevertheless, install it with install.sh")
 
 // ErrFailedBefore is the error of a version that failed less than a day ago.
-var ErrFailedBefore = errors.New("it was tried and taken back less than a day ago")
+var ErrFailedBefore = errors.New("it was tried and rolled back less than a day ago")
 
-// ErrNotConfirmable is the error of an agent that has not reached its server: whether
-// the new version does would say nothing.
-var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so that nobody could tell whether the new version works: mend that first, or stop the service and update then")
+// ErrNotConfirmable is the error of an agent that has not reached its server: an
+// update could not be confirmed.
+var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
 // Apply installs what was staged. It first ends an update that was interrupted; if
 // nothing is requested, that is all, and its result is returned.
 //
 // Nothing in the stage is believed: the files are copied, and the copy is checked with
-// the applier's keys. The request is removed in any case but [ErrBusy]; staging again
-// is cheap. Before the swap every error leaves all as it was. After the swap the old
-// version comes back if the new one does not get as far as the old one was; then the
-// outcome is Back, and no error. When ctx ends after the swap, the journal stays, and
-// Recover goes on from there.
+// the applier's keys. The request is removed except after [ErrBusy]; staging again
+// is cheap. Before the swap an error changes nothing. After the swap the new version is
+// rolled back if it does not get as far as the old one was; then the outcome is Back,
+// without an error. When ctx ends after the swap, the journal stays, and Recover
+// continues from there.
 func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
 	root, unlock, err := a.open()
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
 }
 
 // Recover ends an update that was interrupted after its swap, and cleans up after one
-// that was interrupted before. It returns [ErrBusy] while an update is on its way.
+// that was interrupted before. It returns [ErrBusy] while an update is in progress.
 func (a *Applier) Recover(ctx context.Context) (Result, error) {
 	root, unlock, err := a.open()
 	if err != nil {
@@ -182,8 +182,8 @@ func clean(root *os.Root) error {
 	return removeAll(root, names...)
 }
 
-// maxTries is how often an interrupted update is continued before it is taken back:
-// it may be the new version that brings the machine down.
+// maxTries is how often an interrupted update is continued before it is rolled
+// back: it may be the new version that crashes the machine.
 const maxTries = 3
 
 func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
@@ -207,8 +207,8 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	if err != nil {
 		err = errors.Join(err, root.RemoveAll(incomingDir))
 	}
-	// A request that stays would be carried out again at once, and fail again. It goes
-	// when the journal is there: by that, who asked knows that it was not refused.
+	// A request that stays would be carried out again at once, and fail again. It is
+	// removed after the journal exists: so the agent knows that it was not refused.
 	err = errors.Join(err, stage.RemoveAll(RequestFile))
 	if j == nil {
 		return Result{Outcome: Nothing}, err
@@ -250,7 +250,7 @@ func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to s
 	if err := a.takeIn(ctx, root, stage, want.Version); err != nil {
 		return from, "", err
 	}
-	return from, want.Version, a.place(root, want.Version)
+	return from, want.Version, a.add(root, want.Version)
 }
 
 // takeIn copies, checks and unpacks a version into a directory of the root, and runs it once.

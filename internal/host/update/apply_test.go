@@ -91,7 +91,7 @@ func TestTakenBack(t *testing.T) {
 			h.put(t, "v1.1.0", bad)
 			a := h.applier()
 			result, err := a.Apply(t.Context(), h.stage)
-			if err != nil || result.Outcome != Back || !strings.Contains(result.Reason, "did not get to work") {
+			if err != nil || result.Outcome != Back || !strings.Contains(result.Reason, "did not become ready") {
 				t.Fatalf("Apply: %+v, %v", result, err)
 			}
 			h.works(t, "v1.0.0")
@@ -138,7 +138,7 @@ func TestWaiting(t *testing.T) {
 	h.behave(t, "v1.0.0", waits)
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", waits))
 	a := h.applier()
-	a.Service, a.Patience = &unit{root: h.root}, time.Minute
+	a.Service, a.Timeout = &unit{root: h.root}, time.Minute
 	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
@@ -254,7 +254,7 @@ func (u *unsteady) Health(ctx context.Context) (Health, error) {
 	if health.Version == "v1.1.0" {
 		u.looks++
 		health.PID += u.looks
-		u.applier.Patience = little
+		u.applier.Timeout = little
 	}
 	return health, err
 }

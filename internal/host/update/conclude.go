@@ -16,16 +16,16 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// The waits for a service, where nobody chose others.
+// Default waits for a service.
 const (
-	patience = 3 * time.Minute // for the first poll, which a server may hold for 50 s
+	timeout  = 3 * time.Minute // for the first poll, which a server may hold for 50 s
 	interval = time.Second     // between two looks
 	steady   = 5 * time.Second // for which one process must have stayed well
 	callTime = 2 * time.Minute // for one call to the service manager
 )
 
-// conclude brings an update to its end, forward or backward. Whatever it does has the
-// same result when it is done twice, so that it may be interrupted anywhere.
+// conclude completes an update, forward or backward. Each step can be repeated, so it may
+// be interrupted anywhere.
 func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Result, error) {
 	result := Result{From: j.From, To: j.To}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
@@ -36,42 +36,42 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 			return result, a.confirm(root, j, log)
 		}
 		if ctx.Err() != nil {
-			// Somebody stopped us; that says nothing of the new version.
-			return result, fmt.Errorf("interrupted before the new version was confirmed; the next start of the updater goes on: %w", ctx.Err())
+			// This process was stopped, which says nothing about the new version.
+			return result, fmt.Errorf("interrupted before the new version was confirmed; the next start of the updater continues: %w", ctx.Err())
 		}
-		log.WithError(err).Error("the new version does not get to work, and is taken back")
+		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// Going back matters more than the note: without it, a later start tries
+			// Rolling back matters more than the note: without it, a later start tries
 			// the new version once more.
-			log.WithError(err).Error("the journal of the update cannot be written")
+			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")
 	}
 	result.Outcome, result.Reason = Back, j.Reason
 	err := a.switchTo(ctx, root, j.From, j.Wait)
 	if ctx.Err() != nil {
-		return result, fmt.Errorf("interrupted before the old version was back; the next start of the updater goes on: %w", ctx.Err())
+		return result, fmt.Errorf("interrupted before the old version was back; the next start of the updater continues: %w", ctx.Err())
 	}
 	step("back")
 	if now, currentErr := a.Current(); currentErr != nil || now != j.From {
 		return result, fmt.Errorf("%s could not be made current again: %w", j.From, errors.Join(err, currentErr))
 	}
 	if err != nil {
-		// Then it is likely not the new version's fault, but the network's: it may be
-		// tried again as soon as the old one has reached its server.
-		log.WithError(err).Error("the old version is current again, but does not get to work either")
-		return result, errors.Join(fmt.Errorf("%s was taken back (%s), but %s does not get to work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
+		// The cause is likely the network and not the new version, which may be tried
+		// again as soon as the old one has reached its server.
+		log.WithError(err).Error("the old version is current again, but does not work either")
+		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
 	if err := writeFailure(root, Failure{Version: j.To, At: a.time().UTC(), Reason: j.Reason}); err != nil {
-		log.WithError(err).Error("that the version failed cannot be noted, so that it may be tried again at once")
+		log.WithError(err).Error("recording the failed version failed, so it may be tried again at once")
 	}
 	step("noted")
 	log.WithField("reason", j.Reason).Warn("the old version is current and works again")
 	return result, a.drop(root, j)
 }
 
-// confirm ends an update that got to work.
+// confirm ends a successful update.
 func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	step("healthy")
 	if err := point(root, provenLink, j.To); err != nil {
@@ -89,7 +89,7 @@ func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	return nil
 }
 
-// drop ends an update that was taken back.
+// drop ends an update that was rolled back.
 func (a *Applier) drop(root *os.Root, j *journal) error {
 	if err := forget(root); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (a *Applier) drop(root *os.Root, j *journal) error {
 	return root.RemoveAll(versionsDir + "/" + j.To)
 }
 
-// switchTo makes a version current, and waits until it has got as far as wanted.
+// switchTo makes a version current, and waits until it has got as far as required.
 func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, want Progress) error {
 	now, err := a.Current()
 	if err != nil || now != version {
@@ -121,8 +121,8 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		err := a.Service.Restart(call)
 		cancel()
 		if err != nil {
-			// So does a service manager that shuts down, and it ends us a moment later:
-			// that is not the version's fault.
+			// A service manager that shuts down refuses, too, and ends this process a moment
+			// later: that is not the version's fault.
 			_ = retry.Sleep(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
@@ -131,9 +131,9 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 	return a.await(ctx, version, want)
 }
 
-// await waits until one process of the version has been well for some time.
+// await waits until one process of the version has been ready for some time.
 func (a *Applier) await(ctx context.Context, version string, want Progress) error {
-	ctx, cancel := context.WithTimeout(ctx, or(a.Patience, patience))
+	ctx, cancel := context.WithTimeout(ctx, or(a.Timeout, timeout))
 	defer cancel()
 	var since time.Time
 	var pid int
@@ -158,7 +158,7 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 			}
 		}
 		if retry.Sleep(ctx, or(a.interval, interval)) != nil {
-			return fmt.Errorf("%s did not get to work in %v: %s", version, or(a.Patience, patience), last)
+			return fmt.Errorf("%s did not become ready in %v: %s", version, or(a.Timeout, timeout), last)
 		}
 	}
 }
@@ -172,10 +172,10 @@ func or(d, usual time.Duration) time.Duration {
 
 // Files in the root of an installation. Everybody may read them.
 const (
-	// JournalFile is there while an update is between its swap and its confirmation:
-	// then [Applier.Recover] has something to do.
+	// JournalFile exists while an update is between its swap and its confirmation, so
+	// that [Applier.Recover] has something to do.
 	JournalFile = "update.json"
-	// failureFile holds the newest version that did not get to work.
+	// failureFile holds the newest version that failed.
 	failureFile = "update-failed.json"
 )
 
@@ -187,18 +187,18 @@ const (
 	backward phase = "backward" // back to the old one
 )
 
-// journal is what must be known to end an update, whoever began it.
+// journal is what any process must know to complete an update.
 type journal struct {
 	Phase  phase     `json:"phase"`
 	From   string    `json:"from"`
 	To     string    `json:"to"`
-	Wait   Progress  `json:"wait"` // what the new version must get to: as far as the old one was
+	Wait   Progress  `json:"wait"` // what the new version must reach: what the old one had
 	Tries  int       `json:"tries"`
 	Reason string    `json:"reason,omitempty"` // for going back
 	At     time.Time `json:"at"`
 }
 
-// check refuses a journal that no update has written.
+// check refuses a journal that no update can have written.
 func (j journal) check() error {
 	order, err := compare(j.To, j.From)
 	switch {
@@ -209,12 +209,12 @@ func (j journal) check() error {
 	case j.Phase != forward && j.Phase != backward:
 		return fmt.Errorf("the phase %q is not known", j.Phase)
 	case j.Wait != NotRunning && j.Wait != Waiting && j.Wait != Polled:
-		return fmt.Errorf("%q cannot be waited for", j.Wait)
+		return fmt.Errorf("%q is no state to wait for", j.Wait)
 	}
 	return nil
 }
 
-// readJournal returns the journal of an update on its way, or nil.
+// readJournal returns the journal of an update in progress, or nil.
 func readJournal(root *os.Root) (*journal, error) {
 	text, err := readIn(root, JournalFile, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -249,25 +249,25 @@ func forget(root *os.Root) error {
 	return syncDir(root, ".")
 }
 
-// retryAfter is how long a version that failed is left alone, unless a person asks
+// retryAfter is how long a failed version is not tried again, unless a person asks
 // for it.
 const retryAfter = 24 * time.Hour
 
-// Failure is a version that did not get to work and was taken back.
+// Failure is a version that failed and was rolled back.
 type Failure struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason"`
 }
 
-// Holds reports whether the version is to be left alone.
+// Holds reports whether the version must not be tried yet.
 func (f Failure) Holds(version string, now time.Time) bool {
 	since := now.Sub(f.At)
-	// A clock that was set back must not hold a version off for long.
+	// A clock that was set back must not block a version for long.
 	return f.Version == version && since < retryAfter && since > -retryAfter
 }
 
-// Failed returns the newest version that failed here; ok is false if there is none.
+// Failed returns the newest version that failed here; ok is false without one.
 func (i Installation) Failed() (f Failure, ok bool, err error) {
 	text, err := readPlain(filepath.Join(i.Root, failureFile), 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,15 +285,15 @@ func (i Installation) Failed() (f Failure, ok bool, err error) {
 	return f, true, nil
 }
 
-// Pending reports whether an update was begun and has not ended: it is on its way, or
+// Pending reports whether an update was begun and has not ended: it is in progress, or
 // [Applier.Recover] has something to do.
 func (i Installation) Pending() bool {
 	_, err := os.Lstat(filepath.Join(i.Root, JournalFile))
 	return err == nil
 }
 
-// Underway returns the versions of an update that was begun and has not ended; ok is
-// false if there is none, or none that can be read.
+// Underway returns the versions of an unfinished update; ok is
+// false without one that can be read.
 func (i Installation) Underway() (from, to string, ok bool) {
 	root, err := os.OpenRoot(i.Root)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 const stallTime = 30 * time.Second
 
 var (
-	errStalled  = errors.New("nothing came for too long")
+	errStalled  = errors.New("the server sent nothing for too long")
 	errTooLarge = errors.New("the answer is larger than any file of a release")
 )
 
@@ -45,7 +45,7 @@ func (f *Finder) client(limit int64) *http.Client {
 
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
-		return errors.New("it redirects too often")
+		return errors.New("too many redirects")
 	}
 	if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
 		return errors.New("it redirects from https to " + req.URL.Scheme)
@@ -53,7 +53,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// careful is a transport that ends what stalls, and what grows too large.
+// careful is a transport that ends answers that stall or grow too large.
 type careful struct {
 	next  http.RoundTripper
 	stall time.Duration
@@ -147,7 +147,7 @@ type statusError struct {
 // Error returns what was asked and answered.
 func (e statusError) Error() string { return fmt.Sprintf("GET %s: %s", e.url, e.status) }
 
-// Is reports whether the file is not there.
+// Is reports whether the file is missing.
 func (e statusError) Is(target error) bool {
 	return target == ErrNotFound && (e.code == http.StatusNotFound || e.code == http.StatusGone)
 }
@@ -162,8 +162,7 @@ func readSmall(body io.ReadCloser) ([]byte, error) {
 	return data, err
 }
 
-// ErrReplay is the error of a mirror that serves a state from before one that was
-// seen already.
+// ErrReplay is the error of a mirror that serves an older state than before.
 var ErrReplay = errors.New("the mirror serves an older state than it did before")
 
 // seen is what a memory holds of one channel of one home.
@@ -175,8 +174,8 @@ type seen struct {
 }
 
 // remember compares a channel file, whose signature is good, with the newest one that
-// was seen, and remembers it. The publisher may take a release back by a later file
-// with a lower version; that is never a reason to install it.
+// was seen, and remembers it. The publisher may withdraw a release by a later file
+// with a lower version, which is never installed.
 func remember(path, home, channel string, now release.Channel) error {
 	if path == "" {
 		return nil
@@ -205,7 +204,7 @@ func remember(path, home, channel string, now release.Channel) error {
 	if err != nil {
 		return err
 	}
-	// No secret, and readable for both accounts that look for updates.
+	// No secret, and readable for both accounts that check for updates.
 	if err := durable.WriteFile(path, text, 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("remembering the state of the mirror: %w", err)
 	}

@@ -13,8 +13,8 @@ import (
 // step is called between two steps of an update. Tests end the process there.
 var step = func(string) {}
 
-// openPlain opens a regular file of a directory that somebody else may change at any
-// time: no link is followed, and no pipe or device makes us wait.
+// openPlain opens a regular file of a directory that another user may change at any
+// time: it follows no link and waits for no pipe or device.
 func openPlain(dir *os.Root, name string) (*os.File, error) {
 	before, err := dir.Lstat(name)
 	if err != nil {
@@ -138,7 +138,7 @@ func sweep(dir *os.Root, but ...string) error {
 }
 
 // lockFile makes the file and locks it. The lock ends with the process, however that
-// ends. It returns [ErrBusy] if somebody has it.
+// ends. It returns [ErrBusy] if another process holds it.
 func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

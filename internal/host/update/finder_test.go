@@ -28,7 +28,7 @@ func TestOpen(t *testing.T) {
 		{Options{Home: "https://mirror.example.com/a/b/", Keys: keys, Channel: release.Beta}, ""},
 		{Options{Home: "github+https://github.example.com/api/v3/owner/repo", Keys: keys}, ""},
 		{Options{Home: "https://mirror.example.com"}, "no release key"},
-		{Options{Home: "", Keys: keys}, "does not know where"},
+		{Options{Home: "", Keys: keys}, "no URL of releases"},
 		{Options{Home: "https://mirror.example.com", Keys: keys, Channel: "nightly"}, `"nightly" is not known`},
 		{Options{Home: "https://github.com/owner", Keys: keys}, "must end with OWNER/REPO"},
 		{Options{Home: "https://github.com/owner/repo/releases", Keys: keys}, "must end with OWNER/REPO"},
@@ -37,7 +37,7 @@ func TestOpen(t *testing.T) {
 		{Options{Home: "https://user:hunter2@mirror.example.com/%zz", Keys: keys}, "must look like"},
 		{Options{Home: "mirror.example.com/agent", Keys: keys}, "must look like"},
 		{Options{Home: "https://mirror.example.com/?token=hunter2", Keys: keys}, "must look like"},
-		{Options{Home: "https://mirror.example.com/", Keys: keys, goos: "plan9", goarch: "386"}, "no release for plan9/386"},
+		{Options{Home: "https://mirror.example.com/", Keys: keys, goos: "plan9", goarch: "386"}, "no release exists for plan9/386"},
 	} {
 		f, err := Open(tt.o)
 		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2")) {
@@ -178,9 +178,9 @@ func TestBounds(t *testing.T) {
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
 	}{
-		"silent channel":   {"stable.txt", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "nothing came for too long"},
+		"silent channel":   {"stable.txt", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "sent nothing for too long"},
 		"huge channel":     {"stable.txt", func(w http.ResponseWriter, _ *http.Request) { endless(w) }, "larger than any file"},
-		"endless redirect": {"stable.txt", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, "redirects too often"},
+		"endless redirect": {"stable.txt", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, "too many redirects"},
 		"broken":           {"stable.txt", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, "502 Bad Gateway"},
 		"huge checksums":   {"v1.1.0/checksums.txt", func(w http.ResponseWriter, _ *http.Request) { endless(w) }, "larger than any file"},
 		"huge archive": {"v1.1.0/" + archiveName("v1.1.0"), func(w http.ResponseWriter, _ *http.Request) {
@@ -191,17 +191,17 @@ func TestBounds(t *testing.T) {
 			_, _ = io.WriteString(w, "begin")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		}, "nothing came for too long"},
+		}, "sent nothing for too long"},
 		"cut off archive": {"v1.1.0/" + archiveName("v1.1.0"), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, "begin")
 		}, "unexpected EOF"},
 		"other archive":   {"v1.1.0/" + archiveName("v1.1.0"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }, "not the signed one"},
 		"no archive":      {"v1.1.0/" + archiveName("v1.1.0"), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "404 Not Found"},
-		"other signature": {"v1.1.0/checksums.txt.sig", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }, "not of a release key"},
+		"other signature": {"v1.1.0/checksums.txt.sig", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }, "no release key has made"},
 		"no signature":    {"v1.1.0/checksums.txt.sig", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "404 Not Found"},
-		"other checksums": {"v1.1.0/checksums.txt", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }, "not of a release key"},
-		"checksum page":   {"v1.1.0/checksums.txt", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "not of a release key"},
+		"other checksums": {"v1.1.0/checksums.txt", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }, "no release key has made"},
+		"checksum page":   {"v1.1.0/checksums.txt", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "no release key has made"},
 		"nothing wrong":   {"", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -405,8 +405,8 @@ func (u *unit) Health(context.Context) (Health, error) {
 		return Health{}, err
 	}
 	if u.applier != nil {
-		if u.applier.Patience = time.Minute; state != polls {
-			u.applier.Patience = little
+		if u.applier.Timeout = time.Minute; state != polls {
+			u.applier.Timeout = little
 		}
 	}
 	switch state {

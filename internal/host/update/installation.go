@@ -21,7 +21,7 @@ const (
 	versionsDir = "versions"
 	currentLink = "current"
 	provenLink  = "proven"    // to the version that worked last
-	incomingDir = ".incoming" // of an update on its way
+	incomingDir = ".incoming" // of an update in progress
 	rootLock    = ".update.lock"
 
 	// SeenFile remembers the newest state of the mirror, for updates by hand.
@@ -32,22 +32,21 @@ const (
 
 // Installation is one that can be updated: its Root holds versions/VERSION with the
 // files of a release each, and the link current to the one that is used. The programs
-// in Root are links through current, so that replacing that link replaces all.
+// in Root are links through current: replacing that link replaces all of them.
 type Installation struct {
 	Root    string // absolute and without links
 	Version string // that the executable it was found by belongs to
 }
 
-// Find returns the installation of an executable. If the file belongs to a package
-// manager the error is a [*PackagedError], and one that says what to do if it is
-// neither.
+// Find returns the installation of an executable. For the file of a package
+// manager the error is a [*PackagedError]; for another file it says what to do.
 func Find(ctx context.Context, executable string) (Installation, error) {
 	path, err := filepath.Abs(executable)
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path)
 	}
 	if err != nil {
-		return Installation{}, fmt.Errorf("looking for the installation of %s: %w", executable, err)
+		return Installation{}, fmt.Errorf("finding the installation of %s: %w", executable, err)
 	}
 	dir := filepath.Dir(path)
 	root := filepath.Dir(filepath.Dir(dir))
@@ -59,7 +58,7 @@ func Find(ctx context.Context, executable string) (Installation, error) {
 	if packaged := owner(ctx, path); packaged != nil {
 		return Installation{}, packaged
 	}
-	return Installation{}, fmt.Errorf("%s was not put there by install.sh, so that it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
+	return Installation{}, fmt.Errorf("%s was not installed by install.sh, so it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
 }
 
 // FindOwn returns the installation that the running program belongs to, as [Find] does.
@@ -75,7 +74,7 @@ func FindOwn(ctx context.Context) (Installation, error) {
 func (i Installation) Current() (string, error) {
 	target, err := os.Readlink(filepath.Join(i.Root, currentLink))
 	if err != nil {
-		return "", fmt.Errorf("looking for the current version: %w", err)
+		return "", fmt.Errorf("reading the current version: %w", err)
 	}
 	dir, version := filepath.Split(filepath.Clean(target))
 	if dir != versionsDir+"/" || release.CheckVersion(version) != nil {
@@ -84,15 +83,15 @@ func (i Installation) Current() (string, error) {
 	return version, nil
 }
 
-// Updater is the path of the program that applies and recovers: not of the version
-// that is being tried, which may be what is broken, but of the one that worked last.
-// [Installation.Prove] makes it be there.
+// Updater is the path of the program that applies and recovers: not that of the
+// version being tried, which may be broken, but of the one that worked last.
+// [Installation.Prove] creates the link.
 func (i Installation) Updater() string {
 	return filepath.Join(i.Root, provenLink, release.Program)
 }
 
-// Prove says that the current version works, as who has installed it knows, unless an
-// update is on its way.
+// Prove records that the current version works, as its installer knows, unless an update
+// is in progress.
 func (i Installation) Prove() error {
 	if err := i.checkOwner(); err != nil {
 		return err
@@ -104,7 +103,7 @@ func (i Installation) Prove() error {
 	defer func() { _ = root.Close() }()
 	unlock, err := lockFile(root, rootLock)
 	if errors.Is(err, ErrBusy) {
-		return nil // that update knows better
+		return nil // that update decides
 	}
 	if err != nil {
 		return err
@@ -120,11 +119,11 @@ func (i Installation) Prove() error {
 	return point(root, provenLink, version)
 }
 
-// checkOwner refuses an installation that others than us could change, who would
-// then have the service restarted with what they like.
+// checkOwner refuses an installation that other users could change: they could have the
+// service restarted with any program.
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
-	if us == 0 { // whoever may rename a directory above may exchange all of it
+	if us == 0 { // who can rename a directory above can replace all of it
 		for dir := filepath.Dir(i.Root); ; dir = filepath.Dir(dir) {
 			if err := checkDir(dir, us, true); err != nil {
 				return err
@@ -150,20 +149,19 @@ func checkDir(path string, us int, above bool) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) != us {
-		return fmt.Errorf("%s belongs to the user %d and not to us (%d): %w", path, stat.Uid, us, fs.ErrPermission)
+		return fmt.Errorf("%s belongs to the user %d, not to the current user (%d): %w", path, stat.Uid, us, fs.ErrPermission)
 	}
 	others := info.Mode().Perm() & 0o022
 	if us != 0 {
 		others &= 0o002 // many systems give each user a group of one
 	}
 	if others != 0 && (!above || info.Mode()&fs.ModeSticky == 0) {
-		return fmt.Errorf("%s may be changed by others (mode %v): take that right away, with chmod go-w", path, info.Mode().Perm())
+		return fmt.Errorf("%s can be changed by other users (mode %v): remove that right with chmod go-w", path, info.Mode().Perm())
 	}
 	return nil
 }
 
-// PackagedError is the error of a program that a package manager put there and keeps
-// current.
+// PackagedError is the error of a program that belongs to a package manager.
 type PackagedError struct {
 	Path    string
 	Manager string // dpkg, rpm or Homebrew
@@ -171,9 +169,9 @@ type PackagedError struct {
 	Command string // that updates it
 }
 
-// Error says who keeps the program current, and how.
+// Error names the package manager and its command.
 func (e *PackagedError) Error() string {
-	return fmt.Sprintf("%s belongs to the package %s of %s, which keeps it current: run %s", e.Path, e.Package, e.Manager, e.Command)
+	return fmt.Sprintf("%s belongs to the package %s of %s, which keeps it up to date: run %s", e.Path, e.Package, e.Manager, e.Command)
 }
 
 // Removal is the command that removes the package.
@@ -218,7 +216,7 @@ func owner(ctx context.Context, path string) error {
 	return nil
 }
 
-// ask runs a package manager's query. It is an error if there is no such program.
+// ask runs a query of a package manager. A missing program is an error.
 func ask(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
@@ -236,8 +234,8 @@ func executing(root *os.Root, version string) bool {
 			return true
 		}
 	}
-	// Not every account sees the processes of others. But the system lets nobody write
-	// to a program that runs.
+	// Not every account sees the processes of others. But no process can write to a
+	// running program.
 	for _, name := range release.Programs() {
 		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
 		if errors.Is(err, syscall.ETXTBSY) {

@@ -26,19 +26,19 @@ func TestRefused(t *testing.T) {
 			f[archiveName("v1.1.0")] = f[archiveName("v1.1.0")][:200]
 			return "v1.1.0", f
 		}},
-		"tampered checksums": {"not of a release key", func(_ *testing.T, _ *house, f files) (string, files) {
+		"tampered checksums": {"no release key has made", func(_ *testing.T, _ *house, f files) (string, files) {
 			f[sums] = append(f[sums], []byte(strings.Repeat("0", 64)+"  more\n")...)
 			return "v1.1.0", f
 		}},
-		"somebody else's signature": {"not of a release key", func(t *testing.T, _ *house, f files) (string, files) {
+		"somebody else's signature": {"no release key has made", func(t *testing.T, _ *house, f files) (string, files) {
 			f[sig] = sign(t, stranger, f[sums])
 			return "v1.1.0", f
 		}},
-		"damaged signature": {"not of a release key", func(_ *testing.T, _ *house, f files) (string, files) {
+		"damaged signature": {"no release key has made", func(_ *testing.T, _ *house, f files) (string, files) {
 			f[sig] = f[sig][:len(f[sig])-1]
 			return "v1.1.0", f
 		}},
-		"empty signature": {"not of a release key", func(_ *testing.T, _ *house, f files) (string, files) {
+		"empty signature": {"no release key has made", func(_ *testing.T, _ *house, f files) (string, files) {
 			f[sig] = nil
 			return "v1.1.0", f
 		}},
@@ -54,10 +54,10 @@ func TestRefused(t *testing.T) {
 			delete(f, archiveName("v1.1.0"))
 			return "v1.1.0", f
 		}},
-		"downgrade": {"never goes back", func(t *testing.T, h *house, _ files) (string, files) {
+		"downgrade": {"never installs an older version", func(t *testing.T, h *house, _ files) (string, files) {
 			return "v0.9.0", newRelease(t, h.key, "v0.9.0", polls)
 		}},
-		"candidate of what is installed": {"never goes back", func(t *testing.T, h *house, _ files) (string, files) {
+		"candidate of what is installed": {"never installs an older version", func(t *testing.T, h *house, _ files) (string, files) {
 			return "v1.0.0-rc.1", newRelease(t, h.key, "v1.0.0-rc.1", polls)
 		}},
 		"old release under a new name": {"is of another release", func(t *testing.T, h *house, _ files) (string, files) {
@@ -68,7 +68,7 @@ func TestRefused(t *testing.T) {
 		"old archive in a new signed list": {"not in the directory", func(t *testing.T, h *house, _ files) (string, files) {
 			return "v1.1.0", signed(t, h.key, files{archiveName("v1.1.0"): pack(t, contents("v0.9.0", polls))})
 		}},
-		"program of another version": {`says that it is "v0.9.0"`, func(t *testing.T, h *house, _ files) (string, files) {
+		"program of another version": {`reports the version "v0.9.0"`, func(t *testing.T, h *house, _ files) (string, files) {
 			entries := contents("v1.1.0", polls)
 			entries[1].content = program("v0.9.0", polls)
 			return "v1.1.0", signed(t, h.key, files{archiveName("v1.1.0"): pack(t, entries)})

@@ -1,14 +1,14 @@
 // Package update keeps an installation at the newest signed release. It has two
-// halves that trust each other in nothing.
+// halves that do not trust each other.
 //
-// A [Finder] looks for releases with go-selfupdate, at GitHub or in a plain HTTP
+// A [Finder] finds releases with go-selfupdate, at GitHub or in a plain HTTP
 // directory, checks the signature and the checksum, and stages one: three files in a
-// directory, and a request beside them. It runs as the agent's own account.
+// directory, and a request next to them. It runs as the agent's account.
 //
 // An [Applier] installs what was staged. It may run as root, while the stage belongs
-// to somebody else: it copies first, checks the copy with the keys of its own
+// to another user: it copies first, checks the copy with the keys of its own
 // binary, tries the new program, swaps all programs by one rename, restarts the
-// service, and swaps back if the new version does not get to work. A journal makes
+// service, and rolls back if the new version does not work. A journal makes
 // every step safe against the death of the process and of the machine.
 package update
 
@@ -29,7 +29,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Options say where releases are found.
+// Options are where releases are found.
 type Options struct {
 	// Home is where releases are published: https://github.com/OWNER/REPO, a
 	// directory that any HTTP server serves (a mirror), or the REST API of another
@@ -41,7 +41,7 @@ type Options struct {
 	// used, and times and sizes are bounded here. nil: Go's default transport.
 	Client *http.Client
 	// Memory is a file that remembers the newest channel file that was seen, so that
-	// nobody can serve an older one later. "": nothing is remembered.
+	// no server can replay an older one. "" means that nothing is remembered.
 	Memory string
 
 	// For tests; zero values are this machine and the usual bounds.
@@ -50,7 +50,7 @@ type Options struct {
 	now          func() time.Time
 }
 
-// Finder looks for releases and stages them. It may be used by several goroutines.
+// Finder finds releases and stages them. It is safe for concurrent use.
 type Finder struct {
 	Options
 
@@ -59,11 +59,11 @@ type Finder struct {
 	owner, repo string
 }
 
-// ErrNotFound is the error of a release that is not there for this platform.
-var ErrNotFound = errors.New("there is no such release")
+// ErrNotFound is the error of a release that does not exist for this platform.
+var ErrNotFound = errors.New("no such release")
 
 // ErrDevelopment is the error of a build that has no version to compare with.
-var ErrDevelopment = errors.New("this is a development build without a version, which cannot be compared with a release: install a release")
+var ErrDevelopment = errors.New("this is a development build without a version to compare with a release: install a release")
 
 // findTime bounds a search for a release.
 const findTime = 2 * time.Minute
@@ -89,13 +89,13 @@ func Open(o Options) (*Finder, error) {
 		return nil, fmt.Errorf("the update channel %q is not known: use %s or %s", o.Channel, release.Stable, release.Beta)
 	}
 	if o.Home == "" {
-		return nil, errors.New("this build does not know where its releases are published: name the URL of a mirror")
+		return nil, errors.New("this build has no URL of releases: name the URL of a mirror")
 	}
 	f := &Finder{Options: o}
 	text, api := strings.CutPrefix(o.Home, "github+")
 	home, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || home.Host == "" || home.Scheme != "https" && home.Scheme != "http" || home.RawQuery != "" || home.Fragment != "" {
-		// Neither the text nor the parser's error is repeated: there may be a password in it.
+		// Neither the text nor the parser's error is repeated: it may contain a password.
 		return nil, errors.New("the URL of the releases must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
 	}
 	f.home = home
@@ -117,23 +117,23 @@ func Open(o Options) (*Finder, error) {
 	return f, nil
 }
 
-// Candidate is a release that was found. Nothing of it is checked but a mirror's
-// channel file: [Finder.Stage] does that.
+// Candidate is a release that was found. Only a mirror's channel file
+// is verified yet: [Finder.Stage] verifies the rest.
 type Candidate struct {
 	Version   string
 	Published time.Time // zero if the source does not say
-	Notes     string    // a page for people, "" if there is none
+	Notes     string    // a web page, or ""
 
 	source upstream.Source
 	found  *upstream.Release
 }
 
-// Newer reports whether the candidate is newer than a version that runs. What git
-// describe calls v1.2.3-4-gabcdef counts as v1.2.3, of which it is a later state. It
+// Newer reports whether the candidate is newer than the running version. What git
+// describe calls v1.2.3-4-gabcdef counts as v1.2.3. It
 // returns [ErrDevelopment] for a build without a version.
 func (c Candidate) Newer(current string) (bool, error) { return newer(c.Version, current) }
 
-// describe is what git describe says of a commit after a tag.
+// describe is the suffix that git describe adds after a tag.
 var describe = regexp.MustCompile(`(-\d+-g[0-9a-f]{4,40})?(-dirty)?$`)
 
 func newer(candidate, current string) (bool, error) {
@@ -167,7 +167,7 @@ func compare(a, b string) (int, error) {
 func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
 	c, err := f.find(ctx, "")
 	if err != nil {
-		return Candidate{}, fmt.Errorf("looking for the newest %s release at %s: %w", f.Channel, f.shown(), err)
+		return Candidate{}, fmt.Errorf("finding the newest %s release at %s: %w", f.Channel, f.shown(), err)
 	}
 	return c, nil
 }
@@ -179,7 +179,7 @@ func (f *Finder) Version(ctx context.Context, version string) (Candidate, error)
 	}
 	c, err := f.find(ctx, version)
 	if err != nil {
-		return Candidate{}, fmt.Errorf("looking for the release %s at %s: %w", version, f.shown(), err)
+		return Candidate{}, fmt.Errorf("finding the release %s at %s: %w", version, f.shown(), err)
 	}
 	return c, nil
 }
@@ -200,7 +200,7 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	updater, err := upstream.NewUpdater(upstream.Config{
 		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
 		// The source leaves the one archive that fits; without a filter the updater
-		// would look for its own names of platforms.
+		// would expect its own names of platforms.
 		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 			return nil, err
 		}
 		found = listed{version: channel.Version, published: channel.Published}
-	} else if err := m.lookFor(ctx); err != nil {
+	} else if err := m.exists(ctx); err != nil {
 		return nil, err
 	}
 	names, err := m.wanted(found.version)
@@ -65,8 +65,8 @@ func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 	return []upstream.SourceRelease{found}, nil
 }
 
-// lookFor says whether the release that is wanted is in the mirror.
-func (m *mirror) lookFor(ctx context.Context) error {
+// exists returns [ErrNotFound] if the mirror does not have the wanted release.
+func (m *mirror) exists(ctx context.Context) error {
 	_, err := m.small(ctx, m.want+"/"+release.ChecksumsFile)
 	if errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -118,7 +118,7 @@ func (m *mirror) small(ctx context.Context, name string) ([]byte, error) {
 	return data, nil
 }
 
-// DownloadReleaseAsset opens a file of the release. What it returns knows its size.
+// DownloadReleaseAsset opens a file of the release as a [sized].
 func (m *mirror) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, id int64) (io.ReadCloser, error) {
 	link, ok := m.links[id]
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// RequestFile is the file in a stage that says that everything is there. It appears
+// RequestFile is the file in a stage that marks it as complete. It appears
 // last, by a rename, so that a service manager can wait for it.
 const RequestFile = "request.json"
 
@@ -26,32 +26,31 @@ const stageLock = ".lock"
 const downloadTime = time.Hour
 
 // ErrBusy is the error of an update while another is on its way.
-var ErrBusy = errors.New("another update is on its way")
+var ErrBusy = errors.New("another update is in progress")
 
-// Staging says where a release is put for an [Applier], and how.
+// Staging says where a release is put for an [Applier].
 type Staging struct {
-	Dir string // made if it is not there; nothing else may be kept in it
-	// Explicit asks for this very version, as a person does: it is tried even if it
+	Dir string // created if it is missing; nothing else may be kept in it
+	// Explicit asks for this very version, as an operator does: it is tried even if it
 	// failed lately.
 	Explicit bool
-	// Progress is told how far the download is, in bytes; total is -1 if nobody
-	// knows. nil: nobody wants to know.
+	// Progress receives the downloaded bytes; total is -1 if it is unknown. May be nil.
 	Progress func(done, total int64)
 }
 
-// request is the content of [RequestFile]. It is a wish, and believed in nothing.
+// request is the content of [RequestFile]. Nothing in it is trusted.
 type request struct {
 	Version  string `json:"version"`
 	Explicit bool   `json:"explicit,omitempty"`
 }
 
 // Stage downloads a release, checks the signature over its checksums and the checksum
-// of its archive, and puts all three into the directory, with a request beside them.
-// What is there already and has the right checksum is not downloaded again. After an
-// error there is no request.
+// of its archive, and puts all three into the directory, with a request next to them.
+// A file with the right checksum is not downloaded again. After an error no request
+// exists.
 func (f *Finder) Stage(ctx context.Context, c Candidate, s Staging) error {
 	if c.found == nil {
-		return errors.New("nothing was found that could be staged")
+		return errors.New("no release was found that could be staged")
 	}
 	if err := f.stage(ctx, c, s); err != nil {
 		return fmt.Errorf("downloading %s to %s: %w", c.Version, s.Dir, explain(err))
@@ -76,8 +75,8 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) 
 		return err
 	}
 	step("cleared")
-	// An interrupted download is of no use later: the archive is fetched again from
-	// its beginning, and a full disk is given back.
+	// An interrupted download is useless later: the archive is fetched again from
+	// its beginning. Removing it frees a full disk.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, sweep(dir, stageLock))
@@ -135,8 +134,8 @@ func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err 
 }
 
 // checksum returns the SHA-256 sum of an archive from a list of checksums, after it
-// has checked the signature over the list. The version is part of the archive's name:
-// so the signature also says which version the archive is.
+// has checked the signature over the list. The version is part of the archive's name,
+// so the signature covers the version, too.
 func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, error) {
 	if err := (signature{keys}).Validate(release.ChecksumsFile, sums, sign); err != nil {
 		return [32]byte{}, err
@@ -187,7 +186,7 @@ func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name s
 	return finish(to)
 }
 
-// counter tells how many bytes went by.
+// counter reports the number of bytes written.
 type counter struct {
 	done, total int64
 	progress    func(done, total int64)
@@ -202,7 +201,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// same reports whether the file is there with the checksum.
+// same reports whether the file exists with the checksum.
 func same(dir *os.Root, name string, want [32]byte) bool {
 	f, err := openPlain(dir, name)
 	if err != nil {
@@ -246,7 +245,7 @@ func openStage(path string) (dir *os.Root, unlock func(), err error) {
 	}, nil
 }
 
-// explain adds what to do about an error that a person can mend.
+// explain adds advice to an error that the operator can fix.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

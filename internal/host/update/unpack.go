@@ -37,8 +37,7 @@ var (
 var manPage = regexp.MustCompile(`^man/[A-Za-z0-9._-]+\.1$`)
 
 // expected returns the mode of a file that belongs to a release, and 0 for others:
-// those are left out, so that a later release may have more. Modes in the archive are
-// not looked at.
+// those are skipped, so a later release may have more. Modes in the archive are ignored.
 func expected(name string) fs.FileMode {
 	switch {
 	case slices.Contains(release.Programs(), name):
@@ -65,7 +64,7 @@ func unpack(archive io.Reader, wrap string, into *os.Root) error {
 			break
 		}
 		if err != nil && limited.N <= 0 || entries > maxEntries {
-			return errors.New("it holds more than any release")
+			return errors.New("it contains more than any release")
 		}
 		if err != nil {
 			return err
@@ -103,7 +102,7 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	case tar.TypeDir:
 		return nil // made when a file needs it
 	case tar.TypeSymlink:
-		// The one link of a release is made at the end, whatever it says here.
+		// The one link of a release is created at the end.
 		if mode != 0 {
 			return fmt.Errorf("%q is a link and should be a file", header.Name)
 		}
@@ -141,14 +140,14 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	return finish(to)
 }
 
-// The names of an intake's files, in the private directory of an update on its way.
+// The names of an intake's files, in the private directory of an update in progress.
 const (
 	copiedArchive = "archive.tar.gz"
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage that belongs to somebody else. Nothing in it is believed:
-// neither what its files are, nor what they say.
+// openIntake opens a stage that belongs to another user. Nothing in it is trusted,
+// neither the kind of its files nor their content.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -172,7 +171,7 @@ func openIntake(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// readRequest reads what is wished for.
+// readRequest reads which version is requested.
 func readRequest(stage *os.Root) (request, error) {
 	var r request
 	text, err := readIn(stage, RequestFile, 4<<10)
@@ -266,7 +265,7 @@ func (u until) Read(p []byte) (int, error) {
 // tryTime bounds the first run of a new program.
 const tryTime = 30 * time.Second
 
-// try runs the new program and compares the version that it says it is.
+// try runs the new program and compares the version that it reports.
 func try(ctx context.Context, path, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
@@ -295,7 +294,7 @@ func try(ctx context.Context, path, version string) error {
 		return fmt.Errorf("the program of %s does not start: %s", version, text)
 	}
 	if said := strings.TrimSpace(string(out)); said != version {
-		return fmt.Errorf("the program in the archive of %s says that it is %s", version, cut(said))
+		return fmt.Errorf("the program in the archive of %s reports the version %s", version, cut(said))
 	}
 	return nil
 }
@@ -306,12 +305,11 @@ func cut(text string) string {
 	return fmt.Sprintf("%q", text[:min(len(text), 200)])
 }
 
-// place moves what was unpacked to its place among the versions. From then on it is
-// complete, whatever happens.
-func (a *Applier) place(root *os.Root, version string) error {
+// add moves the unpacked release to its final name. From then on it is complete.
+func (a *Applier) add(root *os.Root, version string) error {
 	to := versionsDir + "/" + version
 	if executing(root, version) {
-		return fmt.Errorf("a job of an earlier try still runs from %s, which cannot be replaced before its end", to)
+		return fmt.Errorf("a job of an earlier try still runs from %s: it is replaced after the job has ended", to)
 	}
 	if err := root.RemoveAll(to); err != nil { // left by an attempt before
 		return err

@@ -126,7 +126,7 @@ func TestOwner(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.applier().Apply(t.Context(), h.stage); err == nil || !strings.Contains(err.Error(), "may be changed by others") {
+	if _, err := h.applier().Apply(t.Context(), h.stage); err == nil || !strings.Contains(err.Error(), "can be changed by other users") {
 		t.Errorf("with an open directory: %v", err)
 	}
 	if err := os.Chmod(open, 0o755); err != nil {

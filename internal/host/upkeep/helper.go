@@ -17,25 +17,25 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Helper installs updates of one service, as whoever owns the installation.
+// Helper installs updates of one service, as the owner of the installation.
 type Helper struct {
-	Options  service.Options
-	Stage    string                         // directory with what the agent has verified; "" means none
-	Patience time.Duration                  // for the new version's first poll; 0 means the default
-	Load     func() (*config.Config, error) // of the service
-	Log      *logrus.Entry
+	Options service.Options
+	Stage   string                         // directory with what the agent has verified; "" means none
+	Timeout time.Duration                  // for the new version's first poll; 0 means the default
+	Load    func() (*config.Config, error) // of the service
+	Log     *logrus.Entry
 
 	service *Service // nil without a service manager
 }
 
 const (
-	// busyTime is how long another update may take: a person may have begun it.
+	// busyTime is how long another update may take.
 	busyTime  = 20 * time.Minute
 	busyPause = 2 * time.Second
 )
 
-// Run does what there is to do. An update that is refused is an error, one that was
-// taken back is none: it has come to its end.
+// Run completes an interrupted update, or installs the requested one. A refused update is an error; one that was rolled
+// back is not: it has ended.
 func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service == nil {
 		h.service = OpenService(h.Options, install, h.Load, h.Stage)
@@ -43,7 +43,7 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if err := install.Prove(); err != nil {
 		return err
 	}
-	a := &update.Applier{Installation: install, Log: h.Log, Patience: h.Patience}
+	a := &update.Applier{Installation: install, Log: h.Log, Timeout: h.Timeout}
 	if h.service != nil {
 		a.Service, a.Ready = h.service, h.service.Ready
 	}
@@ -51,21 +51,20 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if _, err := os.Lstat(request); h.Stage == "" || errors.Is(err, os.ErrNotExist) {
 		return h.conclude(ctx, a, func() (update.Result, error) { return a.Recover(ctx) })
 	}
-	// The agent does not ask then; somebody who has taken over its account might.
+	// The agent does not ask then; an intruder in its account might.
 	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
-		return errors.Join(errors.New("an update was asked for, but auto_update is false"), dropRequest(h.Stage))
+		return errors.Join(errors.New("an update was requested, but auto_update is false"), dropRequest(h.Stage))
 	}
 	var err error
 	if a.Keys, err = release.BuiltinKeys(); err != nil {
 		return errors.Join(err, dropRequest(h.Stage))
 	}
-	h.Log.WithField("stage", h.Stage).Info("The agent asks for an update that it has verified")
+	h.Log.WithField("stage", h.Stage).Info("the agent requests an update that it has verified")
 	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.Stage) })
 }
 
-// dropRequest removes a request from a stage that belongs to somebody else, who may
-// have put a link in the place of the directory: nothing outside of the agent's state is
-// removed.
+// dropRequest removes a request from a stage that belongs to another user, who may have
+// replaced the directory by a link: nothing outside of the agent's state is removed.
 func dropRequest(stage string) error {
 	state, err := os.OpenRoot(filepath.Dir(stage))
 	if err != nil {
@@ -75,7 +74,7 @@ func dropRequest(stage string) error {
 	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
 }
 
-// conclude brings an update to its end.
+// conclude completes an update.
 func (h *Helper) conclude(ctx context.Context, a *update.Applier, work func() (update.Result, error)) error {
 	var result update.Result
 	err := whileBusy(ctx, func() (err error) {
@@ -101,7 +100,7 @@ func (h *Helper) catchUp(ctx context.Context) error {
 	}
 	health, err := h.service.Health(ctx)
 	if err != nil || health.Version == "" {
-		return nil //nolint:nilerr // an agent that does not answer is the service manager's business
+		return nil //nolint:nilerr // the service manager restarts an agent that does not answer
 	}
 	current, err := h.service.install.Current()
 	if err != nil || health.Version == current {
@@ -110,7 +109,7 @@ func (h *Helper) catchUp(ctx context.Context) error {
 	if err := h.service.Ready(ctx); err != nil {
 		return fmt.Errorf("the service runs %s, and is not restarted with %s yet: %w", health.Version, current, err)
 	}
-	h.Log.WithFields(logrus.Fields{"from": health.Version, "to": current}).Info("Restarting the service with the version that is installed")
+	h.Log.WithFields(logrus.Fields{"from": health.Version, "to": current}).Info("restarting the service with the installed version")
 	return h.service.Restart(ctx)
 }
 

@@ -1,6 +1,5 @@
-// Package upkeep keeps the running agent at the newest release: it looks for releases
-// now and then, and either tells people, or verifies one and hands it to the helper of
-// the service manager as soon as a restart of the agent disturbs nobody.
+// Package upkeep is the policy of updates: when the running agent checks for a release,
+// when a release may replace it, and how the helper of its service installs one.
 package upkeep
 
 import (
@@ -28,15 +27,15 @@ type Source interface {
 	Stage(ctx context.Context, c update.Candidate, s update.Staging) error
 }
 
-// Times, where nobody chose others.
+// Default times.
 const (
-	firstLook = 5 * time.Minute // after the start: an agent that keeps crashing looks for nothing
-	everyLook = 6 * time.Hour
-	// retryLook is the pause after a look that failed; it doubles up to everyLook.
-	retryLook = 10 * time.Minute
-	// lookAgain is the longest pause between two looks whether the agent can be
-	// restarted, and what has become of a release that was handed over.
-	lookAgain = 10 * time.Second
+	firstCheck    = 5 * time.Minute // after the start: an agent that keeps crashing checks for nothing
+	checkInterval = 6 * time.Hour
+	// retryCheck is the pause after a failed check; it doubles up to checkInterval.
+	retryCheck = 10 * time.Minute
+	// pollInterval is the longest pause between two checks whether the agent can be
+	// restarted, and whether the helper has installed a release.
+	pollInterval = 10 * time.Second
 	// handOver is how long the helper may take to see that there is something to do.
 	handOver = 5 * time.Minute
 )
@@ -46,35 +45,35 @@ type Options struct {
 	Source  Source
 	Version string // of this process
 	// Install is the installation that is to be kept current, and Stage the directory
-	// that its helper looks into. Install nil: upkeep only tells.
+	// that its helper installs from. Without Install, releases are only announced.
 	Install *update.Installation
 	Stage   string
-	// Advice says how a person updates, where upkeep only tells.
+	// Advice is how the operator updates, where releases are only announced.
 	Advice string
-	// Report says how the agent is.
+	// Report is the state of the agent.
 	Report func() status.Report
 	Log    *logrus.Entry
 
 	First, Every time.Duration // 0: the usual
 }
 
-// Keeper looks for releases for one agent.
+// Keeper keeps one agent up to date.
 type Keeper struct {
 	o       Options
 	started time.Time
 
-	mu    sync.Mutex
-	state status.Update
-	told  string // last thing that was told, so that each is told once
+	mu     sync.Mutex
+	state  status.Update
+	logged string // the last line, which is logged once
 }
 
-// New returns a keeper that has not looked yet.
+// New returns a keeper that has not checked yet.
 func New(o Options) *Keeper {
 	if o.First <= 0 {
-		o.First = firstLook
+		o.First = firstCheck
 	}
 	if o.Every <= 0 {
-		o.Every = everyLook
+		o.Every = checkInterval
 	}
 	k := &Keeper{o: o, started: time.Now(), state: status.Update{Mode: status.UpdateTells}}
 	if o.Install != nil {
@@ -90,15 +89,15 @@ func (k *Keeper) Status() status.Update {
 	return k.state
 }
 
-// Run looks for releases until ctx ends.
+// Run checks for releases until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	if k.o.Install != nil && !k.settle(ctx) {
+	if k.o.Install != nil && !k.awaitUpdate(ctx) {
 		return
 	}
 	pause, failures := k.o.First, 0
-	failing := retry.Policy{First: retryLook, Max: k.o.Every}
+	failing := retry.Policy{First: retryCheck, Max: k.o.Every}
 	for retry.Sleep(ctx, retry.Spread(pause)) == nil {
-		err := k.look(ctx)
+		err := k.check(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -115,8 +114,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// look looks for a release once, and does what is to be done about one.
-func (k *Keeper) look(ctx context.Context) error {
+// check checks for a release once, and announces or installs it.
+func (k *Keeper) check(ctx context.Context) error {
 	c, err := k.o.Source.Latest(ctx)
 	if err != nil {
 		return err
@@ -137,21 +136,21 @@ func (k *Keeper) look(ctx context.Context) error {
 	}
 	log := k.o.Log.WithField("available", c.Version)
 	if k.o.Install == nil {
-		k.say(log.Info, "A newer release is there: "+k.o.Advice)
+		k.say(log.Info, "a newer release is available: "+k.o.Advice)
 		k.set(func(s *status.Update) { s.State = k.o.Advice })
 		return nil
 	}
 	failure, ok, err := k.o.Install.Failed()
 	if err != nil {
-		log.WithError(err).Debug("It is not known which version failed before")
+		log.WithError(err).Debug("reading which version failed before failed")
 	}
 	if ok && failure.Holds(c.Version, now) {
-		text := "it was tried and taken back, and is tried again a day later: " + failure.Reason
-		k.say(log.Warn, "The newer release is left alone: "+text)
+		text := "it was tried and rolled back, and is tried again a day later: " + failure.Reason
+		k.say(log.Warn, "the newer release is not installed: "+text)
 		k.set(func(s *status.Update) { s.State = text })
 		return nil
 	}
-	k.say(log.Info, "A newer release is there, and is installed as soon as nothing is in its way")
+	k.say(log.Info, "a newer release is available, and is installed as soon as the agent can restart")
 	return k.install(ctx, c, log)
 }
 
@@ -168,33 +167,33 @@ func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.En
 	if err := k.o.Source.Stage(ctx, c, update.Staging{Dir: k.o.Stage}); err != nil {
 		return err
 	}
-	log.Info("The release is verified, and handed over to be installed")
-	k.set(func(s *status.Update) { s.State = "is verified, and handed over to be installed" })
+	log.Info("the release is verified and handed over to the service's helper")
+	k.set(func(s *status.Update) { s.State = "is verified and handed over to be installed" })
 	request := filepath.Join(k.o.Stage, update.RequestFile)
 	taken := func() bool {
 		_, err := os.Lstat(request)
 		return errors.Is(err, os.ErrNotExist)
 	}
 	if !k.await(ctx, handOver, taken) {
-		return fmt.Errorf("nobody has taken %s within %s: run service install once more, which makes the helper that does", request, handOver)
+		return fmt.Errorf("the service's helper has not taken %s within %s: run service install again, which registers the helper", request, handOver)
 	}
-	// From here on this process is ended, unless the helper refuses.
+	// From here on the helper ends this process, unless it refuses.
 	if !k.await(ctx, k.o.Every, func() bool { return !k.o.Install.Pending() }) {
 		return nil
 	}
-	return fmt.Errorf("%s was not installed: the log of the service's helper says why", c.Version)
+	return fmt.Errorf("%s was not installed: the log of the service's helper has the reason", c.Version)
 }
 
-// settle waits for the end of an update in whose middle this process was started, and
-// tells how it ended. It returns false if ctx ended before.
-func (k *Keeper) settle(ctx context.Context) bool {
+// awaitUpdate waits for the end of an update during which this process was started, and
+// logs its outcome. It returns false if ctx ended before.
+func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	from, to, ok := k.o.Install.Underway()
 	if !ok {
 		return true
 	}
 	k.set(func(s *status.Update) { s.State = "the update from " + from + " to " + to + " is not confirmed yet" })
 	for k.o.Install.Pending() {
-		if retry.Sleep(ctx, min(lookAgain, k.o.Every)) != nil {
+		if retry.Sleep(ctx, min(pollInterval, k.o.Every)) != nil {
 			return false
 		}
 	}
@@ -206,30 +205,30 @@ func (k *Keeper) settle(ctx context.Context) bool {
 	case err != nil:
 		k.failed(err)
 	case current == to:
-		log.Info("The agent was updated")
+		log.Info("the agent was updated")
 	case failed && failure.Version == to && !failure.At.Before(k.started):
-		log.WithField("reason", failure.Reason).Warn("The update was taken back: the new version did not get to work")
+		log.WithField("reason", failure.Reason).Warn("the update was rolled back: the new version did not work")
 	default:
-		log.Warn("The update was taken back")
+		log.Warn("the update was rolled back")
 	}
 	return true
 }
 
-// failed shows what went wrong, and tells it unless it is what went wrong before.
+// failed shows an error, and logs it once.
 func (k *Keeper) failed(err error) {
 	now := time.Now()
 	k.set(func(s *status.Update) { s.CheckedAt, s.Error, s.State = &now, err.Error(), "" })
-	k.say(k.o.Log.WithError(err).Warn, "The agent could not bring itself up to date; trying again later")
+	k.say(k.o.Log.WithError(err).Warn, "updating the agent failed; trying again later")
 }
 
-// say tells something once.
-func (k *Keeper) say(tell func(...any), text string) {
+// say logs a line once.
+func (k *Keeper) say(log func(...any), text string) {
 	k.mu.Lock()
-	known := k.told == text+k.state.Available+k.state.Error
-	k.told = text + k.state.Available + k.state.Error
+	known := k.logged == text+k.state.Available+k.state.Error
+	k.logged = text + k.state.Available + k.state.Error
 	k.mu.Unlock()
 	if !known {
-		tell(text)
+		log(text)
 	}
 }
 
@@ -239,40 +238,40 @@ func (k *Keeper) set(change func(*status.Update)) {
 	change(&k.state)
 }
 
-// await looks again and again, for about that long, and reports whether it became true.
-func (k *Keeper) await(ctx context.Context, patience time.Duration, done func() bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// await waits for a condition, and reports whether it became true in time.
+func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for !done() {
-		if retry.Sleep(ctx, min(lookAgain, k.o.Every)) != nil {
+		if retry.Sleep(ctx, min(pollInterval, k.o.Every)) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// blocked says why an agent should not be restarted with another version now, in words
-// that follow "the update"; "" if nothing is in the way. The jobs of an agent go on
-// without it and are found again, so most do not count.
+// blocked returns why an agent must not be restarted with another version now, in words
+// that follow "the update", or "". Most jobs do not count: they continue without the
+// agent, which finds them again.
 func blocked(r status.Report) string {
 	switch {
 	case r.Draining || r.Stopping || r.State == status.Draining || r.State == status.Stopping || r.State == status.Ended:
-		return "waits for the next start, as the agent is about to end"
-	// Nobody could tell whether the new version reaches the server.
+		return "waits for the next start, because the agent is stopping"
+	// The new version could not be confirmed.
 	case !r.Server.Connected:
 		return "waits until the server answers the agent"
 	case !r.Engine.Up:
-		return "waits until jobs can run here"
+		return "waits until jobs can run on this host"
 	case r.Slots.Free == 0 && slices.ContainsFunc(r.Jobs, func(j status.Job) bool { return j.Epoch == 0 }):
-		// Such a server is not asked for anything while there is no room for a job.
-		return "waits for the end of a job, as this server can be asked for nothing before"
+		// Without a free slot the agent does not poll such a server.
+		return "waits for the end of a job, because the agent does not poll this server before"
 	}
 	for _, j := range r.Jobs {
 		switch j.Phase {
 		case status.Preparing, status.StartingJob:
 			return "waits until no job is being started"
 		case status.Reattaching:
-			return "waits until the jobs of the agent's last process are found again"
+			return "waits until the jobs of the agent's previous process are resumed"
 		}
 	}
 	return ""

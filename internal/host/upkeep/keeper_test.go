@@ -119,13 +119,13 @@ func TestLooksNowAndThen(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(36 * time.Hour)
 		looked := s.times()
-		if first := looked[0].Sub(begin); first < firstLook*3/4 || first > firstLook*5/4 {
+		if first := looked[0].Sub(begin); first < firstCheck*3/4 || first > firstCheck*5/4 {
 			t.Errorf("the first look came after %s", first)
 		}
 		same := true
 		for i := 2; i < len(looked); i++ {
 			pause := looked[i].Sub(looked[i-1])
-			if pause < everyLook || pause > everyLook*11/10 {
+			if pause < checkInterval || pause > checkInterval*11/10 {
 				t.Errorf("look %d came after %s", i, pause)
 			}
 			same = same && pause == looked[1].Sub(looked[0])
@@ -146,7 +146,7 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 		time.Sleep(72 * time.Hour)
 		looked := s.times()
 		for i := 1; i < len(looked); i++ {
-			want := min(retryLook<<min(i-1, 10), everyLook)
+			want := min(retryCheck<<min(i-1, 10), checkInterval)
 			if pause := looked[i].Sub(looked[i-1]); pause < want/2 || pause > want*11/10 {
 				t.Errorf("look %d came after %s, want about %s", i, pause, want)
 			}
@@ -154,7 +154,7 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 		if st := k.Status(); st.Error != "no route to host" || len(looked) < 12 {
 			t.Errorf("%+v after %d looks", st, len(looked))
 		}
-		if n := said(hook, "could not bring itself up to date"); n != 1 {
+		if n := said(hook, "updating the agent failed"); n != 1 {
 			t.Errorf("it was told %d times", n)
 		}
 		s.set("v1.0.0", nil)
@@ -253,8 +253,8 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 		s := &source{version: "v1.1.0"}
 		k, hook := keep(t, Options{Source: s, Install: install, Stage: stage})
 		time.Sleep(14 * time.Hour)
-		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "left alone") != 1 {
-			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "left alone"))
+		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "is not installed") != 1 {
+			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "is not installed"))
 		}
 		s.set("v1.2.0", nil) // which is another version
 		time.Sleep(9 * time.Hour)
@@ -269,9 +269,9 @@ func TestTellsHowAnUpdateEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		current, failed, want string
 	}{
-		"good":       {"v1.1.0", "", "The agent was updated"},
-		"taken back": {"v1.0.0", "v1.1.0", "The update was taken back: the new version did not get to work"},
-		"given up":   {"v1.0.0", "", "The update was taken back"},
+		"good":       {"v1.1.0", "", "the agent was updated"},
+		"taken back": {"v1.0.0", "v1.1.0", "the update was rolled back: the new version did not work"},
+		"given up":   {"v1.0.0", "", "the update was rolled back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -325,11 +325,11 @@ func TestBlocked(t *testing.T) {
 		}, ""},
 		{"no server", func(r *status.Report) { r.Server.Connected = false }, "server answers"},
 		{"no engine", func(r *status.Report) { r.Engine.Up = false }, "jobs can run"},
-		{"a drain", func(r *status.Report) { r.Draining = true }, "about to end"},
-		{"a stop", func(r *status.Report) { r.Stopping = true }, "about to end"},
+		{"a drain", func(r *status.Report) { r.Draining = true }, "is stopping"},
+		{"a stop", func(r *status.Report) { r.Stopping = true }, "is stopping"},
 		{"a claim", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Preparing, Epoch: 1}} }, "being started"},
 		{"a launch", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.StartingJob, Epoch: 1}} }, "being started"},
-		{"a search", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Reattaching, Epoch: 1}} }, "found again"},
+		{"a search", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Reattaching, Epoch: 1}} }, "are resumed"},
 		{"a stock server, with room", func(r *status.Report) { r.Jobs = []status.Job{{Phase: status.Running}} }, ""},
 		{"a stock server, without", func(r *status.Report) { r.Slots.Free, r.Jobs = 0, []status.Job{{Phase: status.Running}} }, "end of a job"},
 	} {

@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Updater is the agent's part in its own updates.
+// Updater keeps the running agent up to date.
 type Updater struct {
 	Config  *config.Config
 	Version string // of this process
@@ -44,8 +44,7 @@ func (u *Updater) Status() status.Update {
 	return u.keeper.Status()
 }
 
-// Run decides what the agent does about new releases of itself, says so where it is not
-// what was asked for, and does it until ctx ends.
+// Run checks for releases until ctx ends. It logs why if auto_update has no effect.
 func (u *Updater) Run(ctx context.Context) {
 	if keeper := u.open(ctx); keeper != nil {
 		keeper.Run(ctx)
@@ -75,7 +74,7 @@ func (u *Updater) open(ctx context.Context) *Keeper {
 	if mode.Mode == status.UpdateInstalls {
 		o.Install, o.Stage = &install, u.Stage
 	} else if asked {
-		u.Log.Warnf("auto_update can only tell of releases here: %s", mode.State)
+		u.Log.Warnf("auto_update can only announce releases here: %s", mode.State)
 	}
 	keeper := New(o)
 	u.mu.Lock()
@@ -84,15 +83,15 @@ func (u *Updater) open(ctx context.Context) *Keeper {
 	return keeper
 }
 
-// plan returns what an agent does about releases, and as State why it does
-// nothing, or what a person has to do.
+// plan returns what an agent does about releases, and as State the reason why it does
+// nothing, or what the operator has to do.
 func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {
 	case c.AutoUpdate == config.UpdateOff:
 		return off("auto_update is false")
 	case c.SingleRun:
-		return off("single_run ends the agent before")
+		return off("single_run ends the agent first")
 	case finderErr != nil:
 		return off(finderErr.Error())
 	case release.CheckVersion(version) != nil:
@@ -111,8 +110,7 @@ func plan(c *config.Config, version, stage string, finderErr error, find func() 
 	return status.Update{Mode: status.UpdateInstalls}
 }
 
-// NewFinder returns what looks for releases where the configuration says, or else where
-// this build was released.
+// NewFinder returns the finder of the configured releases, by default those of this build.
 func NewFinder(c *config.Config, caPEM []byte, memory string) (*update.Finder, error) {
 	keys, err := release.BuiltinKeys()
 	if err != nil {
@@ -127,7 +125,7 @@ func openFinder(c *config.Config, keys release.Keys, caPEM []byte, memory string
 		home = release.Home()
 	}
 	if home == "" {
-		return nil, errors.New("this build does not know where its releases are published: set update_url to the URL of a mirror")
+		return nil, errors.New("this build has no URL of releases: set update_url to the URL of a mirror")
 	}
 	transport, err := protocol.NewTransport(caPEM)
 	if err != nil {

@@ -54,7 +54,7 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	// The link that each update leaves in its place, not the version that it names now.
 	o.Executable = filepath.Join(install.Root, release.Program)
 	if runtime.GOOS == "darwin" && !o.User && o.Account != "" {
-		return o, nil // root's helper cannot tell where that account keeps its state; "update" by hand works
+		return o, nil // root's helper does not know the state directory of that account; "update" by hand works
 	}
 	state, err := StateDirectory(o)
 	if err != nil {
@@ -78,7 +78,7 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 // StateDirectory returns the directory in which the agent of a service keeps its state.
 func StateDirectory(o service.Options) (string, error) {
 	options := config.ProcessOptions(o.Config)
-	options.Cwd = "" // a service has none of its own
+	options.Cwd = "" // a service has none
 	if options.Path == "" && !o.User {
 		options.Path = service.SystemConfig
 	}

@@ -67,7 +67,7 @@ func (s *Service) Health(ctx context.Context) (update.Health, error) {
 }
 
 // report asks the agent that is the process. It returns [control.ErrNotRunning] if no
-// agent says that it is.
+// agent has that process ID.
 func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 	for _, dir := range s.states {
 		instances, err := control.Find(dir)
@@ -92,11 +92,11 @@ func (s *Service) waits(state service.State) bool {
 	if s.Platform() != service.Launchd {
 		return false
 	}
-	c, err := s.load() // launchd does not tell what a service says
+	c, err := s.load() // launchd shows no status text of a service
 	return err == nil && !service.HasIdentity(c)
 }
 
-// Ready says why the service's agent must not be restarted with another version now.
+// Ready returns why the service's agent must not be restarted with another version now.
 func (s *Service) Ready(ctx context.Context) error {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.PID == 0 {
@@ -107,7 +107,7 @@ func (s *Service) Ready(ctx context.Context) error {
 	}
 	report, err := s.report(ctx, state.PID)
 	if errors.Is(err, control.ErrNotRunning) {
-		return nil // the update itself looks whether it is well
+		return nil // the update itself checks its health
 	}
 	if err != nil {
 		return err

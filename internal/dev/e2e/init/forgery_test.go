@@ -33,7 +33,7 @@ func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 		{"a pipe", "mkfifo " + stageInside + "/checksums.txt; " + ask, "not a regular file"},
 		{"a link for a request", "ln -s /etc/shadow " + request, "not a regular file"},
 		{"a directory for a request", "mkdir " + request, "not a regular file"},
-		{"an older release", "cp " + shared + "/* " + stageInside + `; echo '{"version":"` + oldVersion + `","explicit":true}' >` + request, "never goes back"},
+		{"an older release", "cp " + shared + "/* " + stageInside + `; echo '{"version":"` + oldVersion + `","explicit":true}' >` + request, "never installs an older version"},
 	} {
 		mark := strings.TrimSpace(u.run(ctx, t, "journalctl -n 0 --show-cursor | sed -n 's/^-- cursor: //p'"))
 		u.run(ctx, t, "runuser -u workflow-agent -- sh -c 'rm -rf "+stageInside+"; mkdir "+stageInside+"' && runuser -u workflow-agent -- sh -c "+shellQuote(forgery.script))

@@ -58,7 +58,7 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 	u.failed(ctx, t, crashVersion)
 	u.settled(ctx, t, newVersion)
 	u.said(ctx, t, helperName, "an update was interrupted", "the old version is current and works again")
-	u.said(ctx, t, serviceName, "The update was taken back", "left alone")
+	u.said(ctx, t, serviceName, "the update was rolled back", "is not installed")
 	if _, err := os.Stat(filepath.Join(u.Root, installRoot, "versions", crashVersion)); !os.IsNotExist(err) {
 		t.Errorf("the files of %s are left (%v)", crashVersion, err)
 	}

@@ -33,7 +33,7 @@ func TestInitSecondService(t *testing.T) {
 	for _, name := range []string{serviceName, "second"} {
 		u.await(ctx, t, "waiting for "+name+" to run "+newVersion, func() bool { return strings.Contains(running(name), newVersion) })
 	}
-	u.said(ctx, t, "second-update", "Restarting the service with the version that is installed")
+	u.said(ctx, t, "second-update", "restarting the service with the installed version")
 
 	u.run(ctx, t, updatedProgram+" service uninstall --name second")
 	if out := u.run(ctx, t, "ls -A /etc/systemd/system | grep second; systemctl is-active second second-update.path; ls /etc/second*; true"); strings.Contains(out, "second.service") ||

@@ -213,7 +213,7 @@ func TestInitUpdateOfAService(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(u.shared, "ledger")); err != nil || strings.Count(string(data), "\n") != 1 {
 		t.Errorf("pulumi ran %d times (%v)", strings.Count(string(data), "\n"), err)
 	}
-	u.said(ctx, t, serviceName, "A newer release is there", "handed over to be installed", "The agent was updated")
+	u.said(ctx, t, serviceName, "a newer release is available", "handed over to be installed", "the agent was updated")
 	u.said(ctx, t, helperName, "the update is complete")
 	if out := u.run(ctx, t, "find "+installRoot+" ! -user root -o -perm /022 ! -type l"); out != "" {
 		t.Errorf("not root's alone: %s", out)
@@ -244,9 +244,9 @@ func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	u.settled(ctx, t, newVersion)
 	u.await(ctx, t, "waiting for the agent to leave "+crashVersion+" alone", func() bool {
 		r := u.status(ctx, t)
-		return r.Update.Available == crashVersion && strings.Contains(r.Update.State, "taken back")
+		return r.Update.Available == crashVersion && strings.Contains(r.Update.State, "rolled back")
 	})
-	u.said(ctx, t, serviceName, "I crash", "The update was taken back", "left alone")
+	u.said(ctx, t, serviceName, "I crash", "the update was rolled back", "is not installed")
 	if asked := u.run(ctx, t, "journalctl --no-pager -o cat -u "+helperName+" | grep -c 'is checked and unpacked.*"+crashVersion+"'"); strings.TrimSpace(asked) != "1" {
 		t.Errorf("%s was tried %s times", crashVersion, strings.TrimSpace(asked))
 	}
@@ -300,7 +300,7 @@ func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 	if out, code := update(""); code != 0 || !strings.Contains(out, "no newer release") {
 		t.Errorf("a second update says %q, exit code %d", out, code)
 	}
-	if out, code := update("--version " + newVersion); code != 1 || !strings.Contains(out, "never goes back") {
+	if out, code := update("--version " + newVersion); code != 1 || !strings.Contains(out, "never installs an older version") {
 		t.Errorf("a downgrade says %q, exit code %d", out, code)
 	}
 }

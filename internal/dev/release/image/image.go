@@ -194,7 +194,7 @@ func checkProgram(text []byte, arch string, anyProcessor bool) error {
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	machine, ok := machines[arch]
 	if !ok {
-		return fmt.Errorf("there is no image for linux/%s", arch)
+		return fmt.Errorf("no image exists for linux/%s", arch)
 	}
 	file, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {

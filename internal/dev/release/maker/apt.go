@@ -35,7 +35,7 @@ func (m *maker) apt(ctx context.Context) error {
 // aptSuite writes the lists of a suite and signs them.
 func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	dists := filepath.Join(root, "dists", suite)
-	// The old signature must not lie beside new lists.
+	// The old signature must not stay next to new lists.
 	if err := os.RemoveAll(dists); err != nil {
 		return fmt.Errorf("clearing the suite %s: %w", suite, err)
 	}

@@ -32,7 +32,7 @@ func (m *maker) checksums(context.Context) error {
 	return m.writeSigned(filepath.Join(m.files, release.ChecksumsFile), text.Bytes())
 }
 
-// writeSigned writes a text and, beside it, its signature by the release key. The signature
+// writeSigned writes a text and, next to it, its signature by the release key. The signature
 // is there first: a client that sees only one of them new refuses both and tries again.
 func (m *maker) writeSigned(file string, text []byte) error {
 	signature, err := release.Sign(m.key.private, text)

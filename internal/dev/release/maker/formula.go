@@ -16,7 +16,7 @@ import (
 // formula writes the formula for Homebrew among the files of the release.
 func (m *maker) formula(context.Context) error {
 	if m.home == "" {
-		m.notes = append(m.notes, "there is no Homebrew formula: it needs RELEASE_HOME, where it finds the archives")
+		m.notes = append(m.notes, "no Homebrew formula was made: it needs RELEASE_HOME, the URL of the archives")
 		return nil
 	}
 	sums := release.Checksums{}

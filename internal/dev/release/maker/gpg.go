@@ -19,7 +19,7 @@ type gpg struct {
 func (m *maker) findGPGKey(ctx context.Context) error {
 	if len(missingTools(gpgTools())) > 0 {
 		if m.gpgKeyFile == "" {
-			m.notes = append(m.notes, "RPMs are not signed: there is no gpg here to make a key of this machine with, and GPG_KEY_FILE is not set")
+			m.notes = append(m.notes, "RPMs are not signed: gpg, which makes a key of this machine, is missing, and GPG_KEY_FILE is not set")
 		}
 		return nil
 	}

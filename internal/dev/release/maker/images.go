@@ -20,7 +20,7 @@ import (
 )
 
 // images makes the container images from the archives for Linux, writes them into the
-// directory images beside the release, and pushes them if that was asked for.
+// directory images next to the release, and pushes them if that was asked for.
 func (m *maker) images(ctx context.Context) error {
 	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *maker) images(ctx context.Context) error {
 			}
 		}
 		if len(set.Images) == 0 {
-			m.notes = append(m.notes, "there are no images: they need a platform with Linux")
+			m.notes = append(m.notes, "no images were made: they need a platform with Linux")
 			return nil
 		}
 		if err := m.writeImages(ctx, set); err != nil {

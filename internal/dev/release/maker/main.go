@@ -70,7 +70,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.dist, "dist", "dist", "`DIR` for what is made")
 	flags.StringVar(&o.mirror, "mirror", "", "`DIR` of the mirror to add the release to; default: mirror in the directory of -dist")
 	flags.StringVar(&o.platforms, "platforms", "", "comma-separated `LIST`, as linux/amd64; default: all")
-	flags.StringVar(&o.home, "home", "", "`URL` of the mirror that installed programs look for updates at")
+	flags.StringVar(&o.home, "home", "", "`URL` of the mirror of updates for installed programs")
 	flags.StringVar(&o.keyFile, "key", "", "`FILE` with the private release key; default: a key of this machine")
 	flags.StringVar(&o.trust, "trust", "", "`FILE` with more public release keys that programs trust, for the time in which a key is replaced")
 	flags.StringVar(&o.gpgKeyFile, "gpg-key", "", "`FILE` with the secret GPG key; default: a key of this machine")

@@ -62,7 +62,7 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 		return nil, err
 	}
 	if changed {
-		m.notes = append(m.notes, "the checkout has changes that are not committed: nobody else can make the same")
+		m.notes = append(m.notes, "the checkout has uncommitted changes: this release cannot be reproduced")
 	}
 	if m.version == "" {
 		if m.version, err = versionOf(ctx, m.root, m.time, changed); err != nil {
@@ -76,7 +76,7 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 		return nil, err
 	}
 	if m.home == "" {
-		m.notes = append(m.notes, "RELEASE_HOME is not set: programs do not know where to look for updates, install.sh needs --mirror, and there are no .sources and .repo files")
+		m.notes = append(m.notes, "RELEASE_HOME is not set: programs have no URL of updates, install.sh needs --mirror, and no .sources and .repo files were made")
 	}
 	if m.dist, err = filepath.Abs(m.dist); err != nil {
 		return nil, fmt.Errorf("finding the directory for what is made: %w", err)
@@ -103,7 +103,7 @@ func (m *maker) close() {
 	}
 }
 
-// make runs the steps and says what came out.
+// make runs the steps and prints a summary.
 func (m *maker) make(ctx context.Context) error {
 	todo, err := m.plan()
 	if err != nil {
@@ -135,7 +135,7 @@ func (m *maker) plan() ([]step, error) {
 	return todo, nil
 }
 
-// report says what was made, and what was not.
+// report prints what was made, and what was not.
 func (m *maker) report() {
 	fmt.Printf("\n%s is made:\n  %s\n  %s\n", m.version, m.files, m.mirror)
 	for _, part := range m.leftOut {
@@ -159,7 +159,7 @@ func parsePlatforms(list string) ([]platform, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no platform %q; there are %v", name, supported())
+			return nil, fmt.Errorf("the platform %q is unknown; use one of %v", name, supported())
 		}
 	}
 	return targets, nil

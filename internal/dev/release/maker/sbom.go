@@ -27,7 +27,7 @@ import (
 // sbomSuffix takes the place of an archive's .tar.gz.
 const sbomSuffix = ".cdx.json"
 
-// bills writes a software bill of materials beside each archive: CycloneDX, from what the
+// bills writes a software bill of materials next to each archive: CycloneDX, from what the
 // Go linker wrote into the programs that are in the archive.
 func (m *maker) bills(context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(m.files, "*.tar.gz"))
@@ -128,12 +128,12 @@ func programsIn(archive []byte) ([]program, error) {
 		}
 		info, err := buildinfo.Read(bytes.NewReader(data))
 		if err != nil {
-			return nil, fmt.Errorf("looking for what %s was built from: %w", header.Name, err)
+			return nil, fmt.Errorf("reading what %s was built from: %w", header.Name, err)
 		}
 		programs = append(programs, program{path.Base(header.Name), sha256.Sum256(data), info})
 	}
 	if len(programs) == 0 {
-		return nil, errors.New("there is no program in it")
+		return nil, errors.New("it contains no program")
 	}
 	slices.SortFunc(programs, func(a, b program) int { return cmp.Compare(a.name, b.name) })
 	return programs, nil

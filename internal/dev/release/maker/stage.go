@@ -55,7 +55,7 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 	return err
 }
 
-// generated writes what the agent says about itself: manual pages, and what shells complete.
+// generated writes what the agent generates: manual pages and shell completions.
 func (m *maker) generated(ctx context.Context, dir string) error {
 	agent := filepath.Join(m.scratch, release.Program)
 	// The flags of the other builds, whose packages are compiled once then.
