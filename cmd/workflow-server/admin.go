@@ -22,7 +22,7 @@ func newTokenCommand() *cobra.Command {
 		Short: "Create a personal access token and print it",
 		Args:  cobra.NoArgs,
 	}
-	load := configFlags(create)
+	load := configFlags(create, "data_dir", "database")
 	user := create.Flags().String("user", identity.AdminLogin, "login of the user that the token acts as")
 	description := create.Flags().String("description", "created on the server's command line", "what the token is for")
 	expires := create.Flags().Duration("expires", 0, "how long the token is valid (default: for ever)")
@@ -61,7 +61,7 @@ func newSecretsCommand() *cobra.Command {
 			"with older keys stay readable. A running server uses the new key after its next start.",
 		Args: cobra.NoArgs,
 	}
-	load := configFlags(rotate)
+	load := configFlags(rotate, "data_dir", "database", "master_key_file")
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, _ *logrus.Entry) error {
 			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -11,13 +12,15 @@ import (
 )
 
 // configFlags adds the flags of all settings to a command and returns what
-// loads the configuration from them once they are parsed.
-func configFlags(cmd *cobra.Command) func() (server.Config, error) {
+// loads the configuration from them once they are parsed. The help shows the
+// settings with the given keys, or all of them if none is given.
+func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, error) {
 	var file string
 	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")
 	values := map[string]*string{}
 	for _, f := range server.Fields() {
 		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Usage+" ["+f.Env()+"]")
+		cmd.Flags().Lookup(f.Flag()).Hidden = len(shown) > 0 && !slices.Contains(shown, f.Key)
 	}
 	return func() (server.Config, error) {
 		return server.LoadConfig(file,
