@@ -280,6 +280,45 @@ func TestResultWaitsForLog(t *testing.T) {
 	})
 }
 
+// TestLogPagesAreBounded: a thousand lines may have 64 MiB, which several readers would bring into
+// memory, and JSON escapes them. Pages are bounded by bytes, and together they have every line.
+func TestLogPagesAreBounded(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	id := l.deploy(path, "update")
+	_, jc := l.start("a")
+	s := &step{t: t, jc: jc, index: 1}
+	const lines = 150
+	for range lines {
+		s.say(strings.Repeat(`"`, protocol.MaxFrameText))
+	}
+	l.end(jc, workflow.StatusSucceeded)
+	const most = 3 << 20 // 1 MiB and a line, of characters that JSON escapes
+	read := func(query string) (page logPage, count int) {
+		a := l.do("GET", path+"/"+id+"/logs?"+query, nil).want(200, &page)
+		if len(a.Body) > most {
+			t.Fatalf("a page with %q has %d bytes, want %d at most", query, len(a.Body), most)
+		}
+		return page, strings.Count(page.text(), "\n")
+	}
+	if _, n := read("job=0&step=1&offset=0&count=499"); n == 0 {
+		t.Error("the page of the step has no line")
+	}
+	all := 0
+	for token, pages := "", 0; ; pages++ {
+		page, n := read("continuationToken=" + url.QueryEscape(token))
+		if all += n; page.NextToken == "" {
+			break
+		}
+		if token = page.NextToken; pages > lines {
+			t.Fatal("the log has no end")
+		}
+	}
+	if all < lines { // headers count too
+		t.Errorf("the pages have %d lines, want %d", all, lines)
+	}
+}
+
 func TestLogLimit(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{LogLimit: 100})
 	path := l.deployable("dev")

@@ -173,4 +173,9 @@ func TestAbsenceRevivesNothing(t *testing.T) {
 	if err := l.renew(u); err != nil {
 		t.Errorf("the renewal of its successor: %v", err)
 	}
+	ended, err := l.service.FindUpdate(t.Context(), l.stack, old.ID)
+	l.must(err)
+	if stacks.Status(ended.Status) != stacks.Failed {
+		t.Errorf("the update that was replaced is %s", ended.Status)
+	}
 }

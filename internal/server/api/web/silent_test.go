@@ -1,0 +1,19 @@
+package web
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"workflowagent/internal/protocol"
+)
+
+// TestSilentHandlersAreSigned: net/http answers 200 for a handler that writes nothing.
+func TestSilentHandlersAreSigned(t *testing.T) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r.Header.Set(protocol.HeaderNonce, "a nonce")
+	SignAnswers(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Header().Get(protocol.HeaderAnswer) == "" {
+		t.Errorf("%d without a signature", w.Code)
+	}
+}
