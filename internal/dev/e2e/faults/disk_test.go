@@ -113,7 +113,7 @@ var diskRows = []faultRow{
 	},
 	{
 		phase: inRunning, fault: "the disk under the spool is full for longer than 15 minutes, and the server takes no log", want: keptWithGap,
-		evidence: "logspool.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
+		evidence: "delivery.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
 		do: func(a *arena) {
 			free, taken := a.full()
 			a.marked(20*time.Minute, "late") // it goes on when its output is dropped

@@ -16,7 +16,6 @@ const (
 	runnerKilled = "SIGKILL of the runner"
 	serverKilled = "SIGKILL of the server, which starts again"
 	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
-	spareKilled  = "SIGKILL of the runner, which waits to be told what to do"
 )
 
 // The phases of a job. A job that is a process has nothing to prepare, and no runner
@@ -168,7 +167,6 @@ var killRows = []faultRow{
 			a.status(5*time.Minute, "not-started")
 		}),
 	},
-	kill(inAsking, spareKilled, strikeRunner, kept),
 	kill(inAsking, serverKilled, strikeServer, kept),
 	kill(inGranted, agentKilled, strikeAgent, kept),
 	{
@@ -179,7 +177,6 @@ var killRows = []faultRow{
 			a.status(lostLimit()+5*time.Minute, "failed")
 		}),
 	},
-	kill(inGranted, spareKilled, strikeRunner, kept),
 	kill(inGranted, serverKilled, strikeServer, kept),
 	kill(inRunning, agentKilled, strikeAgent, kept),
 	kill(inRunning, runnerKilled, strikeRunner, endedBy("signal")),

@@ -183,10 +183,22 @@ func eachProcess(visit func(pid int, args, env []byte)) {
 		if err != nil {
 			continue
 		}
-		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		args, env := readOnce(filepath.Join("/proc", e.Name(), "cmdline")), readOnce(filepath.Join("/proc", e.Name(), "environ"))
 		visit(pid, args, env)
 	}
+}
+
+// readOnce reads a file of /proc by one call: of a process that ends between two calls only the
+// beginning of its environment would be read.
+func readOnce(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	content := make([]byte, 256<<10)
+	n, _ := f.Read(content)
+	return content[:n]
 }
 
 // variableOf returns the value that a variable has in a deployment's steps.

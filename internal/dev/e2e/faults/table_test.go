@@ -142,7 +142,7 @@ func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 func checkEvidence(t *testing.T, evidence string) {
 	t.Helper()
 	pkg, name, _ := strings.Cut(evidence, ".")
-	files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pkg), "*_test.go"))
+	files, err := filepath.Glob(filepath.Join("../../..", filepath.FromSlash(pkg), "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
