@@ -81,8 +81,8 @@ func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 // stamp is the path of the program that jobs run.
 func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
 
-// world makes a new directory.
-func (b *bench) world() (string, error) {
+// newDir makes a new directory.
+func (b *bench) newDir() (string, error) {
 	dir, err := os.MkdirTemp(b.dir, "w")
 	if err != nil {
 		return "", fmt.Errorf("making a directory for a measurement: %w", err)
@@ -106,12 +106,6 @@ func (b *bench) say(format string, args ...any) {
 // add puts a figure into the report.
 func (b *bench) add(figure, unit string, product, yardstick []float64, g goal) {
 	b.report.rows = append(b.report.rows, row{b.current, figure, unit, product, yardstick, g})
-}
-
-// skip notes why something was not measured.
-func (b *bench) skip(why string) {
-	b.report.skipped = append(b.report.skipped, b.current+": "+why)
-	b.say("  skipped: %s", why)
 }
 
 // machine describes where the run happens.

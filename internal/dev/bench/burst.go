@@ -64,7 +64,7 @@ func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int,
 		settings = nil
 		url = strings.Replace(url, "127.0.0.1", "0.0.0.0", 1)
 	}
-	if err := p.startAgent(ctx, url, "process", settings); err != nil {
+	if err := p.startAgent(ctx, url, settings); err != nil {
 		return product, floor, err
 	}
 	for round := range b.rounds {
@@ -86,7 +86,7 @@ func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int,
 type burstFigures struct{ speed, cpu, serverCPU, peak, late, wrong []float64 }
 
 func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFigures) error {
-	dir, err := b.world()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/retry"
 )
 
@@ -42,58 +40,6 @@ func (b *bench) sizes(context.Context) error {
 		b.add(program.name, "MB", product, yardstick, program.goal)
 	}
 	return nil
-}
-
-// starts measures the time from the start of the agent's process to its first poll.
-func (b *bench) starts(ctx context.Context) error {
-	p, err := b.startProduct(ctx)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	y, err := b.startYardstick(ctx, false)
-	if err != nil {
-		return err
-	}
-	defer y.close()
-	var product, floor []float64
-	for range pick(b, 5, 3) * b.rounds {
-		took, err := b.startOnce(ctx, p.server.URL, func(url string) (*lab.Process, error) {
-			err := p.launchAgent(ctx, url, "process", nil)
-			if err != nil {
-				return nil, err
-			}
-			return p.agent.Process, nil
-		})
-		p.agent = nil
-		if err != nil {
-			return err
-		}
-		product = append(product, took)
-		took, err = b.startOnce(ctx, y.url, func(url string) (*lab.Process, error) { return b.startMinAgent(ctx, url, y.dir, 1) })
-		if err != nil {
-			return err
-		}
-		floor = append(floor, took)
-	}
-	b.say("  start to first poll %.0f and %.0f ms", median(product), median(floor))
-	b.add("process started to first poll", "ms", product, floor, goal{ratioAtMost, 2.5, false})
-	return nil
-}
-
-func (b *bench) startOnce(ctx context.Context, target string, start func(url string) (*lab.Process, error)) (float64, error) {
-	c, err := newGate(target)
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	began := time.Now()
-	process, err := start(c.url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = process.Stop(syscall.SIGTERM, stopPatience) }()
-	return c.firstPoll(ctx, began)
 }
 
 // restFigures are the samples of one side at rest.

@@ -21,7 +21,7 @@ func (b *bench) lag(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
+	if err := p.startAgent(ctx, p.server.URL, nil); err != nil {
 		return err
 	}
 	y, err := b.startYardstick(ctx, true)

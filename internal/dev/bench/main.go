@@ -49,15 +49,9 @@ func measurements() []measurement {
 	return []measurement{
 		{"size", "binary sizes", (*bench).sizes},
 		{"noop", "one small job at a time, process executor", (*bench).noop},
-		{"docker", "one small job at a time, docker executor", (*bench).docker},
-		{"slots", "small jobs, ten at a time", (*bench).slots},
 		{"burst", "a job that prints as fast as it can", (*bench).burst},
 		{"lag", "lines of a job that prints slowly", (*bench).lag},
 		{"slow", "much log for a slow server", (*bench).slow},
-		{"outage", "jobs that end while the server is away", (*bench).outage},
-		{"killed", "the agent killed under a running job", (*bench).killed},
-		{"claims", "claims of a prefilled queue", (*bench).claims},
-		{"start", "start of the agent to its first poll", (*bench).starts},
 		{"idle", "the agent at rest", (*bench).idle},
 		{"pulumi", "pulumi up against the server and against a directory", (*bench).pulumi},
 	}
@@ -69,7 +63,6 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")
 	quick := flags.Bool("quick", false, "smaller loads and shorter waits, for a gate in CI")
 	page := flags.String("page", "", "page whose figures are replaced by those of this run, such as docs/performance.md")
-	jsonFile := flags.String("json", "", "file for the figures as JSON")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -101,11 +94,6 @@ func run(ctx context.Context, args []string) error {
 	b.report.print(os.Stdout)
 	if *page != "" {
 		if err := b.report.writePage(*page); err != nil {
-			return err
-		}
-	}
-	if *jsonFile != "" {
-		if err := b.report.writeJSON(*jsonFile); err != nil {
 			return err
 		}
 	}

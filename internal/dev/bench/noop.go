@@ -33,7 +33,7 @@ func (b *bench) noop(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	if err := p.startAgent(ctx, p.server.URL, "process", nil); err != nil {
+	if err := p.startAgent(ctx, p.server.URL, nil); err != nil {
 		return err
 	}
 	y, err := b.startYardstick(ctx, true)
@@ -95,7 +95,7 @@ func (b *bench) alternate(ctx context.Context, n int, p *product, y *yardstick, 
 }
 
 func (b *bench) measureJob(ctx context.Context, s site, f *jobFigures) error {
-	dir, err := b.world()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}

@@ -21,46 +21,22 @@ type product struct {
 	dir               string
 	server            *lab.Server
 	agent             *lab.Agent
-	options           lab.AgentOptions // of the agent
 	http              *http.Client
 	poolID, poolToken string
 	stack             string // organization/project/stack
 	variables         map[string]any
-	image             string
-	agents, stacks    int
-}
-
-// newStacks makes n more stacks and returns their names. A stack has one running
-// deployment, so that many jobs can run at a time.
-func (p *product) newStacks(ctx context.Context, n int) ([]string, error) {
-	var stacks []string
-	for range n {
-		p.stacks++
-		stack, err := p.newStack(ctx, fmt.Sprintf("more%d", p.stacks))
-		if err != nil {
-			return nil, err
-		}
-		stacks = append(stacks, stack)
-	}
-	return stacks, nil
-}
-
-// on returns the same product with another stack.
-func (p *product) on(stack string) *product {
-	other := *p
-	other.stack = stack
-	return &other
+	agents            int
 }
 
 // startProduct starts a server with a pool and a stack.
-func (b *bench) startProduct(ctx context.Context, serverArgs ...string) (_ *product, err error) {
-	dir, err := b.world()
+func (b *bench) startProduct(ctx context.Context) (_ *product, err error) {
+	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
 	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}}
 	p.server, err = lab.StartServer(ctx, lab.ServerOptions{
-		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Env: os.Environ(), Args: serverArgs,
+		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Env: os.Environ(),
 	})
 	if err != nil {
 		return nil, err
@@ -91,8 +67,8 @@ func (p *product) newStack(ctx context.Context, name string) (string, error) {
 
 // startAgent starts an agent that reaches the server by url and waits until it
 // is online.
-func (p *product) startAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
-	if err := p.launchAgent(ctx, url, target, settings, env...); err != nil {
+func (p *product) startAgent(ctx context.Context, url string, settings map[string]string) error {
+	if err := p.launchAgent(ctx, url, settings); err != nil {
 		return err
 	}
 	return until(ctx, 20*time.Millisecond, 30*time.Second, "the first poll of the agent", func() (bool, error) {
@@ -107,7 +83,7 @@ func (p *product) startAgent(ctx context.Context, url, target string, settings m
 }
 
 // launchAgent is startAgent without the wait.
-func (p *product) launchAgent(ctx context.Context, url, target string, settings map[string]string, env ...string) error {
+func (p *product) launchAgent(ctx context.Context, url string, settings map[string]string) error {
 	p.agents++
 	dir := filepath.Join(p.dir, fmt.Sprintf("agent%d", p.agents))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -118,20 +94,12 @@ func (p *product) launchAgent(ctx context.Context, url, target string, settings 
 	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
 		return fmt.Errorf("writing a project: %w", err)
 	}
-	p.options = lab.AgentOptions{
-		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
-		ServiceURL: url, Token: p.poolToken, Target: target, Settings: settings,
-		Env: append([]string{
-			"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
-		}, env...),
-	}
-	return p.relaunchAgent(ctx)
-}
-
-// relaunchAgent starts the agent that was launched before once more.
-func (p *product) relaunchAgent(ctx context.Context) error {
 	var err error
-	p.agent, err = lab.StartAgent(ctx, p.options)
+	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
+		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
+		ServiceURL: url, Token: p.poolToken, Target: "process", Settings: settings,
+		Env: []string{"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir},
+	})
 	return err
 }
 
@@ -146,9 +114,6 @@ func (p *product) enqueue(ctx context.Context, command, file string) (string, er
 			"environmentVariables": variables,
 			"options":              map[string]any{"skipInstallDependencies": true},
 		},
-	}
-	if p.image != "" {
-		request["executorContext"] = map[string]any{"executorImage": p.image}
 	}
 	var d struct {
 		ID string `json:"id"`

@@ -26,7 +26,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 		return err
 	}
 	n := pick(b, 1000, 100)
-	dir, err := b.world()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}

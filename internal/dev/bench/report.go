@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -18,7 +17,6 @@ const (
 	atMost                // the product's median
 	ratioAtMost           // product / yardstick
 	ratioAtLeast          // product / yardstick
-	addsAtMost            // product - yardstick
 )
 
 // goal is what a figure should be. Only a gated one decides the exit code.
@@ -48,8 +46,6 @@ func (r row) verdict() (met bool, words string) {
 		return r.ratio() <= limit, fmt.Sprintf("≤ %s×", number(limit))
 	case ratioAtLeast:
 		return r.ratio() >= limit, fmt.Sprintf("≥ %s×", number(limit))
-	case addsAtMost:
-		return product-median(r.yardstick) <= limit, fmt.Sprintf("adds ≤ %s", number(limit))
 	default:
 		return true, ""
 	}
@@ -63,7 +59,6 @@ type report struct {
 	started  time.Time
 	finished time.Time
 	rows     []row
-	skipped  []string
 }
 
 // missed returns an error that names the gated goals that were missed.
@@ -97,9 +92,6 @@ func (r *report) print(w io.Writer) {
 		measurement = row.measurement
 		fmt.Fprintf(w, "| %s |\n", strings.Join(append([]string{name}, row.cells()...), " | "))
 	}
-	for _, line := range r.skipped {
-		fmt.Fprintf(w, "\nNot measured: %s.\n", line)
-	}
 }
 
 // cells are those of a row behind the name of the measurement.
@@ -118,9 +110,7 @@ func (r row) cells() []string {
 	ratio, yardstick := "", ""
 	if len(r.yardstick) > 0 {
 		yardstick = spread(r.yardstick)
-		if r.goal.kind == addsAtMost {
-			ratio = fmt.Sprintf("%+.0f", median(r.product)-median(r.yardstick))
-		} else if v := r.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if v := r.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
 			ratio = number(v)
 		}
 	}
@@ -172,44 +162,4 @@ func number(v float64) string {
 	default:
 		return fmt.Sprintf("%.2f", v)
 	}
-}
-
-// writeJSON writes everything, all samples included.
-func (r *report) writeJSON(path string) error {
-	type jsonRow struct {
-		Measurement string    `json:"measurement"`
-		Figure      string    `json:"figure"`
-		Unit        string    `json:"unit"`
-		Product     []float64 `json:"product"`
-		Yardstick   []float64 `json:"yardstick,omitempty"`
-		Goal        string    `json:"goal,omitempty"`
-		Gated       bool      `json:"gated,omitempty"`
-		Met         *bool     `json:"met,omitempty"`
-	}
-	out := struct {
-		Machine  string    `json:"machine"`
-		Started  time.Time `json:"started"`
-		Finished time.Time `json:"finished"`
-		Rows     []jsonRow `json:"rows"`
-		Skipped  []string  `json:"skipped,omitempty"`
-	}{Machine: r.machine, Started: r.started, Finished: r.finished, Skipped: r.skipped}
-	for _, row := range r.rows {
-		met, words := row.verdict()
-		j := jsonRow{
-			Measurement: row.measurement, Figure: row.figure, Unit: row.unit,
-			Product: row.product, Yardstick: row.yardstick, Goal: words, Gated: row.goal.gated,
-		}
-		if words != "" {
-			j.Met = &met
-		}
-		out.Rows = append(out.Rows, j)
-	}
-	data, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the figures: %w", err)
-	}
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
-	}
-	return nil
 }

@@ -63,7 +63,7 @@ func logPath(pid int) bool {
 // measureSlow runs a job that is silent at first, for the memory at rest. The server
 // becomes slow when it begins to print.
 func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *slowFigures) error {
-	dir, err := b.world()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -23,7 +22,7 @@ type yardstick struct {
 
 // startYardstick starts minserver and, with agent, a minagent.
 func (b *bench) startYardstick(ctx context.Context, agent bool) (_ *yardstick, err error) {
-	dir, err := b.world()
+	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +91,3 @@ func (y *yardstick) close() {
 }
 
 var _ site = (*yardstick)(nil)
-
-// claim polls once; "" is an empty queue.
-func (y *yardstick) claim(ctx context.Context) (string, error) {
-	body, err := call(ctx, y.http, http.MethodGet, y.url+"/poll?wait=0", nil, nil)
-	id, _, _ := strings.Cut(string(body), "\n")
-	return id, err
-}

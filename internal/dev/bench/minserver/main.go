@@ -1,10 +1,10 @@
 // Command minserver is the yardstick for the server: a bare long-poll queue on
-// the same SQLite library and sync level as the product, with one writer that
-// groups commits, and a log that is appended to files. It has no tenants, leases,
-// epochs, checks or API of any width: it is the floor, not a design.
+// the same SQLite library and sync level as the product, with one writer
+// and a log that is appended to files. It has no tenants, leases, epochs, checks or
+// wide API: it is the floor, not a design.
 //
 //	POST /enqueue          body: shell command → id
-//	GET  /poll[?wait=0]    held up to 25 s → "id\ncommand", or 204
+//	GET  /poll             held up to 25 s → "id\ncommand", or 204
 //	POST /log?job=N        body appended to the job's log
 //	GET  /log?job=N&offset=M → at most 1 MiB of it
 //	POST /finish?job=N     body: exit code; the log is synced before the answer
@@ -47,19 +47,14 @@ CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, command TEXT NOT NULL, 
 CREATE INDEX IF NOT EXISTS queue ON jobs (state, id);`
 
 type server struct {
-	dir    string
-	db     *sql.DB
-	writes chan write
-	wake   chan struct{} // one token a runnable job
+	dir  string
+	db   *sql.DB
+	wake chan struct{} // one token per runnable job
+
+	writing sync.Mutex
 
 	mu   sync.Mutex
 	logs map[string]*os.File
-}
-
-// write is one closure of the single writer.
-type write struct {
-	do   func(*sql.Tx) error
-	done chan error
 }
 
 func open(dir string) (*server, error) {
@@ -73,49 +68,22 @@ func open(dir string) (*server, error) {
 	if _, err := db.Exec(schema); err != nil { //nolint:noctx // once, at start
 		return nil, err
 	}
-	s := &server{dir: dir, db: db, writes: make(chan write, 1024), wake: make(chan struct{}, 1<<20), logs: map[string]*os.File{}}
-	go s.writer()
+	s := &server{dir: dir, db: db, wake: make(chan struct{}, 1<<20), logs: map[string]*os.File{}}
 	return s, nil
 }
 
-// writer runs closures in one transaction for all that wait, and answers them
-// after its commit.
-func (s *server) writer() {
-	for first := range s.writes {
-		batch := []write{first}
-		for len(batch) < 256 {
-			select {
-			case w := <-s.writes:
-				batch = append(batch, w)
-				continue
-			default:
-			}
-			break
-		}
-		err := s.commit(batch)
-		for _, w := range batch {
-			w.done <- err
-		}
-	}
-}
-
-func (s *server) commit(batch []write) error {
+// write runs a closure in a transaction, one at a time.
+func (s *server) write(do func(*sql.Tx) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
 		return err
 	}
-	for _, w := range batch {
-		if err := w.do(tx); err != nil {
-			return errors.Join(err, tx.Rollback())
-		}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
-}
-
-func (s *server) write(do func(*sql.Tx) error) error {
-	w := write{do, make(chan error, 1)}
-	s.writes <- w
-	return <-w.done
 }
 
 func (s *server) routes() http.Handler {
@@ -158,7 +126,7 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case <-s.wake:
 	default:
-		if r.URL.Query().Get("wait") == "0" || !s.wait(r.Context()) {
+		if !s.wait(r.Context()) {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
