@@ -268,7 +268,7 @@ func TestKeysOfTheCircuitBreaker(t *testing.T) {
 	p.mu.Lock()
 	p.pollCode = 0
 	p.mu.Unlock()
-	a.until("the end of the outage", func() bool { return strings.Contains(a.stderr.String(), "The server answers again") })
+	a.until("the end of the outage", func() bool { return strings.Contains(a.stderr.String(), "the server answers again") })
 }
 
 func TestKeyHealthThreshold(t *testing.T) {

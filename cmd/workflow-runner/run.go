@@ -61,7 +61,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 		log = log.WithFields(logrus.Fields{"deployment_id": d.Deployment.ID, "stack": d.Deployment.StackName()})
 	}
 	if protectErr != nil {
-		log.WithError(protectErr).Warn("The runner's memory is not protected from the job's own processes")
+		log.WithError(protectErr).Warn("the runner's memory is not protected from the job's own processes")
 	}
 	if jobDir, err = filepath.Abs(jobDir); err != nil {
 		return runner.ExitNoLaunch, fmt.Errorf("finding the job directory: %w", err)

@@ -203,7 +203,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.poll(hard)
 
 	if a.stopping.Err() == nil && a.draining.Err() != nil {
-		a.log.WithField("jobs", a.busy()).Info("Taking no more work; waiting for the running jobs to end")
+		a.log.WithField("jobs", a.busy()).Info("taking no more work and waiting for the running jobs")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -221,7 +221,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		abort()
 		<-done
 	case <-time.After(detachTime):
-		a.log.Warn("Some jobs could not be let go of in time: their journal stays, the next start goes on with them")
+		a.log.Warn("some jobs are not detached in time; their journal stays, and the next start resumes them")
 		abort()
 		<-done
 	}

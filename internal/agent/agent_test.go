@@ -244,7 +244,7 @@ func TestSecondSessionIsToldAndTried(t *testing.T) {
 	})
 	job := w.server.Add()
 	w.finish(job)
-	if !strings.Contains(w.log.String(), "Another agent with this identity") {
+	if !strings.Contains(w.log.String(), "another agent with this identity") {
 		t.Error("the conflict was not told")
 	}
 }

@@ -89,9 +89,9 @@ func (w *engineWatch) check(ctx context.Context) error {
 	w.mu.Unlock()
 	switch {
 	case err != nil && (first || was == nil):
-		w.log.WithError(err).Warn("No jobs can run here at the moment, so none are claimed")
+		w.log.WithError(err).Warn("no jobs can run here, so none are claimed")
 	case err == nil && !first && was != nil:
-		w.log.Info("Jobs can run again")
+		w.log.Info("jobs can run again")
 	}
 	if first || (err == nil) != (was == nil) {
 		w.monitor.EngineState(err)

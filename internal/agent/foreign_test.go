@@ -283,7 +283,7 @@ func TestStockJobsAreNotRunAgain(t *testing.T) {
 	a := w.start()
 	w.server.WaitFor("the cached claim", func() bool { return again.Load() >= 10 })
 	a.drain()
-	if n := len(w.executor.Record(job.ID).Launches); n != 1 || !strings.Contains(w.log.String(), "has run it already") {
+	if n := len(w.executor.Record(job.ID).Launches); n != 1 || !strings.Contains(w.log.String(), "has already run") {
 		t.Errorf("the job ran %d times", n)
 	}
 }

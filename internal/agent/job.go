@@ -112,11 +112,11 @@ func (j *job) keep() error {
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	j := a.newJob(instance.Entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
 	if a.hasRun(j.name) {
-		j.log.Warn("The server handed out a job though this agent has run it already; it is not run again (does something in between cache polls?)")
+		j.log.Warn("the server hands out a job that this agent has already run; it is not run again (does a proxy cache polls?)")
 		return
 	}
 	if !a.launch(j, status.Preparing, func() { j.run(hard, j.fresh) }) {
-		j.log.Debug("The server named a job that is here already")
+		j.log.Debug("the server names a job that this agent already has")
 	}
 }
 
@@ -150,23 +150,23 @@ func (j *job) end(v delivery.Verdict, err error) {
 		return
 	case errors.Is(err, errSuperseded):
 		how = status.Outcome{Status: status.GivenAway}
-		j.log.Info("The server has given the job away or closed it; leaving it alone")
+		j.log.Info("the server has closed the job or given it to another agent; nothing more is done for it")
 	case err != nil:
 		how = status.Outcome{Status: status.Unreported, Reason: string(v.Reason), Message: j.masks.String(err.Error())}
-		j.log.WithError(err).Error("The end of the job could not be reported")
+		j.log.WithError(err).Error("reporting the end of the job failed")
 	default:
 		log := j.log.WithField("status", v.Status)
 		if v.Reason != "" {
 			log = log.WithField("reason", v.Reason)
 		}
-		log.Info("The job has ended")
+		log.Info("the job has ended")
 	}
 	j.ended(how)
 	if j.stock() && !errors.Is(err, errSuperseded) {
 		j.agent.remember(j.name)
 	}
 	if err := j.agent.journal.Remove(j.name); err != nil {
-		j.log.WithError(err).Warn("The job's journal could not be removed")
+		j.log.WithError(err).Warn("removing the job's journal failed")
 	}
 	if j.agent.opts.SingleRun && !errors.Is(err, errSuperseded) {
 		j.agent.oneOnly.Do(func() { close(j.agent.ranOne) })
@@ -175,7 +175,7 @@ func (j *job) end(v delivery.Verdict, err error) {
 
 // fresh runs a job that was just claimed.
 func (j *job) fresh(hard context.Context) (delivery.Verdict, error) {
-	j.log.Info("Running deployment workflow")
+	j.log.Info("running deployment workflow")
 	j.stepStatus(0, workflow.StepRunning)
 	identity := j.agent.opts.Identity
 	j.say("Agent %s (id %s, version %s) runs this job.", identity.Hostname, identity.ID, j.agent.opts.Version)
@@ -208,7 +208,7 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	switch {
 	case errors.Is(err, errStopping):
 		// It cannot have started: the server gives it to another agent.
-		j.log.Info("The agent stops; the job goes back to the queue")
+		j.log.Info("the agent stops; the job returns to the queue")
 		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
 		return delivery.Verdict{}, err
@@ -248,7 +248,7 @@ func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, e
 		v = delivery.Failed(failed.Reason, "%s", failed.Message)
 	}
 	v.Message = j.masks.String(v.Message)
-	j.log.WithField("reason", v.Reason).Warn("The job is not started: " + v.Message)
+	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
 	j.say("%s", v.Message)
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
@@ -338,5 +338,5 @@ func (j *job) removeObjects(h *executor.Handle) {
 			break
 		}
 	}
-	j.log.WithError(err).Warn("What the job left could not be removed; the next start of the agent tries again")
+	j.log.WithError(err).Warn("removing the job's leftovers failed; the next start of the agent retries")
 }

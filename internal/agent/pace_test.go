@@ -204,8 +204,8 @@ func TestRefusedPolls(t *testing.T) {
 		{"deleted pool", `{"code":403,"message":"no pool"}`, 403, nil, "the pool was deleted", 12},
 		{"wrong service_url", `{"code":404,"message":"Not Found"}`, 404, nil, "check service_url", 12},
 		{"a console or load balancer", page, 404, nil, "check service_url", 30},
-		{"rate limit", `{"code":429,"message":"slow down"}`, 429, []string{"Retry-After", "86400"}, "Asking for work failed", 40},
-		{"server error", `oops`, 500, nil, "Asking for work failed", 40},
+		{"rate limit", `{"code":429,"message":"slow down"}`, 429, []string{"Retry-After", "86400"}, "asking for work failed", 40},
+		{"server error", `oops`, 500, nil, "asking for work failed", 40},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const outage = 30 * time.Minute

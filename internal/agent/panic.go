@@ -19,7 +19,7 @@ func (j *job) contain(what string, f func()) (panicked bool) {
 	defer func() {
 		if value := recover(); value != nil {
 			panicked = true
-			j.log.WithField("panic", value).Errorf("A defect of the agent ended %s; please report it:\n%s", what, debug.Stack())
+			j.log.WithField("panic", value).Errorf("a defect of the agent ended %s; please report it:\n%s", what, debug.Stack())
 		}
 	}()
 	f()

@@ -78,7 +78,7 @@ func TestPanicAfterTheStart(t *testing.T) {
 	})
 	job := w.server.Add()
 	a := w.start()
-	w.log.await(t, "A defect of the agent")
+	w.log.await(t, "a defect of the agent")
 	close(finish)
 	a.finish(job)
 	if r := w.executor.Record(job.ID); len(r.Launches) != 1 || r.Kills != 0 || job.Results[0].Status != workflow.StatusSucceeded {

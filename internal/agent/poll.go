@@ -136,7 +136,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	}
 	a.opts.Monitor.Activity()
 	if p.problem != "" {
-		a.log.Info("The server answers polls again")
+		a.log.Info("the server answers polls again")
 	}
 	p.answered, p.errors, p.problem = true, 0, ""
 	p.renew()
@@ -146,7 +146,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if result.Job != nil {
 		if a.freeSlots() == 0 {
 			// Its lease ends, and the server gives it to an agent that has room.
-			a.log.WithField("job_id", result.Job.JobID).Warn("The server handed out a job though this agent has no free slot; it is not run here")
+			a.log.WithField("job_id", result.Job.JobID).Warn("the server hands out a job although this agent has no free slot; it is not run here")
 			p.known = false // so that no further poll is made without a free slot
 			return p.interval(result.RetryAfter)
 		}
@@ -236,17 +236,17 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	p.errors++
 	code := protocol.StatusCode(err)
 	pause := retry.Policy{First: a.opts.RetryWait, Max: a.opts.RetryMaxWait}.Pause(p.errors-1, err)
-	advice := "Asking for work failed; trying again"
+	advice := "asking for work failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
 		// The source bounds how often it gets another one, and waits for that.
 		pause = retry.Spread(renewedPause)
-		advice = "The server does not take the agent's token any more; getting another one"
+		advice = "the server no longer accepts the agent's token; getting another one"
 	case protocol.Foreign(err): // the server may have claimed a job for this poll
 	case code == http.StatusConflict:
 		p.renew()
 		pause = conflictRetry.Pause(p.errors-1, err)
-		advice = "Another agent with this identity is connected, or was a moment ago; trying again"
+		advice = "another agent with this identity is or was just connected; retrying"
 	case refused(code):
 		p.renew()
 		if protocol.Permanent(err) { // else it may be a load balancer whose server is away
@@ -275,13 +275,13 @@ func refused(code int) bool {
 func refusal(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
-		return "The server does not know this agent's token, or it was revoked: configure the token of a pool of this server; trying again now and then"
+		return "the server does not know this agent's token, or it was revoked: configure the token of a pool of this server; retrying from time to time"
 	case http.StatusForbidden:
-		return "The server knows this agent's token but gives it no work: it is not a pool's token, or the pool was deleted; configure the token of a pool; trying again now and then"
+		return "the server knows this agent's token but gives it no work: it is not a pool's token, or the pool was deleted; configure the token of a pool; retrying from time to time"
 	case http.StatusNotFound:
-		return "There is no API for agents at service_url: check service_url, which is the API's address and not that of a console; trying again now and then"
+		return "service_url has no API for agents: check service_url, which is the address of the API and not of a console; retrying from time to time"
 	}
-	return "The server refuses this agent: check token and service_url; trying again now and then"
+	return "the server refuses this agent: check token and service_url; retrying from time to time"
 }
 
 // pulse shows that the poll loop goes on: the loop says before each wait how long

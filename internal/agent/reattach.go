@@ -31,22 +31,22 @@ func (a *Agent) reattach(hard context.Context) error {
 	}
 	// Before the jobs go on: what they write is not left by anybody.
 	if err := a.journal.Sweep(); err != nil {
-		a.log.WithError(err).Warn("Logs of jobs that were never started could not be removed")
+		a.log.WithError(err).Warn("removing logs of jobs that were never started failed")
 	}
 	for _, name := range foreign {
-		a.log.WithField("entry", name).Warn("The journal has an entry that this version does not understand; it is left alone")
+		a.log.WithField("entry", name).Warn("the journal has an entry that this version does not understand; it is ignored")
 	}
 	for name, e := range entries {
 		j := a.newJob(e)
 		switch {
 		case j.name != name:
-			j.log.Warn("The journal has an entry under a wrong name; it is left alone")
+			j.log.Warn("the journal has an entry under a wrong name; it is ignored")
 		case e.ServiceURL != a.opts.ServiceURL:
-			j.log.WithField("service_url", e.ServiceURL).Warn("The journal has a job of another service_url; it is left alone until the agent has that one again")
+			j.log.WithField("service_url", e.ServiceURL).Warn("the journal has a job of another service_url; it is ignored until the agent has that service_url again")
 		case e.Handle != nil && e.Handle.Executor != a.opts.Executor.Name():
-			j.log.WithField("deploy_target", e.Handle.Executor).Warn("The journal has a job of another deploy_target; it is left alone until the agent has that one again")
+			j.log.WithField("deploy_target", e.Handle.Executor).Warn("the journal has a job of another deploy_target; it is ignored until the agent has that deploy_target again")
 		default:
-			j.log.WithField("phase", string(e.Phase)).Info("Going on with a job of before the restart")
+			j.log.WithField("phase", string(e.Phase)).Info("resuming a job of before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
 			if e.Signed {
 				a.opts.Client.ExpectSigned() // before anything in between can answer
@@ -71,13 +71,13 @@ func (a *Agent) sweep(foreign []string) {
 			})
 			cancel()
 			for _, h := range removed {
-				a.log.WithField("job_id", h.JobID).Info("Removed what an earlier job had left")
+				a.log.WithField("job_id", h.JobID).Info("removed leftovers of an earlier job")
 			}
 			if err == nil {
 				return
 			}
 			if a.stopping.Err() == nil {
-				a.log.WithError(err).Warn("Cleaning up after earlier jobs failed; trying again")
+				a.log.WithError(err).Warn("cleaning up after earlier jobs failed; retrying")
 			}
 			if retry.Sleep(a.stopping, retry.Spread(sweepRetry)) != nil {
 				return
@@ -170,7 +170,7 @@ func (j *job) wasStarted(ctx context.Context) (bool, error) {
 		case err == nil || up && timedOut && errors.Is(err, context.DeadlineExceeded):
 			return true, nil
 		}
-		j.log.WithError(err).Debug("The executor does not say whether the job was started")
+		j.log.WithError(err).Debug("the executor does not report whether the job was started")
 		if err := j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil); err != nil {
 			return false, err
 		}

@@ -96,7 +96,7 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 			if second.identity.ID != first.identity.ID {
 				t.Fatal("the identity changed")
 			}
-			w.log.await(t, "Going on with a job of before the restart")
+			w.log.await(t, "resuming a job of before the restart")
 			// It shows that it is there while it has no room: who updates the agent waits for that.
 			w.server.WaitFor("presence", func() bool { return w.server.Polls[len(w.server.Polls)-1].Session == second.Status().Agent.SessionID })
 			g.release()
@@ -289,7 +289,7 @@ func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := w.start()
-	w.log.await(t, "left alone")
+	w.log.await(t, "it is ignored")
 	other := w.server.Add()
 	g.release()
 	w.server.WaitFor("another job's result", func() bool { return len(other.Results) == 1 })
@@ -318,7 +318,7 @@ func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 	}
 	identity.Close()
 	a := w.start()
-	w.log.await(t, "Removed what an earlier job had left")
+	w.log.await(t, "removed leftovers of an earlier job")
 	a.drain()
 	w.cleanState(a)
 	if left, err := w.executor.List(t.Context(), "somebody else"); err != nil || len(left) != 1 {

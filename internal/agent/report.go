@@ -28,7 +28,7 @@ const (
 // and removes the job's objects.
 func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
-		j.log.Warn("The job's directory holds a result that is not the runner's; it is ignored")
+		j.log.Warn("the job's directory holds a result that the runner did not write; it is ignored")
 		exit.Result = nil
 	}
 	if r := exit.Result; r != nil && r.Reported {
@@ -65,7 +65,7 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	if exit.Signal != "" {
 		log = log.WithField("signal", exit.Signal)
 	}
-	log.Warn("The runner ended without having reported: " + v.Message)
+	log.Warn("the runner ended without a report: " + v.Message)
 
 	j.phase(status.Shipping)
 	runner, err := j.openRunnerLog(ctx)

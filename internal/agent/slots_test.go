@@ -26,14 +26,14 @@ func TestEngineDown(t *testing.T) {
 	// Another process meets the engine down from the start.
 	job := w.server.Add()
 	a = w.start()
-	w.log.await(t, "No jobs can run here at the moment")
+	w.log.await(t, "no jobs can run here")
 	if job.Claimed != 0 {
 		t.Error("a job was claimed that cannot run")
 	}
 	w.executor.SetCheck(nil)
 	w.server.WaitFor("the second result", func() bool { return len(job.Results) == 1 })
 	a.drain()
-	if strings.Count(w.log.String(), "No jobs can run here at the moment") != 1 || !strings.Contains(w.log.String(), "Jobs can run again") {
+	if strings.Count(w.log.String(), "no jobs can run here") != 1 || !strings.Contains(w.log.String(), "jobs can run again") {
 		t.Error("the engine's state was not told exactly once per change")
 	}
 }

@@ -86,7 +86,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 		default:
 			pause = j.agent.policy(retryLimit).Pause(tries, err)
 			tries++
-			log.WithError(err).Debug("A heartbeat got no answer")
+			log.WithError(err).Debug("a heartbeat got no answer")
 		}
 		if retry.Sleep(ctx, pause) != nil {
 			return
@@ -208,9 +208,9 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.entry.Phase = instance.Started
 	if err := j.keep(); err != nil {
 		// The older entry does as well: starting twice is an error that starts nothing.
-		j.log.WithError(err).Warn("The journal of the job could not be brought up to date")
+		j.log.WithError(err).Warn("updating the journal of the job failed")
 	}
-	j.log.Info("The job was started")
+	j.log.Info("the job was started")
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 		if j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
 			return err
 		}
-		j.log.WithError(err).Warn("The job could not be started; trying again")
+		j.log.WithError(err).Warn("starting the job failed; retrying")
 	}
 }
 
@@ -244,7 +244,7 @@ func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
 	if _, final := errors.AsType[*executor.Error](err); final {
 		return false, nil
 	}
-	j.log.WithError(err).Warn("The start of the job was not confirmed; asking whether it runs")
+	j.log.WithError(err).Warn("the start of the job is not confirmed; checking whether it runs")
 	return j.wasStarted(ctx)
 }
 

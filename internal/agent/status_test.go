@@ -209,7 +209,7 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 			t.Errorf("a field is missing: %s", line)
 		}
 		// The claim tells no stack; the definition does.
-		if fields["msg"] != "Running deployment workflow" && fields["stack"] != "org/project/stack" {
+		if fields["msg"] != "running deployment workflow" && fields["stack"] != "org/project/stack" {
 			t.Errorf("the stack is missing: %s", line)
 		}
 	}

@@ -41,9 +41,9 @@ func (j *job) follow(hard context.Context) (delivery.Verdict, error) {
 	var cancelled atomic.Bool
 	exit, err := j.watch(ctx, &cancelled)
 	if err != nil {
-		j.log.Info("The agent stops; the job goes on without it")
+		j.log.Info("the agent stops; the job keeps running")
 		if err := j.keep(); err != nil {
-			j.log.WithError(err).Debug("How much of the output was shown could not be noted")
+			j.log.WithError(err).Debug("noting how much of the output was shown failed")
 		}
 		return delivery.Verdict{}, errStopping
 	}
@@ -77,7 +77,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 		exit, err := j.agent.opts.Executor.Wait(ctx, *j.entry.Handle)
 		if err == nil {
 			if told {
-				j.log.Info("The job can be watched again")
+				j.log.Info("the job can be watched again")
 			}
 			return exit, nil
 		}
@@ -88,7 +88,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 			return executor.Exit{Code: -1, Lost: true, Detail: err.Error()}, nil
 		}
 		if !told {
-			j.log.WithError(err).Warn("The job cannot be watched at the moment; it goes on by itself")
+			j.log.WithError(err).Warn("the job cannot be watched; it keeps running")
 			told = true
 		}
 		if err := j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil); err != nil {
@@ -113,13 +113,13 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 		case ctx.Err() != nil:
 			return
 		case protocol.StatusCode(err) == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
-			j.log.WithError(err).Debug("The status of the deployment is asked for again with another token")
+			j.log.WithError(err).Debug("retrying the status of the deployment with another token")
 			continue
 		case err != nil:
 			if protocol.Permanent(err) && !refused {
-				j.log.WithError(err).Warn("The server does not tell the status of this deployment")
+				j.log.WithError(err).Warn("the server refuses the status of this deployment")
 			} else {
-				j.log.WithError(err).Debug("The status of the deployment is not known")
+				j.log.WithError(err).Debug("the status of the deployment is unknown")
 			}
 			refused = protocol.Permanent(err)
 			continue
@@ -139,7 +139,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	if retry.Sleep(ctx, graceAfterFinal) != nil {
 		return // it ended by itself, as it mostly does
 	}
-	j.log.WithField("status", status).Info("The deployment is over for the server; asking its job to end")
+	j.log.WithField("status", status).Info("the deployment has ended on the server; interrupting its job")
 	cancelled.Store(true)
 	j.signal(ctx, executor.StopInterrupt)
 	patience := patienceChanges
@@ -149,7 +149,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	if retry.Sleep(ctx, patience+patienceReserve) != nil {
 		return
 	}
-	j.log.Warn("The job did not end in time; killing it")
+	j.log.Warn("the job did not end in time; killing it")
 	j.signal(ctx, executor.StopKill)
 }
 
@@ -160,7 +160,7 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 		if err == nil || errors.Is(err, executor.ErrNotStarted) {
 			return
 		}
-		j.log.WithError(err).Warn("The job could not be asked to end; trying again")
+		j.log.WithError(err).Warn("stopping the job failed; retrying")
 		if j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil) != nil {
 			return
 		}
@@ -198,7 +198,7 @@ func (o *JobOutput) write(lines []byte) {
 func (j *job) copyOutput(ctx context.Context) {
 	out, err := j.agent.opts.Executor.Output(ctx, *j.entry.Handle)
 	if err != nil {
-		j.log.WithError(err).Warn("The job's output cannot be shown here; its log goes to the server all the same")
+		j.log.WithError(err).Warn("the job's output cannot be shown here; the server still gets its log")
 		return
 	}
 	defer out.Close()

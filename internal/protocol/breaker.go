@@ -102,7 +102,7 @@ func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	}
 	if after := breaker.State(); after != before && after == gobreaker.StateOpen {
 		c.openedAt = time.Now()
-		c.log.WithError(err).Warnf("The server failed %d times in a row: no work is asked for until a probe reaches it, or for %s",
+		c.log.WithError(err).Warnf("the server failed %d times in a row: no work is asked for until a probe reaches it, or for %s",
 			c.settings.Failures, c.settings.Timeout)
 	}
 }
@@ -126,7 +126,7 @@ func (c *circuit) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.breaker != nil && c.breaker.State() == gobreaker.StateOpen {
-		c.log.Info("The server answers again")
+		c.log.Info("the server answers again")
 		c.breaker = c.fresh()
 	}
 }
@@ -148,7 +148,7 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 			return nil
 		}
 		if err := c.probe(ctx); err != nil {
-			c.log.WithError(err).Debug("The server does not answer yet")
+			c.log.WithError(err).Debug("the server does not answer yet")
 			continue
 		}
 		c.circuit.close()

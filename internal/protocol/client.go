@@ -293,8 +293,8 @@ func (c *Client) judge(r call, a answer) (answer, error) {
 	case c.signing.expected():
 		origin = originForeign
 		if success && r.own != nil && r.own(a) && c.signing.missed() {
-			c.log.Warn("The server has not signed its answers any more for a while, though they are its own: it is an older one now, or something in between removes " +
-				HeaderNonce + " or " + HeaderAnswer + "; they are believed from now on")
+			c.log.Warn("the server no longer signs its answers: it was replaced by an older version, or a proxy removes " +
+				HeaderNonce + " or " + HeaderAnswer + "; its answers are accepted without a signature from now on")
 			origin = originUnknown
 		}
 	}

@@ -168,7 +168,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	}
 	process.KillSessions(j.sessions...)
 	if !process.KillDescendants() {
-		j.log.Warn("Processes that the job has left could not be ended")
+		j.log.Warn("killing processes that the job left behind failed")
 	}
 	process.ReapOrphans()
 	return j.deliver(background, v), nil
@@ -192,7 +192,7 @@ func (j *job) relaySignals(ctx context.Context) {
 				reason = workflow.ReasonEvicted
 			}
 			if j.stop.interrupt(reason) {
-				j.log.WithField("signal", sig.String()).Info("The job was asked to end")
+				j.log.WithField("signal", sig.String()).Info("the job was asked to end")
 			}
 			if sig == syscall.SIGTERM || j.delivering.Load() {
 				j.stop.hurry()
@@ -212,7 +212,7 @@ func (j *job) work(ctx context.Context) delivery.Verdict {
 	if v.Reason != workflow.ReasonNone {
 		fields["reason"] = v.Reason
 	}
-	j.log.WithFields(fields).Info("The work of the job has ended")
+	j.log.WithFields(fields).Info("the work of the job has ended")
 	return v
 }
 

@@ -27,7 +27,7 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	out := newStepLog(j.masks, stream, j.echo(), log)
 	started := time.Now()
 	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
-	log.Info("Step begins")
+	log.Info("step started")
 
 	v := j.command(step, preRun, out)
 	if v.Status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
@@ -45,7 +45,7 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	j.courier.ReportStep(index, protocol.StepStatusRequest{
 		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt,
 	})
-	log.WithField("status", state).Info("Step ended")
+	log.WithField("status", state).Info("step ended")
 	return v
 }
 
@@ -164,7 +164,7 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 			reason, _ := j.stop.reason()
 			out.line(fmt.Sprintf("%s: asking the running command to end, and waiting up to %s for it", capital(describeStop(reason)), patience))
 			if err := p.Interrupt(); err != nil {
-				j.log.WithError(err).Warn("The running step could not be asked to end")
+				j.log.WithError(err).Warn("interrupting the running step failed")
 			}
 			what = sentInterrupt
 			timer := time.NewTimer(patience)

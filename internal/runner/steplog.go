@@ -51,7 +51,7 @@ func (l *stepLog) lastLine() string {
 func (l *stepLog) close() {
 	_ = l.masked.Close()
 	if err := l.sink.stream.Close(); err != nil {
-		l.sink.log.WithError(err).Warn("Ending the log of a step failed")
+		l.sink.log.WithError(err).Warn("ending the log of a step failed")
 	}
 }
 
@@ -78,12 +78,12 @@ func (s *logSink) Write(p []byte) (int, error) {
 		s.failed = true
 		s.mu.Unlock()
 		if first {
-			s.log.WithError(err).Error("Output of the job is lost because it cannot be kept")
+			s.log.WithError(err).Error("output of the job is lost because it cannot be stored")
 		}
 	}
 	if s.echo != nil {
 		if _, err := s.echo.Write(p); err != nil {
-			s.log.WithError(err).Warn("The job's log is not copied to the runner's output any more")
+			s.log.WithError(err).Warn("the job's log is no longer copied to the runner's output")
 			s.echo = nil
 		}
 	}

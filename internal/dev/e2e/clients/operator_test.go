@@ -288,7 +288,7 @@ func TestClientsDebugARunner(t *testing.T) {
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output()
 	want := regexp.MustCompile(`^hello with \[secret\] from ` + regexp.QuoteMeta(dir) + `/workflow-debug-\d+/work\nerror: Fail ended with exit code 7\n$`)
-	if code := cmd.ProcessState.ExitCode(); code != 7 || !want.Match(out) || !strings.Contains(stderr.String(), `msg="Step begins" job_id=debug name="Say hello" step=1`) {
+	if code := cmd.ProcessState.ExitCode(); code != 7 || !want.Match(out) || !strings.Contains(stderr.String(), `msg="step started" job_id=debug name="Say hello" step=1`) {
 		t.Errorf("%d:\n%s\n%s", code, out, &stderr)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

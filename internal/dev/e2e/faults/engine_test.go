@@ -52,7 +52,7 @@ var engineRows = []faultRow{
 		a.agentSays("no Docker Engine answers")
 		a.enqueueFree()
 		a.restartEngine()
-		a.agentSays("Jobs can run again")
+		a.agentSays("jobs can run again")
 	}},
 	{phase: "pulling", fault: engineKilled, want: kept, pulled: true, do: func(a *arena) {
 		a.pulling()

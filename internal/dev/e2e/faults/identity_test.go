@@ -60,7 +60,7 @@ func (a *arena) twin() {
 		a.t.Fatal(err)
 	}
 	a.eventually(time.Minute, "the second agent says that it is not alone", func() (bool, error) {
-		return strings.Contains(lab.Tail(twin.LogFile, 100), "Another agent with this identity is connected"), nil
+		return strings.Contains(lab.Tail(twin.LogFile, 100), "another agent with this identity"), nil
 	})
 }
 
