@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// newTokenCommand is for whoever lost the access token of the first start: it
-// works on the database itself, so it needs no token.
+// newTokenCommand creates a token for an operator who lost the first one: it works
+// on the database itself, so it needs no token.
 func newTokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
 	create := &cobra.Command{
@@ -24,8 +24,8 @@ func newTokenCommand() *cobra.Command {
 	}
 	load := configFlags(create, "data_dir", "database")
 	user := create.Flags().String("user", identity.AdminLogin, "login of the user that the token acts as")
-	description := create.Flags().String("description", "created on the server's command line", "what the token is for")
-	expires := create.Flags().Duration("expires", 0, "how long the token is valid (default: for ever)")
+	description := create.Flags().String("description", "created on the command line of the server", "what the token is for")
+	expires := create.Flags().Duration("expires", 0, "how long the token is valid (default: forever)")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *expires < 0 {
 			return errors.New("--expires must not be negative")

@@ -11,7 +11,7 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: "serve runs the server until it is told to stop. The first start creates an organization,\n" +
+		Long: "serve runs the server until it receives SIGINT or SIGTERM. The first start creates an organization,\n" +
 			"an administrator and an access token, which is kept in a file of the data directory.\n\n" +
 			"Every setting can be given as a flag, as the environment variable shown behind it, or in\n" +
 			"the file given with --config; the first of these wins.",

@@ -150,7 +150,7 @@ func setURL(c *Config, v string) error {
 	return nil
 }
 
-// setReleases takes a directory that is there: a mistake in its name would look like a mirror
+// setReleases takes a directory that exists: a mistake in its name would look like a mirror
 // without releases.
 func setReleases(c *Config, v string) error {
 	if v == "" {

@@ -42,7 +42,7 @@ func lockDatabase(cfg Config) (io.Closer, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fmt.Errorf("another workflow-server is using the database %s; stop it, or give this one a --data-dir of its own", path)
+		return nil, fmt.Errorf("another workflow-server is using the database %s; stop it, or start this one with another --data-dir", path)
 	}
 	if err != nil {
 		f.Close()
@@ -55,7 +55,7 @@ func lockDatabase(cfg Config) (io.Closer, error) {
 func urlOf(addr net.Addr) (string, error) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsUnspecified() {
-		return "", errors.New("the server listens on every address, so clients need to be told one: set --external-url")
+		return "", errors.New("the server listens on all addresses; set --external-url to the URL that clients use")
 	}
 	return "http://" + addr.String(), nil
 }
@@ -91,8 +91,8 @@ Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 	return err
 }
 
-// writeToken writes a token into a new file. A file that is there already is
-// of a database that is no more, or of a start that did not finish.
+// writeToken writes a token into a new file. An existing file
+// belongs to a deleted database, or to a start that did not finish.
 func writeToken(path, text string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replacing an old admin token: %w", err)

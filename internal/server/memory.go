@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// mostRequestMemory is what all requests may hold where there is plenty, in bytes.
+// mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
 const mostRequestMemory = 1 << 30
 
-// requestMemory is how much all requests together may hold: half of what the
+// requestMemory is the memory of all requests: half of what the
 // process may use, because the garbage collector needs room. That is GOMEMLIMIT;
 // where it is not set it becomes nine tenths of the control group's limit.
 func requestMemory() int64 {

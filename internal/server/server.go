@@ -161,7 +161,7 @@ func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, 
 // URL is the address under which clients reach the server.
 func (s *Server) URL() string { return s.cfg.ExternalURL }
 
-// ready says whether requests can be served.
+// ready returns an error unless requests can be served.
 func (s *Server) ready(r *http.Request) error {
 	select {
 	case <-s.c.draining:

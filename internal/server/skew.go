@@ -13,7 +13,7 @@ import (
 const (
 	// skewEvery is how often the clocks are compared.
 	skewEvery = 30 * time.Second
-	// skewLimit is the difference from which on the log says so.
+	// skewLimit is the difference that is logged.
 	skewLimit = 5 * time.Second
 )
 

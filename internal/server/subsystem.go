@@ -41,7 +41,7 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 			failures = 0
 		}
 		pause := restart.Pause(failures, nil)
-		log.WithError(err).WithField("again_in", pause.Round(time.Millisecond).String()).Error("background work ended; starting it again")
+		log.WithError(err).WithField("again_in", pause.Round(time.Millisecond).String()).Error("background work ended; restarting it")
 		if retry.Sleep(ctx, pause) != nil {
 			return
 		}
@@ -87,7 +87,7 @@ func ownSubsystems(c *components) []Subsystem {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
 				n, err := c.stacks.SweepStates(ctx)
 				if n > 0 {
-					c.log.WithField("states", n).Info("removed states that a server had written when it ended, and that nothing names")
+					c.log.WithField("states", n).Info("removed states that no update refers to")
 				}
 				return err
 			})

@@ -30,7 +30,7 @@ func newDeployments(c *components, poolService *pools.Service) *deployments.Serv
 
 // sweepInterval is how often timers are checked and the server notes that it is
 // up. Timers that are set to seconds need more of it: a pause of three intervals
-// is not given back to a lease.
+// does not extend a lease.
 func sweepInterval(cfg Config) time.Duration {
 	return min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20)))
 }

@@ -60,7 +60,7 @@ func New(d Deps) http.Handler {
 	m := web.NewMetrics(d.Server.Metrics)
 	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, m), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
-		web.WriteError(w, r, fault.NotFound("Not Found: %s is no path of this server", r.URL.Path))
+		web.WriteError(w, r, fault.NotFound("Not Found: %s is not a path of this server", r.URL.Path))
 	}
 	mux.NotFound(notFound)
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// fuzzTimeEnv makes TestOddRequests go on for a duration, with a new seed each time.
+// fuzzTimeEnv makes TestOddRequests run for a duration, with a new seed each time.
 const fuzzTimeEnv = "WORKFLOW_FUZZ_TIME"
 
 const (
@@ -37,7 +37,7 @@ const (
 	mostMemory = 512 << 20
 )
 
-// TestOddRequests sends requests that no client would to every route there is, with
+// TestOddRequests sends requests that no client would send to every route, with
 // every kind of credential. The server answers each: not with an error of its own,
 // not late, not with the memory of the machine, and without a change to another
 // organization. A failure names its seed and the request.
@@ -58,10 +58,10 @@ func TestOddRequests(t *testing.T) {
 			if long > 0 {
 				t.Logf("seed %d", seed)
 			}
-			o := &odd{Rand: rand.New(rand.NewPCG(seed, 16)), lab: l, seed: seed, ours: l.newTenant("org", seed), theirs: l.newTenant("rival", seed)}
-			before := l.picture(o.theirs)
+			o := &fuzzer{Rand: rand.New(rand.NewPCG(seed, 16)), lab: l, seed: seed, ours: l.newTenant("org", seed), theirs: l.newTenant("rival", seed)}
+			before := l.visibleTo(o.theirs)
 			o.round()
-			if after := l.picture(o.theirs); after != before {
+			if after := l.visibleTo(o.theirs); after != before {
 				t.Errorf("seed %d: another organization was changed:\n%s\nis now\n%s", seed, before, after)
 			}
 			if t.Failed() || !time.Now().Before(end) {
@@ -100,8 +100,8 @@ func (l *lab) newOrganization(name string) string {
 	return "token " + l.issue(store.Token{Kind: store.PersonalToken, UserID: user.ID})
 }
 
-// picture is what an organization's administrator sees of it.
-func (l *lab) picture(n tenant) string {
+// visibleTo returns what an organization's administrator sees of it.
+func (l *lab) visibleTo(n tenant) string {
 	l.t.Helper()
 	org := "/api/orgs/" + n.names["org"]
 	stack := "/api/stacks/" + n.names["org"] + "/proj/dev"
@@ -120,8 +120,8 @@ func (l *lab) picture(n tenant) string {
 	return out.String()
 }
 
-// odd makes odd requests of one organization.
-type odd struct {
+// fuzzer sends odd requests of one organization.
+type fuzzer struct {
 	*rand.Rand
 	lab          *lab
 	seed         uint64
@@ -129,7 +129,7 @@ type odd struct {
 }
 
 // round sends some requests to each route. Those that end things come last.
-func (o *odd) round() {
+func (o *fuzzer) round() {
 	t := o.lab.t
 	routes, ok := o.lab.server.Config.Handler.(chi.Routes)
 	if !ok {
@@ -160,13 +160,13 @@ func (o *odd) round() {
 }
 
 // one returns one of some.
-func one[T any](o *odd, of ...T) T { return of[o.IntN(len(of))] }
+func one[T any](o *fuzzer, of ...T) T { return of[o.IntN(len(of))] }
 
 // chance is true once in n times.
-func (o *odd) chance(n int) bool { return o.IntN(n) == 0 }
+func (o *fuzzer) chance(n int) bool { return o.IntN(n) == 0 }
 
-// try sends one request and looks at the answer.
-func (o *odd) try(method, route string) {
+// try sends one request and checks the answer.
+func (o *fuzzer) try(method, route string) {
 	t := o.lab.t
 	if o.chance(20) {
 		method = one(o, "HEAD", "OPTIONS", "TRACE", "BREW", "PROPFIND", "GET", "PUT", "PATCH", "POST")
@@ -229,7 +229,7 @@ func heap() uint64 {
 }
 
 // fitting is the credential that opens a route.
-func (o *odd) fitting(route string) string { return authorizations(o.ours, route)[1] }
+func (o *fuzzer) fitting(route string) string { return authorizations(o.ours, route)[1] }
 
 var oddSegments = []string{
 	"%00", "%00", "%ff", "%ff", "a%2fb", "..%2f..", "%2e%2e", "-1", "0", "1e400", "99999999999999999999", "9223372036854775807", "%F0%9F%98%80", "%20", "%25", "%0d%0a",
@@ -237,7 +237,7 @@ var oddSegments = []string{
 }
 
 // path fills a route and adds a query.
-func (o *odd) path(route string) string {
+func (o *fuzzer) path(route string) string {
 	spoiled := o.IntN(12) // the parameter that is not what it should be, mostly none
 	path := pathParameter.ReplaceAllStringFunc(route, func(p string) string {
 		name := strings.Trim(p, "{}")

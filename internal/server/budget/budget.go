@@ -1,5 +1,5 @@
 // Package budget shares a fixed amount of memory among the requests of a
-// server: what they send, what it is decoded to, and what they are answered.
+// server: request bodies, their decoded forms, and responses.
 package budget
 
 import (
@@ -17,10 +17,10 @@ import (
 // heartbeats and polls are answered while large requests wait for each other.
 const Small = 64 << 10
 
-// ErrBusy says that other requests hold the memory that a request needs.
-var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; try again")
+// ErrBusy means that other requests hold the memory that a request needs.
+var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; retry later")
 
-// ErrTooLarge says that a request needs more memory than all of them may use.
+// ErrTooLarge means that a request needs more memory than all of them may use.
 var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise its memory limit")
 
 // Budget is an amount of memory. A request that needs more than all of it is
@@ -49,7 +49,7 @@ func New(total int64, patience time.Duration) *Budget {
 	return &Budget{total: total, reserve: max(total/8, Small), patience: patience, owned: map[string]int64{}}
 }
 
-// Total is what one request can have at the most, in bytes.
+// Total is the most that one request can hold, in bytes.
 func (b *Budget) Total() int64 { return b.total }
 
 // Peak is the most that all requests held at one time, in bytes.
@@ -59,10 +59,10 @@ func (b *Budget) Peak() int64 {
 	return b.peak
 }
 
-// Share is what one request holds of a budget. Only one goroutine may use it.
+// Share is the part of a budget that one request holds. Only one goroutine may use it.
 type Share struct {
 	budget       *Budget
-	owner        string // whose request it is; "" is not known yet
+	owner        string // who made the request; "" is not known yet
 	age          int64  // the older, the smaller
 	large, small int64  // held of the total and of the reserve
 }
@@ -288,7 +288,7 @@ func (s *Share) Close() {
 	}
 }
 
-// Held is what a share holds, in bytes.
+// Held returns the bytes that a share holds.
 func (s *Share) Held() int64 {
 	if s == nil {
 		return 0

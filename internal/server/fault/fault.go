@@ -1,5 +1,5 @@
-// Package fault holds the kinds of errors that the control plane tells its
-// clients about. Domain packages return them without knowing HTTP; package api
+// Package fault holds the kinds of errors that the control plane reports to its
+// clients. Domain packages return them without knowing HTTP; package api
 // turns each kind into a status code, in one place.
 package fault
 
@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Kind is what went wrong from the client's point of view.
+// Kind classifies an error from the client's point of view.
 type Kind string
 
 // The kinds.
@@ -20,10 +20,10 @@ const (
 	KindConflict        Kind = "conflict"    // the thing is in another state
 	KindGone            Kind = "gone"        // superseded or finished for good
 	KindTooLarge        Kind = "too large"   // over a limit
-	KindUnavailable     Kind = "unavailable" // not now; trying again makes sense
+	KindUnavailable     Kind = "unavailable" // temporary; retry later
 )
 
-// Error is an error whose message may be shown to the client as it is.
+// Error is an error whose message may be shown to the client unchanged.
 type Error struct {
 	Kind    Kind
 	Message string
@@ -46,16 +46,16 @@ func Wrap(k Kind, cause error, format string, args ...any) error {
 	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// Invalid says that the request is wrong and what to change.
+// Invalid returns an error of a wrong request; the message says what to change.
 func Invalid(format string, args ...any) error { return New(KindInvalid, format, args...) }
 
-// Forbidden says that the caller may not do this.
+// Forbidden returns an error of a caller without permission.
 func Forbidden(format string, args ...any) error { return New(KindForbidden, format, args...) }
 
-// NotFound says what is not there.
+// NotFound returns an error that names what is missing.
 func NotFound(format string, args ...any) error { return New(KindNotFound, format, args...) }
 
-// Conflict says what stands in the way.
+// Conflict returns an error that names the conflicting state.
 func Conflict(format string, args ...any) error { return New(KindConflict, format, args...) }
 
 // KindOf returns the kind of the first [Error] in err's chain, "" for none.

@@ -76,7 +76,7 @@ func (p claimPath) values(claims map[string]any) []string {
 	return out
 }
 
-// match tells whether a pattern describes a whole text: * stands for any
+// match reports whether a pattern describes a whole text: * stands for any
 // characters or none, ? for one character or none. With anyDot a dot stands for
 // exactly one character, otherwise for itself.
 //

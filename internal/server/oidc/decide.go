@@ -2,7 +2,7 @@ package oidc
 
 import "slices"
 
-// wish is what an exchange asks for.
+// wish is the token that an exchange requests.
 type wish struct {
 	tokenType TokenType
 	subject   string // pool id or user login; "" for the organization
@@ -10,7 +10,7 @@ type wish struct {
 	audience  string // of the exchange
 }
 
-// verdict is what policies say to a wish.
+// verdict is the decision of the policies about a wish.
 type verdict string
 
 const (
@@ -20,7 +20,7 @@ const (
 )
 
 // decide tells what policies say to a wish of who has certain claims: one
-// denial outweighs everything, and what nobody allows is not granted.
+// denial outweighs everything, and what no policy allows is not granted.
 func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	found := unmatched
 	for _, p := range policies {
@@ -62,7 +62,7 @@ func (p Policy) subject() string {
 	}
 }
 
-// matches tells whether all rules of a policy match, and whether one of them is
+// matches reports whether all rules of a policy match, and whether one of them is
 // about the audience. Of a list of values one must match. In a denial a dot
 // stands for any character, as Pulumi Cloud has it; in an allowance it is only
 // itself, or example.com would let exampleXcom in. So either errs on the side

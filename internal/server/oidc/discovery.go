@@ -14,7 +14,7 @@ import (
 // wellKnown is where an issuer describes itself, below its URL.
 const wellKnown = "/.well-known/openid-configuration"
 
-// discovered is what an issuer says about itself.
+// discovered is an issuer's description of itself.
 type discovered struct {
 	Issuer      string
 	Keys        []key
@@ -22,7 +22,7 @@ type discovered struct {
 }
 
 // discover asks an issuer for its description and its keys. Errors are for the
-// administrator who named the issuer, and hold nothing of what was answered.
+// administrator who named the issuer, and contain nothing of the answer.
 func (s *Service) discover(ctx context.Context, url string, thumbprints []string) (discovered, error) {
 	var d discovered
 	body, err := s.document(ctx, &d, strings.TrimSuffix(url, "/")+wellKnown, thumbprints)
@@ -39,7 +39,7 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 	if strings.TrimSuffix(doc.Issuer, "/") != strings.TrimSuffix(url, "/") {
 		return d, errors.New("its OpenID configuration names another issuer")
 	}
-	// Trust in a far issuer is no reason to ask what listens on this machine.
+	// Trust in a remote issuer is no reason to call services on this machine.
 	if strings.HasPrefix(url, "https:") && !strings.HasPrefix(doc.JWKSURI, "https:") {
 		return d, errors.New("the address of its keys is not an https one")
 	}
@@ -69,7 +69,7 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 	return doc.Body, nil
 }
 
-// fetchKeys is what the key cache calls.
+// fetchKeys is called by the key cache.
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err == nil && d.Issuer != issuer.Issuer {

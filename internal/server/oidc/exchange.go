@@ -52,7 +52,7 @@ type Refusal struct {
 	reason string
 }
 
-// Error returns what the client sees.
+// Error returns the message that the client sees.
 func (r *Refusal) Error() string { return r.Code + ": " + r.Description }
 
 func refuse(code, format string, args ...any) error {
@@ -63,7 +63,7 @@ func notNow(format string, args ...any) error {
 	return &Refusal{Code: "temporarily_unavailable", Description: fmt.Sprintf(format, args...), RetryAfter: askAgain}
 }
 
-// Exchange gives a token of ours for an identity token. A request that is not
+// Exchange returns one of our tokens for an identity token. A request that is not
 // granted is a [*Refusal].
 func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	tokenType, lifetime, err := r.check()
@@ -91,7 +91,7 @@ func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	return granted, err
 }
 
-// check checks what can be checked of a request by itself.
+// check checks a request without the database.
 func (r Request) check() (TokenType, time.Duration, error) {
 	switch {
 	case r.GrantType == "":
@@ -254,7 +254,7 @@ func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason
 	}
 }
 
-// text is a claim as people see it.
+// text formats a claim for messages.
 func text(claim any) string {
 	s, _ := claim.(string)
 	if r := []rune(s); len(r) > descriptionLimit {

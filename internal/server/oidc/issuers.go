@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Bounds of what is kept of an issuer.
+// Bounds of a stored issuer.
 const (
 	maxName        = 128
 	maxURL         = 1024
@@ -34,12 +34,12 @@ type Registration struct {
 	JWKS []byte
 }
 
-// Change is what to change about an issuer; nil leaves a member as it is.
+// Change is what to change about an issuer; nil leaves a member unchanged.
 type Change struct {
 	Name          *string
 	Thumbprints   []string // empty but not nil: none
 	MaxExpiration *time.Duration
-	JWKS          []byte // empty: as it is
+	JWKS          []byte // empty: unchanged
 }
 
 // Register makes an organization trust an issuer, without policies: none of its

@@ -57,7 +57,7 @@ func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error
 	return keys, nil
 }
 
-// parseKey reads one key, or says why it cannot be one that signs tokens.
+// parseKey reads one key, or returns why it cannot sign tokens.
 func parseKey(raw []byte) (k key, reason string) {
 	if err := k.UnmarshalJSON(raw); err != nil || !k.Valid() {
 		return k, "it is no key that is known here"
@@ -84,10 +84,10 @@ type keyCache struct {
 	of    map[string]*issuerKeys // by the issuer's id
 }
 
-// issuerKeys is what is known of one issuer's keys.
+// issuerKeys are the known keys of one issuer.
 type issuerKeys struct {
 	modified time.Time     // of the issuer: keys of an older state are not used
-	turn     chan struct{} // held by the one who asks the issuer
+	turn     chan struct{} // held by the goroutine that asks the issuer
 	mu       sync.Mutex
 	known    keySet
 }
@@ -104,14 +104,14 @@ func newKeyCache(fetch func(context.Context, store.OIDCIssuer) ([]key, error)) *
 	return &keyCache{fetch: fetch, of: map[string]*issuerKeys{}}
 }
 
-// forget drops what is known of an issuer.
+// forget drops the known keys of an issuer.
 func (c *keyCache) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.of, id)
 }
 
-// entry returns what is known of an issuer as it is now.
+// entry returns the known keys of an issuer.
 func (c *keyCache) entry(issuer store.OIDCIssuer) *issuerKeys {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,12 +138,12 @@ func (e *issuerKeys) set(known keySet) {
 func (k keySet) fresh() bool  { return time.Since(k.fetched) < keysFresh }
 func (k keySet) usable() bool { return time.Since(k.fetched) < keysUsable }
 
-// errNotNow says that keys could not be had, and that trying again makes sense.
+// errNotNow means that keys were not available, and that the caller may retry.
 var errNotNow = errors.New("the issuer's keys cannot be had at the moment")
 
 // find calls use with the keys of an issuer until it is content: first with
 // those that are known, then, if it is time to ask the issuer again, with fresh
-// ones. Whoever is content with what is known never waits for the issuer. The
+// ones. A caller that the known keys satisfy never waits for the issuer. The
 // error is [errNotNow], or the context's. A result of false with settled says
 // that the keys were fresh enough for this to be final.
 func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([]key) bool) (found, settled bool, err error) {
@@ -157,7 +157,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	case <-ctx.Done():
 		return false, false, ctx.Err()
 	}
-	known := entry.get() // someone else may have asked in the meantime
+	known := entry.get() // another goroutine may have asked meanwhile
 	if time.Since(known.asked) >= askAgain {
 		known = c.refresh(ctx, issuer, known)
 		entry.set(known)
@@ -173,8 +173,8 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	}
 }
 
-// refresh asks the issuer. It does so to the end even if the caller goes away:
-// otherwise callers who hang up could keep fresh keys from everyone.
+// refresh asks the issuer. It finishes even if the caller disconnects:
+// otherwise callers that disconnect could keep fresh keys from all others.
 func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known keySet) keySet {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
 	defer cancel()

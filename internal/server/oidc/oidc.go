@@ -1,5 +1,5 @@
 // Package oidc takes identity tokens of foreign OpenID Connect issuers in
-// exchange for short-lived tokens of ours: which issuers an organization
+// exchange for our short-lived tokens: which issuers an organization
 // trusts, what their tokens may be exchanged for, and the exchange itself.
 package oidc
 
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// DefaultLifetime is how long a token lives whose exchange asked for nothing.
+	// DefaultLifetime is the lifetime of a token whose exchange requested none.
 	DefaultLifetime = 2 * time.Hour
 	// MaxLifetime bounds the life of all exchanged tokens.
 	MaxLifetime = 25 * time.Hour

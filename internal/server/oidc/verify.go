@@ -19,12 +19,12 @@ import (
 const maxToken = 16 << 10
 
 // algorithms are the signatures that are taken: asymmetric ones only, so that
-// nobody can pass a public key off as a shared secret, or sign with nothing.
+// no client can pass a public key off as a shared secret, or sign with nothing.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// subject is what is known of the owner of a valid identity token.
+// subject is the owner of a valid identity token.
 type subject struct {
 	issuer store.OIDCIssuer
 	claims map[string]any
@@ -62,7 +62,7 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	return sub, checkTimes(sub.claims, time.Now())
 }
 
-// checkSignature looks for the key of an issuer that signed a token.
+// checkSignature finds the key of an issuer that signed a token.
 func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, signed *jose.JSONWebSignature) error {
 	header := signed.Signatures[0].Protected
 	known := false // a key with the token's id was seen
@@ -159,7 +159,7 @@ func checkTimes(claims map[string]any, now time.Time) error {
 	return nil
 }
 
-// short cuts what strangers wrote for a message.
+// short shortens untrusted text for a message.
 func short(s string) string {
 	if r := []rune(s); len(r) > 200 {
 		return string(r[:200]) + "…"

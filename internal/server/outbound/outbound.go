@@ -46,7 +46,7 @@ type Document struct {
 // Get fetches a document. A certificate is accepted if the trusted authorities
 // vouch for it, or else if its chain leads to a certificate with one of the
 // thumbprints (see [Thumbprint]); name and dates are checked in both cases.
-// Errors say what went wrong and never what was answered.
+// Errors never contain the answer.
 func (c *Client) Get(ctx context.Context, address string, thumbprints []string) (Document, error) {
 	u, err := parse(address)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	return doc, nil
 }
 
-// CheckBase tells whether an address is one below which documents may be
+// CheckBase returns an error unless documents below an address may be
 // fetched: one for [Client.Get], without a query.
 func CheckBase(address string) error {
 	u, err := parse(address)
@@ -141,7 +141,7 @@ func (c *Client) transport(host string, thumbprints []string) *http.Transport {
 	}
 }
 
-// errForbiddenAddress says that a name led where the server must not go.
+// errForbiddenAddress means that a name resolved to an address that the server must not call.
 var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified, where no issuer is")
 
 // awsMetadata is where AWS keeps the credentials of machines with IPv6; all
@@ -149,7 +149,7 @@ var errForbiddenAddress = errors.New("its address is link-local, multicast or un
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
 // checkAddress refuses addresses that no public or in-house service has. It
-// sees what a name was resolved to, so a name cannot hide one.
+// checks the resolved address, so a name cannot hide one.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || forbidden(at.Addr()) {

@@ -15,7 +15,7 @@ func Thumbprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// NormalThumbprint returns a thumbprint as people write it, with colons or in
+// NormalThumbprint returns a thumbprint as users write it, with colons or in
 // capitals, in the form of [Thumbprint]. ok is false if it is none.
 func NormalThumbprint(s string) (normal string, ok bool) {
 	normal = strings.ToLower(strings.ReplaceAll(s, ":", ""))

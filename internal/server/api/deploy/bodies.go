@@ -62,7 +62,7 @@ func poolRefOf(d deployments.Details) *poolRef {
 	return &poolRef{d.Job.PoolID, d.PoolName}
 }
 
-// agentRef is the agent that ran a deployment, which is ours.
+// agentRef is the agent that ran a deployment; not in the public API.
 type agentRef struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`
@@ -77,7 +77,7 @@ func agentRefOf(d deployments.Details) *agentRef {
 }
 
 // deploymentBody is what lists and details share. Reason, message and agent
-// are ours.
+// are not in the public API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
 	Created         string             `json:"created"`
@@ -166,7 +166,7 @@ type configurationBody struct {
 	Source               *sourceBody    `json:"source,omitempty"`
 }
 
-// resultBody is one recorded end of a job, which is ours.
+// resultBody is one recorded end of a job; not in the public API.
 type resultBody struct {
 	At       time.Time       `json:"at"`
 	Status   workflow.Status `json:"status"`
@@ -176,7 +176,8 @@ type resultBody struct {
 	Signal   string          `json:"signal,omitempty"`
 }
 
-// detailsBody is one deployment. The members from CancelRequested on are ours.
+// detailsBody is one deployment. The members from CancelRequested
+// on are not in the public API.
 type detailsBody struct {
 	deploymentBody
 	LatestVersion   int64             `json:"latestVersion"`

@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// deploymentRoutes create deployments and tell about them.
+// deploymentRoutes create, list, show and cancel deployments.
 type deploymentRoutes struct {
 	deployments *deployments.Service
 	stacks      *stacks.Service

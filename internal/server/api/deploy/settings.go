@@ -59,7 +59,7 @@ func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st stor
 	return web.Answer(w, r, out, err)
 }
 
-// settingsSource tells which kind of client writes settings.
+// settingsSource returns the kind of client that writes settings.
 func settingsSource(r *http.Request) string {
 	if r.Header.Get("X-Pulumi-Source") == "provider" {
 		return "provider"

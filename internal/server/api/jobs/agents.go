@@ -23,11 +23,11 @@ import (
 const (
 	// maxHold bounds how long a poll is held.
 	maxHold = 50 * time.Second
-	// idleRetry is what an agent is told that asks without waiting.
+	// idleRetry is the Retry-After of an agent that polls without waiting.
 	idleRetry = 10 * time.Second
 )
 
-// agentRoutes are what agents call with their pool's token.
+// agentRoutes are called by agents with their pool's token.
 type agentRoutes struct {
 	deployments *deployments.Service
 	runnerDir   string
@@ -75,8 +75,8 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// readPoll reads what an agent says about itself. Agents that know only the
-// stock calls say nothing; they are told apart by address and program.
+// readPoll reads an agent's description of itself. Agents that know only the
+// stock calls send none; they are distinguished by address and program.
 func readPoll(r *http.Request) (deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -127,8 +127,8 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 	return p, nil
 }
 
-// preferredWait reads "Prefer: wait=N", in seconds. What it does not
-// understand it ignores, as the standard asks.
+// preferredWait reads "Prefer: wait=N", in seconds. It ignores
+// unknown preferences, as the standard requires.
 func preferredWait(values []string) time.Duration {
 	for _, value := range values {
 		for part := range strings.SplitSeq(value, ",") {
@@ -146,7 +146,7 @@ func preferredWait(values []string) time.Duration {
 }
 
 func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
-	// For an agent's self-test, which asks with the id of no deployment.
+	// For an agent's self-test, whose id belongs to no deployment.
 	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
 	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
 	if r.URL.Path == protocol.StatusProbe {

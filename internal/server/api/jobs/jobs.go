@@ -20,7 +20,7 @@ const (
 	maxLogInflated = 8 << 20
 )
 
-// jobRoutes are what the agent and the runner of a claimed job call.
+// jobRoutes are called by the agent and the runner of a claimed job.
 type jobRoutes struct{ deployments *deployments.Service }
 
 func (j *jobRoutes) register(rt *web.Router) {
@@ -71,7 +71,7 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 	return web.Answer(w, r, struct{}{}, j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
-// logConflict is the 409 to raw log: where to go on, beside the public error.
+// logConflict is the 409 to raw log: the offset to continue at, and the public error.
 type logConflict struct {
 	protocol.LogAck
 	Code    int    `json:"code"`
@@ -98,7 +98,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	if gap {
 		return web.WriteJSON(w, r, http.StatusConflict, logConflict{
 			ack, http.StatusConflict,
-			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; go on from received",
+			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; continue from received",
 		})
 	}
 	return web.WriteJSON(w, r, http.StatusOK, ack)

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/oidc"
 )
 
-// maxExchange bounds the body of a token exchange, which anybody may send.
+// maxExchange bounds the body of a token exchange, which needs no credential.
 const maxExchange = 64 << 10
 
 // token is the token endpoint. It needs no Authorization: the identity token in
@@ -27,7 +27,7 @@ func (o *oidcRoutes) token(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return writeRefusal(w, r, err)
 	}
-	w.Header().Set("Pragma", "no-cache") // RFC 6749 wants it beside Cache-Control
+	w.Header().Set("Pragma", "no-cache") // RFC 6749 requires it next to Cache-Control
 	return web.WriteJSON(w, r, http.StatusOK, struct {
 		AccessToken     string `json:"access_token"`
 		IssuedTokenType string `json:"issued_token_type"`

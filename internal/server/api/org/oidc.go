@@ -67,7 +67,7 @@ func (o *oidcRoutes) list(w http.ResponseWriter, r *http.Request, org store.Orga
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"oidcIssuers": bodies})
 }
 
-// issuerRequest is what clients send to register and to change an issuer.
+// issuerRequest is the body of requests that register or change an issuer.
 type issuerRequest struct {
 	Name          *string         `json:"name"`
 	URL           *string         `json:"url"`
@@ -76,7 +76,7 @@ type issuerRequest struct {
 	JWKS          json.RawMessage `json:"jwks"`
 }
 
-// read decodes a request and returns what is the same in both uses.
+// read decodes a request and returns the checked lifetime.
 func (q *issuerRequest) read(w http.ResponseWriter, r *http.Request) (maxExpiration *time.Duration, err error) {
 	if err := request.Decode(w, r, q); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (q *issuerRequest) read(w http.ResponseWriter, r *http.Request) (maxExpirat
 		return nil, nil
 	}
 	seconds := *q.MaxExpiration
-	// Zero is what clients send who mean none.
+	// Zero means none.
 	if limit := int64(oidc.MaxLifetime / time.Second); seconds < 0 || seconds > limit {
 		return nil, fault.Invalid("Bad Request: maxExpiration: it must be between 1 and %d seconds", limit)
 	}

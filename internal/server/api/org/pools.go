@@ -34,8 +34,8 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes what this version knows of an organization's settings, the
-// default pool, and ignores the rest.
+// patchOrg changes the default pool of an organization and ignores its other
+// settings.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	var req struct {
 		DefaultPool *string `json:"setDefaultAgentPoolID"`
@@ -98,7 +98,7 @@ func (p *poolRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organi
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// agentBody is an agent of a pool. The id is ours.
+// agentBody is an agent of a pool. The id is not in the public API.
 type agentBody struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`

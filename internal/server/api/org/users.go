@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// userRoutes tell callers who they are and what they belong to.
+// userRoutes describe callers and their organizations.
 type userRoutes struct{ identity *identity.Service }
 
 // Register adds the routes of users, organizations, their tokens, their agent

@@ -16,23 +16,23 @@ import (
 
 // Decode reads a JSON body whose members become columns of text into v. Members
 // match case-insensitively and unknown ones are ignored, as clients of the public
-// API expect; the content type is not looked at.
+// API expect; the content type is ignored.
 func Decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Ordinary(r))
 }
 
-// DecodeDocument is decode for a body that is kept as JSON, which may hold an
+// DecodeDocument is [Decode] for a body that is kept as JSON, which may hold an
 // escaped NUL.
 func DecodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, documentBounds(r))
 }
 
-// DecodeBatch is decodeDocument for batches.
+// DecodeBatch is [DecodeDocument] for batches.
 func DecodeBatch(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Batch(r))
 }
 
-// DecodeOptional is decode for calls whose body may be left out.
+// DecodeOptional is [Decode] for calls whose body may be left out.
 func DecodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	err := Decode(w, r, v)
 	if errors.Is(err, errEmptyBody) {
@@ -51,7 +51,7 @@ func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b Bounds) error
 	return decodeBytes(r, data, v, b)
 }
 
-// DecodePart decodes a part of a body that was read as it is.
+// DecodePart decodes a part of a body that was read before.
 func DecodePart(r *http.Request, data []byte, v any) error {
 	if err := checkText(data, textDocument); err != nil {
 		return err
@@ -78,7 +78,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([
 	return data, charge(r, data, b, copies)
 }
 
-// charge looks at a body before it is decoded. It refuses more values than the
+// charge checks a body before it is decoded. It refuses more values than the
 // bounds allow, and charges the memory of the others: copies times their bytes,
 // and something for each.
 func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
@@ -119,7 +119,7 @@ func EachElement(data []byte, member string, decode func(dec *json.Decoder) erro
 		return InvalidJSON(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalid("Bad Request: the body goes on behind the JSON object")
+		return fault.Invalid("Bad Request: the body continues after the JSON object")
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, er
 	return plain, packed, nil
 }
 
-// InvalidJSON explains what is wrong with a body without repeating its values,
+// InvalidJSON explains an error of decoding without repeating the body's values,
 // which may be secret.
 func InvalidJSON(err error) error {
 	var syntax *json.SyntaxError

@@ -3,8 +3,8 @@ package request
 import "workflowagent/internal/server/fault"
 
 // gauge counts the values of a JSON text and how deep they are nested, without
-// decoding it: what the text would take in memory is known beforehand. Of what
-// is no JSON it counts something that is not less.
+// decoding it: the memory that decoding takes is known beforehand. For text that
+// is not JSON the count is an upper bound.
 type gauge struct {
 	limit  int64
 	values int64

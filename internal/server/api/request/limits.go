@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// Limits bounds requests: their bodies, their memory, and their patience.
+// Limits bounds requests: their bodies, their memory, and their time.
 type Limits struct {
 	Body        int64 // ordinary bodies, as sent and after decompression; default 8 MiB
 	Batch       int64 // batches of events and secrets, as sent and after decompression; default 32 MiB
@@ -17,13 +17,13 @@ type Limits struct {
 	// Together bounds the memory of all requests at one time: bodies, what they
 	// are decoded to, and answers; default 1 GiB.
 	Together int64
-	// Patience is how long a request waits for memory that others hold; default 10 s.
+	// Patience bounds how long a request waits for memory that others hold; default 10 s.
 	Patience time.Duration
-	// Stall is how long a client may neither send nor take anything while it is
-	// its turn; default 1 min.
+	// Stall is how long a client may make no progress in sending a body or receiving
+	// a response; default 1 min.
 	Stall time.Duration
-	// Rate is how fast a client sends and takes after the first stall, in bytes
-	// per second; default 4 KiB.
+	// Rate is the minimum speed of a client after the first stall, in bytes per
+	// second; default 4 KiB.
 	Rate int64
 }
 
@@ -56,7 +56,7 @@ type Bounds struct {
 const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
-	// valueCost is the memory of a decoded value besides its bytes: an element of
+	// valueCost is the memory of a decoded value in addition to its bytes: an element of
 	// a slice or a map that grew, and the header of what it points to.
 	valueCost = 192
 	// maxDepth bounds how deep values are nested, because decoders recurse.
@@ -79,7 +79,7 @@ func Batch(r *http.Request) Bounds {
 	return Bounds{l.Batch, l.Batch, batchValues, textDocument}
 }
 
-// State are those of bodies that carry states, which are looked into
+// State are those of bodies that carry states, which are scanned
 // without being decoded.
 func State(r *http.Request) Bounds {
 	l := limitsOf(r)

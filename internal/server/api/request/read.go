@@ -85,8 +85,8 @@ const (
 	zstdWindow   = 8 << 20  // the most that is accepted
 )
 
-// inflate returns the whole decompressed body, and charges its memory besides
-// that of the sent form.
+// inflate returns the whole decompressed body, and charges its memory in
+// addition to that of the sent form.
 func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	if s.encoding == "" || len(s.data) == 0 {
 		return s.data, nil
@@ -104,7 +104,7 @@ func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	return data, bodyError(err)
 }
 
-// inflateFrame inflates zstd of a known size without a window besides.
+// inflateFrame inflates zstd of a known size without an extra window.
 func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
 	if err := budget.Of(ctx).Take(ctx, size); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (s sentBody) claimed(limit int64) int64 {
 	return -1
 }
 
-// bodyError tells a client's broken or oversized body from trouble of ours.
+// bodyError distinguishes a client's broken or oversized body from errors of the server.
 func bodyError(err error) error {
 	if err == nil {
 		return nil

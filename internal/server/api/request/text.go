@@ -14,8 +14,8 @@ import (
 
 // Not every string of a request is text that a database keeps: PostgreSQL takes
 // neither NUL nor bytes that are not UTF-8. SQLite takes both, but clients must
-// not see which of the two is there. Such text is refused here, where requests
-// are decoded, and nowhere else; [store.ErrInvalid] is the net below.
+// not notice which of them the server uses. Such text is refused here, where requests
+// are decoded, and nowhere else; [store.ErrInvalid] is the fallback.
 //
 //   - Paths and queries name things: both are refused.
 //   - Bodies of JSON that is not UTF-8 are refused; JSON is UTF-8.
@@ -24,7 +24,7 @@ import (
 //     bytes ([DecodeDocument], [DecodeBatch]): programs, events, reports of jobs.
 //   - A lone surrogate (\ud800) is refused nowhere: decoding replaces it by U+FFFD,
 //     and JSON that is kept undecoded holds it as ASCII.
-//   - States are kept as the bytes they are, and are not looked at.
+//   - States are kept as bytes and not checked.
 //   - Headers that are kept pass through [PlainText].
 
 // RefuseNonText refuses requests whose path or query is not text.
@@ -46,7 +46,7 @@ func RefuseNonText(next http.Handler) http.Handler {
 	})
 }
 
-// IsText tells whether every database takes a string as text.
+// IsText reports whether every database accepts a string as text.
 func IsText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 var (
@@ -54,12 +54,12 @@ var (
 	errNUL     = fault.Invalid("Bad Request: the body holds a NUL character, which text must not")
 )
 
-// textKind says what the text of a body becomes.
+// textKind is the use of a body's text.
 type textKind int
 
 const (
-	textAny      textKind = iota // bytes, which are not looked at
-	textDocument                 // JSON that is kept as it is
+	textAny      textKind = iota // bytes, not checked
+	textDocument                 // JSON that is stored unchanged
 	textColumns                  // columns of text
 )
 
@@ -78,7 +78,7 @@ func checkText(data []byte, kind textKind) error {
 	return nil
 }
 
-// textReader passes on a body of JSON as long as it is text.
+// textReader reads a body of JSON and fails where it is not text.
 type textReader struct {
 	r       io.Reader
 	escapes bool // refuse an escaped NUL too
@@ -116,7 +116,7 @@ func (t *textReader) check(p []byte) error {
 	return nil
 }
 
-// findEscape looks for an escaped NUL, which may have begun in an earlier piece.
+// findEscape finds an escaped NUL, which may have begun in an earlier piece.
 func (t *textReader) findEscape(p []byte) bool {
 	for i := 0; i < len(p); i++ {
 		if t.matched == 0 {
@@ -139,7 +139,7 @@ func (t *textReader) findEscape(p []byte) bool {
 	return false
 }
 
-// validUTF8 tells whether the body is UTF-8 up to the end of p, where a
+// validUTF8 reports whether the body is UTF-8 up to the end of p, where a
 // character may be incomplete.
 func (t *textReader) validUTF8(p []byte) bool {
 	if t.nPart > 0 {
@@ -173,7 +173,7 @@ func (t *textReader) validUTF8(p []byte) bool {
 // maxPlainText bounds [PlainText], in bytes.
 const maxPlainText = 256
 
-// PlainText bounds and cleans what will be shown to people.
+// PlainText bounds and cleans text that users will see.
 func PlainText(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {

@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// historyRoutes tell what happened to a stack.
+// historyRoutes list and show the updates of a stack.
 type historyRoutes struct{ stacks *stacks.Service }
 
 func (h *historyRoutes) register(rt *web.Router) {
@@ -44,7 +44,7 @@ type updateBody struct {
 	ResourceCount   *int64                        `json:"resourceCount,omitempty"`
 }
 
-// UpdateInfoBody is one update with what surrounds it.
+// UpdateInfoBody is one update with its id, version and requester.
 type UpdateInfoBody struct {
 	Info          updateBody   `json:"info"`
 	UpdateID      string       `json:"updateID"`
@@ -75,7 +75,7 @@ func kindOf(u store.Update) string {
 	return u.Kind
 }
 
-// ProgramMemory is what answering updates one by one takes, besides their list.
+// ProgramMemory is the memory of answering updates one by one, in addition to their list.
 func ProgramMemory(updates ...store.Update) int64 {
 	if slices.ContainsFunc(updates, stacks.LongProgram) {
 		return stacks.ProgramMemory

@@ -91,8 +91,8 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"plaintext": pt}, err)
 }
 
-// mayDecrypt tells whether the caller may decrypt ciphertexts, given in base64:
-// who may have the outputs of a stack gets only the secrets among those.
+// mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in
+// base64: a caller with access to outputs only decrypts the secrets among those.
 func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
 	if web.Principal(r).Can(st, identity.Decrypt) {
 		return nil
@@ -150,7 +150,7 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "}}\n"...))
 }
 
-// logDecryption is how clients tell that they decrypted a secret by other
+// logDecryption is how clients report that they decrypted a secret by other
 // means than this server; the access log has the call and the caller.
 func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
 	var body struct {

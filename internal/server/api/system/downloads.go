@@ -15,13 +15,13 @@ const (
 	// told to wait tries again, while a pool that updates must not keep deployments from
 	// the server.
 	maxDownloads = 32
-	// A download that has had its grace and is slower than that gives way to another one.
+	// A download that is slower than that after its grace period makes room for another one.
 	downloadGrace = 10 * time.Second
 	downloadRate  = 128 << 10 // bytes per second
 )
 
-// downloads are the files that are being sent. When there is no more place, a new
-// one takes the place of one that has less of a right to it: see victim.
+// downloads are the files being sent. When all places are taken, a new download
+// replaces another one: see victim.
 type downloads struct {
 	mu     sync.Mutex
 	active map[*download]bool
@@ -36,7 +36,7 @@ type download struct {
 	cut   atomic.Bool
 }
 
-var errGaveWay = errors.New("the download gave way to another one")
+var errGaveWay = errors.New("the download was replaced by another one")
 
 // Write sends a piece, unless the download gave way.
 func (d *download) Write(p []byte) (int, error) {
@@ -60,8 +60,8 @@ func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
 		}
 		delete(s.active, v)
 		v.cut.Store(true)
-		// Ends a write that waits for its client. One that begins just now ends with the
-		// deadline of its own.
+		// Ends a write that waits for its client. One that begins just now ends with its
+		// own deadline.
 		_ = http.NewResponseController(v.ResponseWriter).SetWriteDeadline(time.Now())
 	}
 	s.active[d] = true

@@ -33,17 +33,17 @@ func (s *releaseRoutes) register(rt *web.Router) {
 	rt.Public(http.MethodHead, "/releases/*", s.file)
 }
 
-// file answers with one file, or the ranges of it that are asked for. Directories are not
+// file answers with one file, or the requested ranges of it. Directories are not
 // listed, and names that begin with a dot do not exist.
 func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	name := web.Param(r, "*")
-	missing := fault.NotFound("Not Found: there is no such file among the releases")
+	missing := fault.NotFound("Not Found: the releases contain no such file")
 	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
 		return missing
 	}
 	d := s.downloads.enter(w, r)
 	if d == nil {
-		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; try again"}
+		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; retry later"}
 	}
 	defer s.downloads.leave(d)
 	// Opened anew each time, so that a directory that was put in its place counts.
@@ -63,7 +63,7 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("looking at a file of the releases: %w", err)
+		return fmt.Errorf("reading a file of the releases: %w", err)
 	}
 	if !info.Mode().IsRegular() {
 		return missing
@@ -74,7 +74,7 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 		kind = "text/plain; charset=utf-8"
 	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-cache") // which means: ask whether it has changed
+	w.Header().Set("Cache-Control", "no-cache") // which means: check whether it has changed
 	http.ServeContent(d, r, "", info.ModTime(), file)
 	return nil
 }

@@ -24,10 +24,10 @@ type Server struct {
 	Version string
 	// Metrics is what /metrics answers.
 	Metrics *prometheus.Registry
-	// MetricsToken is what callers of /metrics need. Empty: only callers on this
+	// MetricsToken is the bearer token of /metrics. Empty: only callers on this
 	// machine, directly.
 	MetricsToken string
-	// Ready tells whether the server can do its work; nil means always.
+	// Ready returns an error while the server is not ready; nil means always ready.
 	Ready func(r *http.Request) error
 	// Releases is a directory with a mirror of the agent's releases; "" is none.
 	Releases string
@@ -92,11 +92,11 @@ func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// isLocal tells whether a request comes from this machine and names it, and was
+// isLocal reports whether a request comes from this machine and names it, and was
 // not forwarded by a proxy on it.
 func isLocal(r *http.Request) bool {
 	if !r.ProtoAtLeast(1, 1) {
-		return false // nginx says nothing else of itself unless it is told to
+		return false // nginx sends no other sign of itself unless configured to
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
@@ -107,7 +107,7 @@ func isLocal(r *http.Request) bool {
 	return err == nil && isLoopback(host) && namesLoopback(r.Host)
 }
 
-// namesLoopback tells whether the host of a request, with or without a port, is
+// namesLoopback reports whether the host of a request, with or without a port, is
 // this machine.
 func namesLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -129,7 +129,7 @@ type capability struct {
 }
 
 // capabilities names the optional calls that are built, and no other: clients
-// use what is named without a way back.
+// use a named call without a fallback.
 func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
 		{Capability: "batch-encrypt"},
@@ -139,8 +139,8 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 
 var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 
-// cliVersion tells each CLI that it is current: this server has no opinion
-// about releases of the CLI, and a made-up one would nag people to upgrade.
+// cliVersion answers each CLI with its own version, because this server does not know
+// the releases of the CLI, and an invented one would ask users to upgrade.
 func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
 	version := "3.0.0"
 	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {

@@ -17,7 +17,7 @@ import (
 // gzipFrom is the size from which responses are compressed.
 const gzipFrom = 4 << 10
 
-// GzipMemory is what a compressor of responses takes, in bytes.
+// GzipMemory is the memory of a compressor of responses, in bytes.
 const GzipMemory = 1 << 20
 
 // compressors are used again, because making one costs more than its work on
@@ -98,7 +98,7 @@ func WriteRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) e
 func compress(body []byte) ([]byte, error) {
 	z, ok := compressors.Get().(*gzip.Writer)
 	if !ok {
-		return nil, errors.New("compressing the response: there is no compressor")
+		return nil, errors.New("compressing the response: no compressor is available")
 	}
 	defer compressors.Put(z)
 	var out bytes.Buffer
@@ -122,7 +122,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// byteCount writes a number of bytes for people.
+// byteCount formats a number of bytes for messages.
 func byteCount(n int64) string {
 	if n >= 1<<20 && n%(1<<20) == 0 {
 		return fmt.Sprintf("%d MiB", n>>20)

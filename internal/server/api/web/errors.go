@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Error is an error with a status code of its own, for what only HTTP knows.
+// Error is an error with its own status code, for conditions that only HTTP knows.
 type Error struct {
 	Status     int
 	Message    string
@@ -58,7 +58,7 @@ func Classify(err error) (status int, message string) {
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound, "Not Found"
 	case errors.Is(err, store.ErrConflict):
-		return http.StatusConflict, "Conflict: something else changed or made this at the same time"
+		return http.StatusConflict, "Conflict: another request changed or created this at the same time"
 	case errors.Is(err, store.ErrInvalid):
 		return http.StatusBadRequest, "Bad Request: a value of the request cannot be kept: it holds a NUL, is not UTF-8, or is too large"
 	case store.IsFull(err):
@@ -66,9 +66,9 @@ func Classify(err error) (status int, message string) {
 	case errors.Is(err, context.Canceled):
 		return statusClientClosed, "the client closed the request"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
-		return http.StatusServiceUnavailable, "Service Unavailable: the server is busy or stopping; try again"
+		return http.StatusServiceUnavailable, "Service Unavailable: the server is busy or stopping; retry later"
 	default:
-		return http.StatusInternalServerError, "Internal Server Error: the request failed; the server's log has the details under this request id"
+		return http.StatusInternalServerError, "Internal Server Error: the request failed; the details are in the server's log under this request id"
 	}
 }
 
@@ -82,7 +82,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	} else if status == http.StatusServiceUnavailable {
 		RetryAfter(w, 2*time.Second)
 	}
-	// The memory of an error is not charged: its request may have all that there is.
+	// The memory of an error is not charged: its request may hold all of the budget.
 	body, err := encodeJSON(errorBody{Code: status, Message: message})
 	if err == nil {
 		err = WriteRaw(w, r, status, body)
@@ -92,7 +92,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// RetryAfter tells the client when to come back, in whole seconds.
+// RetryAfter sets the time after which the client should retry, in whole seconds.
 func RetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
 }
@@ -104,5 +104,5 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string {
-	return fmt.Sprintf("a handler panicked: %v\n%s", e.value, e.stack)
+	return fmt.Sprintf("handler panic: %v\n%s", e.value, e.stack)
 }

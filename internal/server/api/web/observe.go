@@ -21,7 +21,7 @@ import (
 // requestIDHeader is printed by the CLI when the server fails.
 const requestIDHeader = "X-Pulumi-Request-ID"
 
-// record gathers what the access log says about one request.
+// record collects the access log's fields of one request.
 type record struct {
 	err    error
 	caller string
@@ -132,14 +132,14 @@ func Observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
 				entry.Debug("request")
 			}
 			if rec.cut {
-				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks for this panic
+				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http expects this panic
 			}
 		})
 	}
 }
 
-// knownMethod returns a method of HTTP, or "other": anybody may send any word,
-// and each would be a series of its own in the metrics.
+// knownMethod returns a method of HTTP, or "other": clients may send any word,
+// and each would become its own series in the metrics.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -148,7 +148,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// shortened bounds what the access log repeats of a path.
+// shortened bounds a path for the access log.
 func shortened(path string) string {
 	const limit = 512
 	if len(path) > limit {
@@ -180,7 +180,7 @@ func RecoverPanic(next http.Handler) http.Handler {
 				return
 			}
 			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
-				panic(p) //nolint:forbidigo // net/http asks for this panic to go on
+				panic(p) //nolint:forbidigo // net/http expects this panic to continue
 			}
 			err := &panicError{value: p, stack: debug.Stack()}
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {

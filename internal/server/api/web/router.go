@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Router registers routes together with who may use them.
+// Router registers routes together with their permitted callers.
 type Router struct {
 	mux      chi.Router
 	identity *identity.Service
@@ -55,12 +55,12 @@ type need int
 const (
 	NeedMember need = iota // see its lists, make stacks
 	NeedAdmin              // administer it
-	NeedGrant              // administer what gives access to it
+	NeedGrant              // administer access to it
 )
 
 var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
 
-// Public registers a route that everybody may use.
+// Public registers a route without authentication.
 func (rt *Router) Public(method, pattern string, h handler) {
 	rt.mux.Method(method, pattern, adapt(h))
 }
@@ -118,7 +118,7 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 	})
 }
 
-// OwnToken lets only callers through whose identity lasts.
+// OwnToken refuses callers with an exchanged token.
 func OwnToken(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !Principal(r).CanGrant() {

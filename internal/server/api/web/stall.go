@@ -18,7 +18,7 @@ const (
 
 // pace is how fast a client has to be: it makes some progress in each stall, and
 // behind the first of them it is as fast as the rate on average. What it holds in
-// memory meanwhile is in proportion to what it has sent or has yet to take.
+// memory meanwhile is proportional to the bytes that it sent or still has to receive.
 type pace struct {
 	stall time.Duration
 	rate  int64 // bytes per second
@@ -63,7 +63,7 @@ func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler
 	}
 }
 
-// stallBody is a request's body that has to go on.
+// stallBody is a request's body that must make progress.
 type stallBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
@@ -85,7 +85,7 @@ func (b *stallBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stallWriter is a response that has to be taken.
+// stallWriter is a response that the client must receive.
 type stallWriter struct {
 	http.ResponseWriter
 	conn *http.ResponseController

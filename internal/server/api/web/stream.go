@@ -15,7 +15,7 @@ import (
 // streaming is a JSON response that is written while it is made, so that only a
 // piece of it is in memory. Until gzipFrom bytes were written an error can still
 // be answered as one; later the connection is aborted, so that no client takes
-// what has come for the whole.
+// an incomplete response for a complete one.
 type streaming struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -23,8 +23,8 @@ type streaming struct {
 	z    *gzip.Writer
 }
 
-// Stream answers 200 with what write writes. All the memory that write takes is
-// charged before, because a response that has begun cannot be put off.
+// Stream answers 200 with the output of write. All the memory of write is charged
+// before, because a response that has begun cannot be refused.
 func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w io.Writer) error) error {
 	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
 		return err
@@ -51,8 +51,8 @@ func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w i
 	return nil
 }
 
-// errNotTaken says that the client does not take its response.
-var errNotTaken = errors.New("the client does not take the response")
+// errNotTaken means that the client does not receive its response.
+var errNotTaken = errors.New("the client does not receive the response")
 
 func notTaken(err error) error {
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// UserInfo is how people appear beside what they did.
+// UserInfo describes the user behind an action.
 type UserInfo struct {
 	Name        string `json:"name"`
 	GithubLogin string `json:"githubLogin"`

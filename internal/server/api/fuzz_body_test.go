@@ -35,7 +35,7 @@ var numbers = []string{
 }
 
 // value is one of any kind.
-func (o *odd) value(depth int) string {
+func (o *fuzzer) value(depth int) string {
 	switch o.IntN(9) {
 	case 0, 1:
 		return one(o, texts...)
@@ -64,7 +64,7 @@ func (o *odd) value(depth int) string {
 	}
 }
 
-func (o *odd) object(depth int) string {
+func (o *fuzzer) object(depth int) string {
 	var list []string
 	for range 1 + o.IntN(6) {
 		list = append(list, `"`+one(o, members...)+`":`+o.value(depth))
@@ -110,7 +110,7 @@ var bodies = map[string]string{
 }
 
 // body returns a body that a route may almost take, or none at all, and headers.
-func (o *odd) body(route string) ([]byte, http.Header) {
+func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	header := http.Header{}
 	o.headers(header)
 	var body []byte
@@ -148,7 +148,7 @@ func (o *odd) body(route string) ([]byte, http.Header) {
 }
 
 // bomb is a small body that is large when it is unpacked.
-func (o *odd) bomb(header http.Header) []byte {
+func (o *fuzzer) bomb(header http.Header) []byte {
 	inside := bytes.Repeat([]byte(one(o, " ", `"",`, "[", `{"a":`, "0,", `{"sequence":1},`)), one(o, 1<<16, 1<<20, 4<<20))
 	inside = append([]byte(one(o, "", `{"plaintexts":[`, `{"events":[`, `{"deployment":{"resources":[`)), inside...)
 	if o.chance(2) {
@@ -172,7 +172,7 @@ func packed(p []byte) []byte {
 }
 
 // headers adds some of those that the server reads.
-func (o *odd) headers(h http.Header) {
+func (o *fuzzer) headers(h http.Header) {
 	for _, name := range []string{
 		"X-Workflow-Agent-Id", "X-Workflow-Agent-Session", "X-Workflow-Agent-Hostname", "X-Workflow-Agent-Pid", "X-Workflow-Agent-Slots", "X-Workflow-Agent-Interval",
 		"X-Workflow-Poll-Id", "X-Workflow-Nonce", "X-Pulumi-Deployment-Initiator", "X-Pulumi-Source", "Accept", "Accept-Encoding", "Range", "If-None-Match", "If-Modified-Since",
