@@ -1,8 +1,23 @@
-// Package bootid tells one start of the host from another. What was not synced to disk
-// does not outlive such a start, nor does any process.
+// Package bootid identifies one start of the host. What was not synced to disk is lost
+// with the start, and so is every process.
 package bootid
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+	"time"
 
-// Get returns the id of the host's present start, which this process cannot outlive.
+	"golang.org/x/sys/unix"
+)
+
+// Get returns the id of the host's current start, which this process cannot outlive.
 var Get = sync.OnceValues(read)
+
+// Uptime returns the time since the host was started, sleep included; nothing sets it.
+func Uptime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(bootClock, &ts); err != nil {
+		return 0, fmt.Errorf("reading the time since boot: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}

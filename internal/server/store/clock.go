@@ -4,15 +4,34 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"workflowagent/internal/bootid"
 )
 
 // Clock is the clock of a machine.
 type Clock interface {
 	// Now returns the time of day, which the operator or NTP may set.
 	Now() time.Time
-	// Boot returns the time since the machine was started, sleep included, which
-	// nothing sets, and an id of that start; "" if the system does not tell.
+	// Boot returns an id of the machine's current start and the time since then,
+	// sleep included; "" if the system reports none.
 	Boot() (id string, since time.Duration)
+}
+
+// machineClock is the clock of this machine.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) Boot() (string, time.Duration) {
+	id, err := bootid.Get()
+	if err != nil {
+		return "", 0
+	}
+	since, err := bootid.Uptime()
+	if err != nil {
+		return "", 0
+	}
+	return id, since
 }
 
 // Now returns the time of the database: with PostgreSQL that of its server, so
