@@ -126,8 +126,8 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 // learn takes from the definition what the agent needs to know later, and applies
 // the host's own wishes to it.
 func (j *job) learn(definition *workflow.JobDefinition) {
-	for _, value := range definition.Secrets() {
-		j.masks.Add(redact.Secret{Name: "job definition", Value: value})
+	for _, secret := range definition.Secrets() {
+		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
 	}
 	if reference := j.agent.opts.ImageOverride; reference != "" {
 		// The job's credentials are for the registry of the job's image.

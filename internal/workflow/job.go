@@ -3,6 +3,8 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 )
 
@@ -139,25 +141,46 @@ type GitAuth struct {
 	Password      string `json:"password,omitempty"`
 }
 
-// Secrets returns every value of the definition that must never show in a log.
-func (j *JobDefinition) Secrets() []string {
-	var out []string
-	add := func(values ...string) {
-		for _, v := range values {
-			if v != "" {
-				out = append(out, v)
-			}
+// NamedSecret is a secret of a job definition. It prints as [REDACTED] in every
+// format.
+type NamedSecret struct {
+	Name  string // by which messages may mention it
+	value string
+}
+
+// Value returns the secret itself.
+func (s NamedSecret) Value() string { return s.value }
+
+// Format implements [fmt.Formatter].
+func (s NamedSecret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.Name+"=[REDACTED]") }
+
+// accessToken is the variable with the access token of a job, which is a secret
+// whether the server lists it or not.
+const accessToken = "PULUMI_ACCESS_TOKEN"
+
+// Secrets returns every secret of the definition that must never show in a log.
+func (j *JobDefinition) Secrets() []NamedSecret {
+	var out []NamedSecret
+	add := func(name, value string) {
+		if value != "" {
+			out = append(out, NamedSecret{name, value})
 		}
 	}
 	for _, name := range j.SecretEnv {
-		add(j.Env[name])
+		add(name, j.Env[name])
+	}
+	if !slices.Contains(j.SecretEnv, accessToken) {
+		add(accessToken, j.Env[accessToken])
 	}
 	if j.Image != nil && j.Image.Credentials != nil {
-		add(j.Image.Credentials.Password)
+		add("the image password", j.Image.Credentials.Password)
 	}
 	if d := j.Deployment; d != nil && d.Source != nil && d.Source.Git != nil && d.Source.Git.Auth != nil {
 		a := d.Source.Git.Auth
-		add(a.AccessToken, a.SSHPrivateKey, a.SSHPassphrase, a.Password)
+		add("the git access token", a.AccessToken)
+		add("the SSH key", a.SSHPrivateKey)
+		add("the passphrase of the SSH key", a.SSHPassphrase)
+		add("the git password", a.Password)
 	}
 	return out
 }

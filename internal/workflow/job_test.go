@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -44,15 +45,22 @@ func TestParseJobDefinitionRefuses(t *testing.T) {
 
 func TestSecretsNamesEverySecret(t *testing.T) {
 	job := JobDefinition{
-		Env:       map[string]string{"TOKEN": "in-env", "PLAIN": "plain", "EMPTY": ""},
+		Env:       map[string]string{"TOKEN": "in-env", "PLAIN": "plain", "EMPTY": "", "PULUMI_ACCESS_TOKEN": "job-token"},
 		SecretEnv: []string{"TOKEN", "EMPTY", "MISSING"},
 		Image:     &Image{Credentials: &ImageCredentials{Username: "user", Password: "registry-password"}},
 		Deployment: &Deployment{Source: &Source{Git: &GitSource{Auth: &GitAuth{
 			AccessToken: "git-token", SSHPrivateKey: "ssh-key", SSHPassphrase: "ssh-phrase", UserName: "me", Password: "git-password",
 		}}}},
 	}
-	want := []string{"in-env", "registry-password", "git-token", "ssh-key", "ssh-phrase", "git-password"}
-	if got := job.Secrets(); !slices.Equal(got, want) {
+	want := []string{"in-env", "job-token", "registry-password", "git-token", "ssh-key", "ssh-phrase", "git-password"}
+	var got []string
+	for _, secret := range job.Secrets() {
+		got = append(got, secret.Value())
+		if text := fmt.Sprintf("%v %+v %#v %s %q %d %x", secret, secret, secret, secret, secret, secret, []any{secret}); strings.Contains(text, secret.Value()) {
+			t.Errorf("%s prints its value: %s", secret.Name, text)
+		}
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := new(JobDefinition).Secrets(); got != nil {

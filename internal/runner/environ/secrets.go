@@ -24,27 +24,16 @@ func Secrets(l *protocol.Launch) []redact.Secret {
 }
 
 // DefinitionSecrets returns the secrets of a definition with the names by which a
-// warning may mention them. The access token of the job is one of them, whether
-// the server says so or not.
+// warning may mention them.
 func DefinitionSecrets(d *workflow.JobDefinition) []redact.Secret {
-	names := map[string]string{}
-	for _, name := range d.SecretEnv {
-		names[d.Env[name]] = name
+	secrets := proxySecrets(d.Env)
+	for _, secret := range d.Secrets() {
+		secrets = append(secrets, redact.Secret{Name: secret.Name, Value: secret.Value()})
 	}
-	var secrets []redact.Secret
-	add := func(name string, values ...string) {
-		for _, value := range values {
-			if known := names[value]; known != "" {
-				name = known
-			}
-			secrets = append(secrets, redact.Secret{Name: name, Value: value})
-		}
-	}
-	add("a secret of the deployment", d.Secrets()...)
-	add(envAccessToken, d.Env[envAccessToken])
-	secrets = append(secrets, proxySecrets(d.Env)...)
 	if d.Deployment != nil && d.Deployment.Source != nil && d.Deployment.Source.Git != nil {
-		add("the password in the repository URL", source.URLSecrets(d.Deployment.Source.Git.RepoURL)...)
+		for _, password := range source.URLSecrets(d.Deployment.Source.Git.RepoURL) {
+			secrets = append(secrets, redact.Secret{Name: "the password in the repository URL", Value: password})
+		}
 	}
 	return secrets
 }

@@ -29,19 +29,8 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 		return nil, err
 	}
 	var out []redact.Secret
-	for _, name := range def.SecretEnv {
-		out = append(out, redact.Secret{Name: name, Value: def.Env[name]})
-	}
-	if def.Image != nil && def.Image.Credentials != nil {
-		out = append(out, redact.Secret{Name: "image password", Value: def.Image.Credentials.Password})
-	}
-	if src := def.Deployment.Source; src != nil && src.Git != nil && src.Git.Auth != nil {
-		a := src.Git.Auth
-		out = append(out,
-			redact.Secret{Name: "git token", Value: a.AccessToken},
-			redact.Secret{Name: "ssh key", Value: a.SSHPrivateKey},
-			redact.Secret{Name: "ssh passphrase", Value: a.SSHPassphrase},
-			redact.Secret{Name: "git password", Value: a.Password})
+	for _, secret := range def.Secrets() {
+		out = append(out, redact.Secret{Name: secret.Name, Value: secret.Value()})
 	}
 	return out, nil
 }
