@@ -252,7 +252,7 @@ looks for the engine and the runner; ` + "`--no-check`" + ` leaves out the askin
 keys that are set: comments, order and form stay. The file is replaced whole or not at all, keeps its
 owner and group, and loses the permissions of other users, because it holds a token. Without a file
 it makes one: in ` + "`/etc`" + ` for root, beside the binary after the install script, in Homebrew's ` + "`etc`" + ` after ` + "`brew install`" + `, else in the home directory;
-` + "`--config`" + ` names another place. [doctor.md](doctor.md) says how to look at everything else.
+` + "`--config`" + ` names another place. [operations.md](operations.md#is-everything-well-the-doctor) says how to look at everything else.
 
 ## Values
 

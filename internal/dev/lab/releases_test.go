@@ -10,7 +10,7 @@ import (
 func TestIsReleased(t *testing.T) {
 	for name, want := range map[string]bool{
 		"internal/agent/agent.go": true, "packaging/deb/postinst": true, ".goreleaser.yaml": true, "install.sh": true,
-		"internal/agent/agent_test.go": false, "docs/service.md": false, "internal/dev/e2e/world.go": false, "README.md": false,
+		"internal/agent/agent_test.go": false, "docs/server.md": false, "internal/dev/e2e/world.go": false, "README.md": false,
 	} {
 		if got := isReleased(name); got != want {
 			t.Errorf("isReleased(%q) = %v, want %v", name, got, want)

@@ -141,12 +141,12 @@ func documented(t *testing.T, profile string, score float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "service.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if row := fmt.Sprintf("| `%s` | %.1f |", profile, score); !strings.Contains(string(page), row) {
-		t.Errorf("docs/service.md lacks the row %q", row)
+		t.Errorf("docs/operations.md lacks the row %q", row)
 	}
 }
 
