@@ -108,7 +108,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 func takeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// Nobody may be left to read our output, and terminals may go: neither is a
+	// Readers of our output and terminals may go away: neither is a
 	// reason to end. Notify, because ignored signals would be inherited by the steps.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return signals

@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// admit says whether this agent may run the job; nil means yes. It looks at the
-// structured fields that the runner obeys, never at text.
+// admit returns why this agent must not run the job; nil means that it may. It checks the
+// structured fields that the runner obeys, never text.
 func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) *delivery.Verdict {
 	refuse := func(format string, args ...any) *delivery.Verdict {
 		v := delivery.Failed(workflow.ReasonRefused, format, args...)
@@ -39,7 +39,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // there are rules, so what they bind must be there
+	if !a.opts.Rules.AllowsRepository("") { // with rules, what they bind must be present
 		if definition.Deployment == nil {
 			return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
 		}
@@ -66,7 +66,7 @@ func isShell(step workflow.Step) bool {
 	return step.Run != workflow.RunSetup && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix)
 }
 
-// wrongPlatform says why the definition's platform is not to be had here, or "".
+// wrongPlatform says why this agent does not have the definition's platform, or "".
 func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
 	want := definition.OS
 	if a.usesImages() || want == "" {

@@ -2,8 +2,8 @@
 // executor launch it, watches it, reports how it ended, and finds its jobs again
 // after a restart.
 //
-// Stopping is not cancelling. [Agent.Stop] takes no more work and lets go of the
-// jobs, whose runners go on reporting by themselves; the next process with the
+// Stopping is not cancelling. [Agent.Stop] takes no more work and detaches from
+// the jobs, whose runners continue to report by themselves; the next process with the
 // same identity finds them in its journal. [Agent.Drain] takes no more work and
 // waits for the jobs. Neither ends a job.
 package agent
@@ -59,7 +59,7 @@ type Options struct {
 	Executor executor.Executor
 	Identity *instance.Identity // locked for as long as the agent runs; the caller closes it
 	Rules    Rules              // nil: everything is allowed
-	Monitor  Monitor            // nil: nobody is told
+	Monitor  Monitor            // nil: none
 	Log      *logrus.Entry
 
 	Version    string
@@ -87,13 +87,13 @@ type Options struct {
 
 // Agent serves one pool until it is stopped.
 type Agent struct {
-	opts    Options
-	log     *logrus.Entry
-	session string
-	engine  *engineWatch
-	journal *instance.Journal
-	pulse   pulse
-	board   *board
+	opts     Options
+	log      *logrus.Entry
+	session  string
+	engine   *engineWatch
+	journal  *instance.Journal
+	liveness liveness
+	board    *board
 	// epochs says that a job of the journal has one, which only servers give that
 	// honour the number of free slots.
 	epochs bool
@@ -101,7 +101,7 @@ type Agent struct {
 	// kick has room for one: something changed that the poll loop should act on.
 	kick chan struct{}
 
-	stopping context.Context // ended by Stop: let go of everything
+	stopping context.Context // ended by Stop: detach from everything
 	stop     context.CancelFunc
 	draining context.Context // ended by Stop and Drain: no more work
 	drain    context.CancelFunc
@@ -116,9 +116,9 @@ type Agent struct {
 	oneOnly sync.Once
 }
 
-// Bounds of the agent's own patience.
+// Bounds of the agent's own waits.
 const (
-	// detachTime is how long Stop waits for jobs to be let go of.
+	// detachTime is how long Stop waits until jobs are detached.
 	detachTime = 10 * time.Second
 	// maxWithoutSlot is how many jobs may wait without a slot for a server to take
 	// their results. Each uses memory and disk, and a server that hands out jobs and
@@ -173,7 +173,7 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// Stop takes no more work and lets go of the running jobs without ending them.
+// Stop takes no more work and detaches from the running jobs without ending them.
 // It returns at once; [Agent.Run] returns when that is done.
 func (a *Agent) Stop() { a.stop() }
 
@@ -197,7 +197,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.reattach(hard); err != nil {
 		return err
 	}
-	// The first look comes before the first poll, which depends on it.
+	// The first check comes before the first poll, which depends on it.
 	engine := a.engine.check(a.stopping)
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
 	a.poll(hard)
@@ -228,7 +228,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// wake makes the poll loop look again.
+// wake makes the poll loop check again.
 func (a *Agent) wake() {
 	select {
 	case a.kick <- struct{}{}:
@@ -323,7 +323,7 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 	return fields
 }
 
-// nobody is the monitor of an agent that is not watched.
+// nobody is the monitor of an agent without one.
 type nobody struct{}
 
 func (nobody) Activity()                                       {}

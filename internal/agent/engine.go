@@ -13,15 +13,15 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Pauses between two looks at the executor. It is looked at more often while it
-// cannot run jobs, so that the agent is back soon after it is.
+// Pauses between two checks of the executor. It is checked more often while it
+// cannot run jobs, so that the agent recovers soon after it.
 const (
 	engineUpInterval   = 30 * time.Second
 	engineDownInterval = 5 * time.Second
 	engineCheckTime    = 10 * time.Second
 )
 
-// errNotChecked is the state before the first look.
+// errNotChecked is the state before the first check.
 var errNotChecked = errors.New("the executor was not checked yet")
 
 // engineWatch knows whether the executor can run jobs.
@@ -47,7 +47,7 @@ func (w *engineWatch) state() error {
 	return w.err
 }
 
-// status is the state for people.
+// status is the state for the status report.
 func (w *engineWatch) status() status.Engine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *engineWatch) status() status.Engine {
 	return s
 }
 
-// run looks again and again until ctx ends; err is what the last look found.
+// run checks until ctx ends; err is the result of the last check.
 func (w *engineWatch) run(ctx context.Context, err error) {
 	for {
 		pause := engineUpInterval
@@ -72,7 +72,7 @@ func (w *engineWatch) run(ctx context.Context, err error) {
 	}
 }
 
-// check looks once and tells of a change, once.
+// check checks once, and logs a change once.
 func (w *engineWatch) check(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, engineCheckTime)
 	defer cancel()

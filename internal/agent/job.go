@@ -19,12 +19,12 @@ import (
 
 // How the agent's part in a job can end without a verdict of its own.
 var (
-	// errStopping: the agent lets go. What the journal has of the job is for the
-	// next process; what it does not have goes back to the queue.
+	// errStopping: the agent detaches. A job in the journal is for the next process;
+	// any other returns to the queue.
 	errStopping = errors.New("the agent is stopping")
-	// errSuperseded: the job is somebody else's by now, or has its final result.
+	// errSuperseded: the job belongs to another agent, or has its final result.
 	errSuperseded = errors.New("the server has given the job away or closed it")
-	// errCancelled: somebody cancelled the deployment before it started.
+	// errCancelled: the deployment was cancelled before it started.
 	errCancelled = errors.New("the deployment was cancelled")
 )
 
@@ -102,8 +102,8 @@ func (a *Agent) newJob(e instance.Entry) *job {
 	return j
 }
 
-// keep writes the job's entry to the journal.
-func (j *job) keep() error {
+// saveEntry writes the job's entry to the journal.
+func (j *job) saveEntry() error {
 	j.entry.Signed = j.client.Signed()
 	return j.agent.journal.Write(j.name, j.entry)
 }
@@ -115,7 +115,7 @@ func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 		j.log.Warn("the server hands out a job that this agent has already run; it is not run again (does a proxy cache polls?)")
 		return
 	}
-	if !a.launch(j, status.Preparing, func() { j.run(hard, j.fresh) }) {
+	if !a.launch(j, status.Preparing, func() { j.run(hard, j.runClaimed) }) {
 		j.log.Debug("the server names a job that this agent already has")
 	}
 }
@@ -128,7 +128,7 @@ func (j *job) run(hard context.Context, part func(context.Context) (delivery.Ver
 	err := j.openLog(hard)
 	switch {
 	case err == nil:
-		v, err = j.survive(hard, part)
+		v, err = j.runRecovering(hard, part)
 	case !errors.Is(err, errStopping):
 		// Nothing was started, and the result can still say why.
 		j.log.WithError(err).Error("the log of the job cannot be stored: is the disk of state_directory full?")
@@ -140,7 +140,7 @@ func (j *job) run(hard context.Context, part func(context.Context) (delivery.Ver
 	j.end(v, err)
 }
 
-// end tells how the agent's part ended and removes its traces, unless the next
+// end reports how the agent's part ended and removes its files, unless the next
 // process needs them.
 func (j *job) end(v delivery.Verdict, err error) {
 	how := outcome(v)
@@ -173,12 +173,12 @@ func (j *job) end(v delivery.Verdict, err error) {
 	}
 }
 
-// fresh runs a job that was just claimed.
-func (j *job) fresh(hard context.Context) (delivery.Verdict, error) {
+// runClaimed runs a job that was just claimed.
+func (j *job) runClaimed(hard context.Context) (delivery.Verdict, error) {
 	j.log.Info("running deployment workflow")
 	j.stepStatus(0, workflow.StepRunning)
 	identity := j.agent.opts.Identity
-	j.say("Agent %s (id %s, version %s) runs this job.", identity.Hostname, identity.ID, j.agent.opts.Version)
+	j.writeSetup("Agent %s (id %s, version %s) runs this job.", identity.Hostname, identity.ID, j.agent.opts.Version)
 
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
@@ -195,7 +195,7 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	case err == nil:
 		return j.follow(hard)
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
-		return delivery.Verdict{}, err // the next process goes on from the journal
+		return delivery.Verdict{}, err // the next process continues from the journal
 	}
 	if j.entry.Phase == instance.Starting {
 		// Start may have been called, so the job may run until Remove has succeeded.
@@ -249,7 +249,7 @@ func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, e
 	}
 	v.Message = j.masks.String(v.Message)
 	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
-	j.say("%s", v.Message)
+	j.writeSetup("%s", v.Message)
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
 	return j.report(hard, v)
@@ -261,8 +261,8 @@ type refusedError struct{ verdict delivery.Verdict }
 // Error returns the line for the deployment's log.
 func (e *refusedError) Error() string { return e.verdict.Message }
 
-// say writes one line to the set-up log.
-func (j *job) say(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
+// writeSetup writes one line to the set-up log.
+func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
 // stepStatus reports the status of a step, in the order of the calls and without waiting.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
@@ -277,13 +277,13 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 // removeStarted removes a job that may run. It tries until that has succeeded or the
 // agent stops; the next process then resumes the job from the journal.
 func (j *job) removeStarted(hard context.Context) error {
-	return j.insist(hard, "The job could not be removed, so it may still run; its end is not reported until it is removed", j.agent.opts.Executor.Remove)
+	return j.retryCall(hard, "The job could not be removed, so it may still run; its end is not reported until it is removed", j.agent.opts.Executor.Remove)
 }
 
-// halt ends the processes that a runner may have left when it ended. The report of the
+// killLeftovers ends the processes that a runner may have left when it ended. The report of the
 // end makes room for the stack's next deployment, so nothing may run by then.
-func (j *job) halt(hard context.Context) error {
-	return j.insist(hard, "Processes of the job may still run; its end is not reported until they are gone", func(ctx context.Context, h executor.Handle) error {
+func (j *job) killLeftovers(hard context.Context) error {
+	return j.retryCall(hard, "Processes of the job may still run; its end is not reported until they are gone", func(ctx context.Context, h executor.Handle) error {
 		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
 		if errors.Is(err, executor.ErrNotStarted) {
 			return j.agent.opts.Executor.Remove(ctx, h) // so that no start under way can still succeed
@@ -292,9 +292,9 @@ func (j *job) halt(hard context.Context) error {
 	})
 }
 
-// insist repeats a call of the executor until it succeeds. It returns errStopping if
+// retryCall repeats a call of the executor until it succeeds. It returns errStopping if
 // the agent stops first.
-func (j *job) insist(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
+func (j *job) retryCall(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
 	for tries := 0; ; tries++ {

@@ -13,9 +13,9 @@ import (
 // job to its next process.
 const maxPanics = 3
 
-// contain runs f and reports whether it panicked. A panic in the work for one job must
+// recoverPanic runs f and reports whether it panicked. A panic in the work for one job must
 // not end the agent, which has other jobs.
-func (j *job) contain(what string, f func()) (panicked bool) {
+func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	defer func() {
 		if value := recover(); value != nil {
 			panicked = true
@@ -26,12 +26,12 @@ func (j *job) contain(what string, f func()) (panicked bool) {
 	return false
 }
 
-// survive runs a part of a job's life. After a panic the job is resumed as after a
+// runRecovering runs a part of a job's life. After a panic the job is resumed as after a
 // restart of the agent: what may run is not called failed. A job that cannot have been
 // started is reported as failed.
-func (j *job) survive(hard context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
+func (j *job) runRecovering(hard context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
 	for panics := 0; ; panics++ {
-		if !j.contain("its work for this job", func() { v, err = part(hard) }) {
+		if !j.recoverPanic("its work for this job", func() { v, err = part(hard) }) {
 			return v, err
 		}
 		if panics >= maxPanics || j.pause(hard, panics) != nil {
@@ -56,7 +56,7 @@ func (j *job) pause(hard context.Context, tries int) error {
 
 // keepRunning runs f until it returns without a panic or ctx ends.
 func (j *job) keepRunning(ctx context.Context, what string, f func()) {
-	for tries := 0; j.contain(what, f); tries++ {
+	for tries := 0; j.recoverPanic(what, f); tries++ {
 		if j.agent.policy(time.Minute).Wait(ctx, tries, nil) != nil {
 			return
 		}

@@ -21,8 +21,8 @@ var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
 // Pauses of the poll loop that are not configured.
 const (
-	// refusedMaxPause caps the growing pause after a 401, 403 or 404: somebody
-	// has to change something first, but nobody should have to restart the agent.
+	// refusedMaxPause caps the growing pause after a 401, 403 or 404: the
+	// operator has to change something first, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	// renewedPause is the pause before a fresh token is tried.
 	renewedPause = 10 * time.Millisecond
@@ -33,8 +33,8 @@ const (
 	// a minute. holdMargin is what a hold stays below request_timeout.
 	maxHold    = 50 * time.Second
 	holdMargin = 5 * time.Second
-	// firstHold is the hold of the first poll and of those after a failure: whoever
-	// looks at the agent should soon see that the server takes its token.
+	// firstHold is the hold of the first poll and of those after a failure: the
+	// operator should soon see that the server accepts the token.
 	firstHold = time.Second
 )
 
@@ -50,10 +50,10 @@ type poller struct {
 	answered bool
 	errors   int    // in a row
 	quick    int    // held polls in a row that were not held
-	problem  string // last one told, so that each is told once
+	problem  string // the last one logged, so that each is logged once
 }
 
-// poll asks for work until there shall be no more.
+// poll asks for work until the agent takes no more.
 func (a *Agent) poll(hard context.Context) {
 	p := &poller{agent: a, known: a.epochs, request: protocol.PollRequest{
 		AgentID:   a.opts.Identity.ID,
@@ -66,13 +66,13 @@ func (a *Agent) poll(hard context.Context) {
 		Types:     a.opts.Types,
 	}}
 	p.renew()
-	defer a.pulse.rest()
+	defer a.liveness.pause()
 	for a.draining.Err() == nil && hard.Err() == nil {
 		pause := p.once(hard)
 		if pause <= 0 {
 			continue
 		}
-		a.pulse.expect(pause)
+		a.liveness.expect(pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -92,7 +92,7 @@ func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 func (p *poller) once(hard context.Context) time.Duration {
 	a := p.agent
 	select {
-	case <-a.kick: // whatever it was, it is looked at now
+	case <-a.kick: // whatever it was, it is handled now
 	default:
 	}
 	slots := a.freeSlots()
@@ -118,12 +118,12 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if slots == 0 {
 		defer a.whenKicked(ctx, cancel)()
 	}
-	a.pulse.rest() // a token file that is not there yet is waited for without end
+	a.liveness.pause() // a missing token file is waited for without limit
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
 		return 0 // ctx has ended
 	}
-	a.pulse.expect(max(a.opts.RequestTimeout, p.request.Wait))
+	a.liveness.expect(max(a.opts.RequestTimeout, p.request.Wait))
 	start := time.Now()
 	result, err := a.opts.Client.Poll(ctx, token, p.request)
 	if err != nil && ctx.Err() != nil {
@@ -196,7 +196,7 @@ func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) ti
 	}
 	p.quick++
 	if p.quick == 1 {
-		return 0 // what woke the poll may have gone to somebody else
+		return 0 // what woke the poll may have gone to another agent
 	}
 	return retry.Policy{First: quickHold, Max: p.agent.opts.PollInterval}.Pause(p.quick-2, nil)
 }
@@ -210,7 +210,7 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	return retry.Spread(pause)
 }
 
-// hold is how long the server shall hold the poll; 0 does not ask for it.
+// hold is how long the server is asked to hold the poll; 0 does not ask for it.
 func (p *poller) hold() time.Duration {
 	if p.agent.opts.KeepInterval {
 		return 0
@@ -222,14 +222,14 @@ func (p *poller) hold() time.Duration {
 	return max(hold, 0)
 }
 
-// failed tells what went wrong, once per change, and returns the pause before the
+// failed logs the error, once per change, and returns the pause before the
 // next try. The same poll id is sent again unless the server has answered it.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
 		// The probes are bounded by the breaker's own timeout.
-		a.pulse.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
+		a.liveness.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return retry.Spread(10 * time.Millisecond)
 	}
@@ -261,7 +261,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	return pause
 }
 
-// refused reports whether somebody has to change something before a poll can be
+// refused reports whether the operator has to change something before a poll can be
 // answered, whoever the answer comes from.
 func refused(code int) bool {
 	switch code {
@@ -271,7 +271,7 @@ func refused(code int) bool {
 	return false
 }
 
-// refusal says what a person can do about a poll that is refused for good.
+// refusal says what the operator can do about a poll that is refused for good.
 func refusal(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
@@ -284,26 +284,26 @@ func refusal(code int) string {
 	return "the server refuses this agent: check token and service_url; retrying from time to time"
 }
 
-// pulse shows that the poll loop goes on: the loop says before each wait how long
+// liveness shows that the poll loop makes progress: before each wait the loop states how long
 // it may take at most, and is alive until that time is over.
-type pulse struct {
+type liveness struct {
 	mu  sync.Mutex
 	due time.Time // zero: nothing is expected any more
 }
 
-// pulseGrace is what a wait may take longer than was said: a busy machine, the
+// livenessGrace is what a wait may take longer than was stated: a busy machine, the
 // few quick things between two waits.
-const pulseGrace = time.Minute
+const livenessGrace = time.Minute
 
-// expect says that the next sign comes within d.
-func (p *pulse) expect(d time.Duration) {
+// expect states that the next sign comes within d.
+func (p *liveness) expect(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.due = time.Now().Add(d + pulseGrace)
+	p.due = time.Now().Add(d + livenessGrace)
 }
 
-// rest says that no further sign comes, and that this is as it should be.
-func (p *pulse) rest() {
+// pause states that no further sign comes, as intended.
+func (p *liveness) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.due = time.Time{}
@@ -312,7 +312,7 @@ func (p *pulse) rest() {
 // Alive reports whether the agent's loop makes progress, for a watchdog: an agent
 // that waits for a server that is down, or for its last jobs, is alive.
 func (a *Agent) Alive() bool {
-	a.pulse.mu.Lock()
-	defer a.pulse.mu.Unlock()
-	return a.pulse.due.IsZero() || time.Now().Before(a.pulse.due)
+	a.liveness.mu.Lock()
+	defer a.liveness.mu.Unlock()
+	return a.liveness.due.IsZero() || time.Now().Before(a.liveness.due)
 }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-func TestPulse(t *testing.T) {
+func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{}
 		if !a.Alive() {
 			t.Error("an agent that has not begun is not alive")
 		}
-		a.pulse.expect(10 * time.Minute)
-		<-time.After(10*time.Minute + pulseGrace - time.Second)
+		a.liveness.expect(10 * time.Minute)
+		<-time.After(10*time.Minute + livenessGrace - time.Second)
 		if !a.Alive() {
 			t.Error("not alive within the time that was said")
 		}
@@ -21,11 +21,11 @@ func TestPulse(t *testing.T) {
 		if a.Alive() {
 			t.Error("alive although the sign did not come")
 		}
-		a.pulse.expect(0)
+		a.liveness.expect(0)
 		if !a.Alive() {
 			t.Error("not alive after a late sign")
 		}
-		a.pulse.rest()
+		a.liveness.pause()
 		<-time.After(time.Hour)
 		if !a.Alive() {
 			t.Error("not alive at rest")

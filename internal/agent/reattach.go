@@ -22,14 +22,14 @@ const (
 	sweepRetry   = time.Minute
 )
 
-// reattach goes on with the jobs in the journal and has the remains of others
+// reattach resumes the jobs in the journal and has the leftovers of others
 // removed. Jobs that belong to another server or executor are left alone.
 func (a *Agent) reattach(hard context.Context) error {
 	entries, foreign, err := a.journal.Read()
 	if err != nil {
 		return err
 	}
-	// Before the jobs go on: what they write is not left by anybody.
+	// Before the jobs continue: what they write is no leftover.
 	if err := a.journal.Sweep(); err != nil {
 		a.log.WithError(err).Warn("removing logs of jobs that were never started failed")
 	}
@@ -60,8 +60,8 @@ func (a *Agent) reattach(hard context.Context) error {
 	return nil
 }
 
-// sweep removes objects of jobs that nobody claims, once, as soon as the executor
-// lets it.
+// sweep removes objects of jobs that are in no journal, once, as soon as the executor
+// is able to.
 func (a *Agent) sweep(foreign []string) {
 	for {
 		if a.engine.state() == nil {
@@ -104,7 +104,7 @@ func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	})
 }
 
-// resume goes on with a job of an earlier process.
+// resume continues a job of an earlier process.
 func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 	switch {
 	case j.entry.Phase == instance.Reporting && j.entry.Result != nil:
@@ -153,7 +153,7 @@ func (j *job) rebooted() bool {
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor whether the runner was started. The silence of an
+// wasStarted asks the executor whether the runner was started. Silence of an
 // executor that cannot run jobs is no answer.
 func (j *job) wasStarted(ctx context.Context) (bool, error) {
 	for tries := 0; ; tries++ {

@@ -24,9 +24,9 @@ const (
 	spaceTime = 15 * time.Minute
 )
 
-// settle ends a job whose runner has ended: it delivers what the runner could not
+// finishJob ends a job whose runner has ended: it delivers what the runner could not
 // and removes the job's objects.
-func (j *job) settle(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
+func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
 		j.log.Warn("the job's directory holds a result that the runner did not write; it is ignored")
 		exit.Result = nil
@@ -57,9 +57,8 @@ func (j *job) flushSetup(ctx context.Context) {
 	}
 }
 
-// takeOver goes on with the streams of a runner that ended before the server had
-// its log and result. It takes the words of people for the end: one line that
-// says what happened.
+// takeOver continues the streams of a runner that ended before the server had its log and
+// result, and adds one line that says what happened.
 func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdict) (delivery.Verdict, error) {
 	log := j.log.WithField("reason", v.Reason).WithField("exit_code", exit.Code)
 	if exit.Signal != "" {
@@ -96,7 +95,7 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	if exit.Result == nil && !j.stock() {
 		j.closingWords(v.Message)
 	}
-	if err := j.halt(ctx); err != nil {
+	if err := j.killLeftovers(ctx); err != nil {
 		return v, err
 	}
 	return j.report(ctx, v)
@@ -160,7 +159,7 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 		result := v.Result()
 		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
-	if err := j.keep(); err != nil {
+	if err := j.saveEntry(); err != nil {
 		j.log.WithError(err).Warn("the end of the job cannot be stored; a restart of the agent would lose it")
 	}
 	limited, done := context.WithTimeout(ctx, max(leastDeliverTime, time.Until(j.entry.EndedAt.Add(deliverTime))))
@@ -179,7 +178,7 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 
 // judge reads the evidence of a runner that has ended without having delivered
 // its result. cancelled says that the agent itself asked it to end because
-// somebody had cancelled the deployment.
+// the deployment was cancelled.
 func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	v := delivery.Verdict{Status: workflow.StatusFailed, Signal: exit.Signal}
 	if exit.Code >= 0 && exit.Signal == "" && !exit.Lost {

@@ -47,7 +47,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 	}
 	limited, done := context.WithTimeout(ctx, prepareTime)
 	defer done()
-	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(p.definition), func(line string) { j.say("%s", line) })
+	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(p.definition), func(line string) { j.writeSetup("%s", line) })
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return p, cause
@@ -65,7 +65,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 }
 
 // keepLease sends heartbeats until ctx ends, and cancels the preparation when the
-// server says that there is no point in it.
+// server no longer wants the job.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := retry.Spread(heartbeatInterval)
@@ -94,8 +94,8 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 	}
 }
 
-// fetchDefinition asks for the definition until it comes, makes no sense, or the
-// server would have taken the job back anyway.
+// fetchDefinition asks for the definition until it arrives, is unusable, or the
+// server would have requeued the job anyway.
 func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
 	limited, cancel := context.WithTimeout(ctx, definitionTime)
 	defer cancel()
@@ -123,8 +123,8 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	}
 }
 
-// learn takes from the definition what the agent needs to know later, and applies
-// the host's own wishes to it.
+// learn takes from the definition what the agent needs later, and applies the host's own
+// settings to it.
 func (j *job) learn(definition *workflow.JobDefinition) {
 	for _, secret := range definition.Secrets() {
 		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
@@ -142,7 +142,7 @@ func (j *job) learn(definition *workflow.JobDefinition) {
 	}
 }
 
-// spec is what the executor is told.
+// spec is what the executor receives.
 func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	s := executor.Spec{
 		JobID: j.entry.Claim.JobID,
@@ -166,20 +166,20 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 }
 
 // launch asks leave and starts the runner. From the moment leave was asked for,
-// the journal knows the job.
+// the journal has the job.
 func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.phase(status.StartingJob)
 	j.entry.Handle = p.handle
 	j.entry.Phase = instance.Starting
 	j.entry.BootID = j.agent.opts.BootID
-	if err := j.keep(); err != nil {
+	if err := j.saveEntry(); err != nil {
 		j.entry.Phase = ""
 		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: is the disk of its state_directory full?", Err: err}
 	}
 	if err := j.askLeave(ctx); err != nil {
 		return err
 	}
-	if j.client.Gone() { // another call was told so
+	if j.client.Gone() { // another call got that answer
 		return errSuperseded
 	}
 	document, err := j.launchDocument(p.definition)
@@ -202,11 +202,11 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 		}
 	}
 	j.agent.opts.Monitor.JobLaunched(j.took())
-	j.say("The job was started.")
+	j.writeSetup("The job was started.")
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = instance.Started
-	if err := j.keep(); err != nil {
+	if err := j.saveEntry(); err != nil {
 		// The older entry does as well: starting twice is an error that starts nothing.
 		j.log.WithError(err).Warn("updating the journal of the job failed")
 	}

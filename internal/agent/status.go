@@ -17,10 +17,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// shownOutcomes is how many jobs that have ended are remembered for people.
+// shownOutcomes is how many ended jobs the status report shows.
 const shownOutcomes = 20
 
-// board is what the agent shows of its doings. It decides nothing.
+// board is what the agent shows of its state. It decides nothing.
 type board struct {
 	mu      sync.Mutex
 	started time.Time
@@ -129,8 +129,8 @@ func outcome(v delivery.Verdict) status.Outcome {
 	return status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
 }
 
-// Status returns what the agent says about itself, as far as it knows; its owner
-// adds what it knows better: health, problems, disk and configuration.
+// Status returns the agent's part of the status report. Its owner adds the rest: health,
+// problems, disk and configuration.
 func (a *Agent) Status() status.Report {
 	busy := a.busy()
 	stopping := a.stopping.Err() != nil
@@ -213,7 +213,7 @@ func (a *Agent) tokenStatus() status.Token {
 // took is how long the agent was busy with the job.
 func (j *job) took() time.Duration { return max(time.Since(j.entry.ClaimedAt), 0) }
 
-// ended tells everybody how the agent's part in the job ended.
+// ended notes on the board and in the metrics how the agent's part in the job ended.
 func (j *job) ended(how status.Outcome) {
 	j.agent.board.remove(j, how)
 	j.agent.opts.Monitor.JobEnded(how.Status, workflow.Reason(how.Reason), j.took())

@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// graceAfterFinal is how long a runner may go on after its deployment has a
+	// graceAfterFinal is how long a runner may continue after its deployment has a
 	// final status on a server that has no other way to say cancelled: the status
 	// may as well be what the runner itself reported a moment ago.
 	graceAfterFinal = 10 * time.Second
-	// Patience after an interrupt: pulumi must get the time to save its state.
-	// The runner has the same patience with pulumi, so the agent adds a reserve
+	// Grace periods after an interrupt: pulumi must get the time to save its state.
+	// The runner gives pulumi the same period, so the agent adds a reserve
 	// for the runner's log and result before it kills the runner itself.
 	patienceChanges = 15 * time.Minute
 	patiencePreview = time.Minute
@@ -42,16 +42,16 @@ func (j *job) follow(hard context.Context) (delivery.Verdict, error) {
 	exit, err := j.watch(ctx, &cancelled)
 	if err != nil {
 		j.log.Info("the agent stops; the job keeps running")
-		if err := j.keep(); err != nil {
+		if err := j.saveEntry(); err != nil {
 			j.log.WithError(err).Debug("noting how much of the output was shown failed")
 		}
 		return delivery.Verdict{}, errStopping
 	}
-	return j.settle(ctx, exit, cancelled.Load())
+	return j.finishJob(ctx, exit, cancelled.Load())
 }
 
-// watch waits for the runner's end. Beside that it copies the output and looks at
-// the deployment's status.
+// watch waits for the runner's end. Meanwhile it copies the output and polls the
+// deployment's status.
 func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit, error) {
 	watching, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -62,7 +62,7 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	})
 	var output sync.WaitGroup
 	if j.agent.opts.LogJobOutput {
-		output.Go(func() { j.contain("copying the output of a job", func() { j.copyOutput(ctx) }) })
+		output.Go(func() { j.recoverPanic("copying the output of a job", func() { j.copyOutput(ctx) }) })
 	}
 	exit, err := j.wait(ctx)
 	stop()
@@ -97,7 +97,7 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 	}
 }
 
-// watchStatus looks at the deployment's status until ctx ends. On a server of our
+// watchStatus polls the deployment's status until ctx ends. On a server of our
 // own kind the runner hears of a cancellation by its heartbeats; on another one
 // the status is the only sign.
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
@@ -134,7 +134,7 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 }
 
 // endCancelled interrupts a runner whose deployment is over for the server, and
-// kills it when its patience has ended.
+// kills it after the grace period.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
 	if retry.Sleep(ctx, graceAfterFinal) != nil {
 		return // it ended by itself, as it mostly does
@@ -187,14 +187,14 @@ func NewJobOutput(w io.Writer) *JobOutput { return &JobOutput{w: w} }
 func (o *JobOutput) write(lines []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// Whoever reads the agent's output may have gone; that must not hurt a job,
-	// whose log is with the server.
+	// The reader of the agent's output may be gone; that must not affect a job,
+	// whose log goes to the server.
 	_, _ = o.w.Write(lines)
 }
 
 // copyOutput copies the runner's output, which is the job's masked log, to the
-// agent's own, until it ends or ctx does. What an earlier process copied for
-// certain is left out.
+// agent's own, until it ends or ctx does. What an earlier process is known
+// to have copied is left out.
 func (j *job) copyOutput(ctx context.Context) {
 	out, err := j.agent.opts.Executor.Output(ctx, *j.entry.Handle)
 	if err != nil {

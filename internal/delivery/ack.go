@@ -26,7 +26,7 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	return max(0, shipDelay-now.Sub(s.unsentSince))
 }
 
-// sent is where the shipper goes on.
+// sent is where the shipper continues.
 func (s *Stream) sent() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Stream) take() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut >= 0 || s.openSize >= 0 {
-		// Where a stream of another process goes on is for the server to say.
+		// The server decides where a stream of another process continues.
 		return s.received, 0
 	}
 	n = int(min(s.size-s.received, maxRequest))

@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxJoined is how long a line becomes that was written in fragments, in bytes;
-	// what goes on after that is the next line. It depends on the log alone and not on
+	// what follows is the next line. It depends on the log alone and not on
 	// how it is cut into requests, so that sending again sends the same lines.
 	maxJoined = 64 << 10
 
@@ -23,7 +23,7 @@ const (
 
 // LineSender sends a spool's streams to a server that takes only lines of JSON,
 // whose offsets count lines. How far it came is a file beside each stream, so that
-// another process goes on with the same numbers. It is used by one [Shipper].
+// another process continues with the same numbers. It is used by one [Shipper].
 type LineSender struct {
 	sp   *Spool
 	post func(ctx context.Context, step int, lines protocol.LogLines) error

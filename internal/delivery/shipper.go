@@ -26,7 +26,7 @@ const (
 	// requestTimeout ends a request that a sender does not end by itself.
 	requestTimeout = 2 * time.Minute
 
-	// flushBackoff bounds the time between attempts while somebody waits in Flush:
+	// flushBackoff bounds the time between attempts while a caller waits in Flush:
 	// the job is over, and its end is reported when its log has arrived.
 	flushBackoff  = 1500 * time.Millisecond
 	maxRetryAfter = 2 * time.Minute

@@ -191,7 +191,7 @@ func (s *Stream) append(frames []byte, force bool) error {
 
 func (s *Stream) appendLocked(frames []byte, force bool) error {
 	if s.cut >= 0 || s.abandoned != "" {
-		// Nobody will ever ask for these bytes.
+		// The server will never ask for these bytes.
 		s.truncated = true
 		s.save()
 		return nil

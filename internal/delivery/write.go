@@ -16,8 +16,8 @@ const (
 	// the memory of a writer.
 	batchBytes = 256 << 10
 
-	// retryDisk is how often a write that the disk refused is tried again: nobody
-	// tells us when somebody else makes room.
+	// retryDisk is the pause before a write that the disk refused is repeated: the
+	// system does not report when space becomes available.
 	retryDisk = time.Second
 )
 
@@ -150,7 +150,7 @@ func (s *Stream) put(ctx context.Context, n int) error {
 		return nil
 	}
 	if s.dropped > 0 {
-		// The patience was used up already; it is not given twice for one gap.
+		// One gap blocks the job only once.
 		s.dropped += int64(n)
 		return nil
 	}

@@ -154,7 +154,7 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 	return own, nil
 }
 
-// fallbacks fills in what nobody has set: places to write to, quiet defaults, and
+// fallbacks fills in what no layer has set: places to write to, quiet defaults, and
 // the agent's certificate authorities.
 func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {

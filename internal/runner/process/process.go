@@ -75,8 +75,8 @@ func (p *Process) copy(out io.Writer) {
 	}
 }
 
-// Interrupt sends SIGINT to the leader and to nobody else: pulumi decides itself
-// what its plugins get to know.
+// Interrupt sends SIGINT to the leader only: pulumi itself decides what its plugins
+// receive.
 func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(syscall.SIGINT)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -91,7 +91,7 @@ func (p *Process) Kill() {
 	KillSessions(p.PID)
 }
 
-// lingerTick is how often it is looked whether output is still being waited for.
+// lingerTick is the pause between checks whether the output has ended.
 const lingerTick = 100 * time.Millisecond
 
 // Drain waits for the end of the output after the leader has ended. Processes that
@@ -115,7 +115,7 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 		waited += lingerTick
 		switch {
 		case waited >= 2*linger && killed:
-			// Somebody outside the session holds the pipe. Nobody reads it any more.
+			// A process outside the session holds the pipe. It is no longer read.
 			_ = p.output.Close()
 		case waited >= linger && !killed:
 			killed = true
