@@ -54,7 +54,7 @@ func (e codeError) Unwrap() error { return e.err }
 func main() {
 	err := newRootCommand(version).ExecuteContext(context.Background())
 	if said := (codeError{}); err != nil && (!errors.As(err, &said) || said.err != nil) {
-		fmt.Fprintln(os.Stderr, "customer-managed-workflow-agent:", err)
+		fmt.Fprintln(os.Stderr, "error:", err)
 	}
 	os.Exit(exitCode(err))
 }

@@ -45,6 +45,16 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	})
 }
 
+// The help of a command shows no flag of another one.
+func TestHelpShowsOwnFlags(t *testing.T) {
+	for command, want := range map[string]bool{"version": false, "service stop": false, "service install": true, "doctor": true, "": true} {
+		out, code, err := execute(t, append(strings.Fields(command), "--help")...)
+		if err != nil || code != exitOK || strings.Contains(out, "--config") != want {
+			t.Errorf("%q shows --config: %v (%v)\n%s", command, !want, err, out)
+		}
+	}
+}
+
 // manual writes all pages and returns them by name.
 func manualPages(t *testing.T) (dir string, pages map[string]string) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,24 @@ this host, inside your own network, which needs no access from outside.`,
 		newManCommand(version), newInstallCommand(),
 	)
 	completeValues(root)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		root.PersistentFlags().Lookup("config").Hidden = !usesConfig(cmd)
+		help(cmd, args)
+	})
 	return root
+}
+
+// usesConfig reports whether a command reads the configuration, so that its help shows --config.
+func usesConfig(cmd *cobra.Command) bool {
+	switch words := strings.Fields(cmd.CommandPath()); {
+	case len(words) < 2:
+		return true
+	case words[1] == "service":
+		return len(words) == 3 && words[2] == "install"
+	default:
+		return words[1] != "version" && words[1] != "completion"
+	}
 }
 
 // loader reads the configuration that the flags of the command line name.

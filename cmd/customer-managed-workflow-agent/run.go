@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/instance"
+	"workflowagent/internal/agent/report"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/bootid"
 	"workflowagent/internal/host/service"
@@ -143,7 +144,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 
 	tracker := health.NewTracker(c.HealthThreshold)
 	metrics := health.NewMetrics(version, tracker)
-	watch := monitor{tracker, metrics}
+	watch := report.Monitor{Tracker: tracker, Metrics: metrics}
 	tokens, renew := newTokens(c, client, watch, log)
 	boot, err := bootid.Get()
 	if err != nil {
@@ -186,30 +187,30 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
 	}).Info("the agent has started")
 
-	plain := newReporter(a, tracker, c)
+	plain := report.New(a.Status, tracker, c)
 	keeper.Config, keeper.Version, keeper.CACertPEM, keeper.Report, keeper.Log = c, version, caPEM, plain, log
-	report := func() status.Report {
+	full := func() status.Report {
 		r := plain()
 		r.Update = keeper.Status()
 		return r
 	}
-	metrics.Watch(report)
+	metrics.Watch(full)
 	serving, endServing := context.WithCancel(ctx)
 	over := make(chan struct{})
 	var background sync.WaitGroup
-	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, report), log) })
+	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, full), log) })
 	background.Go(func() { renew(serving) })
 	background.Go(func() { keeper.Run(serving) })
 	if socket, err := control.Listen(identity.Dir); err != nil {
 		// Running jobs matters more than answering these commands.
 		log.WithError(err).Warn("opening the control socket failed: the commands status and drain do not reach this agent")
 	} else {
-		background.Go(func() { control.Serve(serving, socket, control.Agent{Report: report, Drain: a.Drain, Over: over}, log) })
+		background.Go(func() { control.Serve(serving, socket, control.Agent{Report: full, Drain: a.Drain, Over: over}, log) })
 	}
 	defer background.Wait()
 	defer endServing()
 	defer close(over)
-	s.Say(func() string { return report().Line() }, a.Alive)
+	s.Say(func() string { return full().Line() }, a.Alive)
 	return runUntilSignal(ctx, a, log)
 }
 

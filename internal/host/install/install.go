@@ -308,7 +308,7 @@ func (i *installer) say(format string, values ...any) {
 }
 
 func (i *installer) warn(err error) {
-	fmt.Fprintf(i.Err, "%s: %v\n", release.Program, err)
+	fmt.Fprintln(i.Err, "warning:", err)
 }
 
 // fail notes an error that does not end the installation.

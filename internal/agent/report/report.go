@@ -1,4 +1,6 @@
-package main
+// Package report assembles what a running agent reports about itself, for the control socket,
+// /status, metrics and the service manager.
+package report
 
 import (
 	"fmt"
@@ -6,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/status"
@@ -19,9 +20,9 @@ const lowDisk = 512 << 20
 // alwaysShown are the settings that a report has even if they are defaults.
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
 
-// newReporter returns the source of the agent's reports: its own status, with what only
+// New returns the source of the agent's reports: its own status, with what only
 // the process as a whole knows.
-func newReporter(a *agent.Agent, tracker *health.Tracker, c *config.Config) func() status.Report {
+func New(agentStatus func() status.Report, tracker *health.Tracker, c *config.Config) func() status.Report {
 	settings := []status.Setting{}
 	if file := c.File(); file != "" {
 		settings = append(settings, status.Setting{Key: "config", Value: file, Source: "file"})
@@ -32,7 +33,7 @@ func newReporter(a *agent.Agent, tracker *health.Tracker, c *config.Config) func
 		}
 	}
 	return func() status.Report {
-		r := a.Status()
+		r := agentStatus()
 		r.Config = settings
 		r.LastActivity, r.Healthy = tracker.LastActivity(), tracker.Healthy()
 		r.Problems = append(r.Problems, tracker.Problems()...)
