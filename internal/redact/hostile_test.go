@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Secrets and text are chosen by the same people, who may mean to keep the server busy.
+// One user may choose both the secrets and the text, to keep the server busy.
 func TestHostileSecretsAreCheapToMask(t *testing.T) {
 	const size = 64 << 10
 	var alike, short, lengths []string

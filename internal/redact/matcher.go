@@ -14,7 +14,7 @@ const maxWindow = 32
 //
 // It is the algorithm of Wu and Manber: a window as wide as the shortest needle is
 // moved over the text, and the two bytes at its end tell how far it can be moved
-// without missing the beginning of a needle. Most of the text is never looked at,
+// without missing the beginning of a needle. Most of the text is skipped,
 // and building one takes microseconds, which an automaton of all needles would not.
 type matcher struct {
 	window  int    // length of the shortest needle, at most maxWindow; 0 without needles
@@ -128,8 +128,8 @@ func (m *matcher) next(text []byte, pos int) int {
 // match returns the length of the longest needle at the start of text, 0 if there
 // is none, and whether text ends within a longer one. Text is at least a window long.
 //
-// Who chooses the needles may choose the text, too, so it takes a number of steps
-// that grows with the logarithm of the number of needles only.
+// One user may choose the needles and the text, so the number of steps grows only
+// with the logarithm of the number of needles.
 func (m *matcher) match(text []byte) (length int, partial bool) {
 	b := m.bucket(text)
 	first, end := int(b.first), int(b.end)

@@ -4,7 +4,7 @@
 // them, and may grow while output is being masked. A [Writer] replaces every
 // occurrence by [Marker], however the stream is cut into writes. Masking is a net
 // against accidents, not a boundary: who may run code in a job can print a secret
-// in a form that nobody foresaw.
+// in a form that no list foresees.
 package redact
 
 import (
@@ -26,7 +26,7 @@ const (
 
 // Secret is one value to be masked.
 type Secret struct {
-	// Name is what people may be told about the secret, such as the name of its variable.
+	// Name is what messages may mention, such as the name of its variable.
 	Name string
 	// Value is the secret itself.
 	Value string

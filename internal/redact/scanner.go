@@ -2,7 +2,7 @@ package redact
 
 import "bytes"
 
-// scanMode says what may follow the text of a scan.
+// scanMode is what may follow the text of a scan.
 type scanMode int
 
 const (

@@ -61,7 +61,7 @@ func ParseRepository(raw string) (*Repository, error) {
 }
 
 // isOddInURL reports whether a character, encoded or not, has no place in the
-// address of a repository, or would change what people see of it.
+// address of a repository, or would change how it is shown.
 func isOddInURL(r rune) bool {
 	return r == ' ' || isOddInPath(r)
 }
@@ -180,7 +180,7 @@ func (r *Repository) check() error {
 	return nil
 }
 
-// String returns the address for git and for people. It holds no credentials; the
+// String returns the address for git and for messages. It holds no credentials; the
 // user of an SSH address is part of the address and no secret.
 func (r *Repository) String() string {
 	user := ""

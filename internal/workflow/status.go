@@ -44,18 +44,18 @@ type Reason string
 const (
 	ReasonNone          Reason = ""
 	ReasonExitCode      Reason = "exit-code"      // a step ended with a non-zero exit code
-	ReasonSignal        Reason = "signal"         // the runner or a step died by a signal nobody here sent
+	ReasonSignal        Reason = "signal"         // the runner or a step died by a signal that the agent did not send
 	ReasonOOM           Reason = "out-of-memory"  // the kernel or engine killed it for its memory
-	ReasonCancelled     Reason = "cancelled"      // somebody cancelled it
+	ReasonCancelled     Reason = "cancelled"      // a user cancelled it
 	ReasonTimeout       Reason = "timed-out"      // the job's or a step's timeout passed
 	ReasonImage         Reason = "image"          // the image is missing, or could not be pulled or used
 	ReasonLaunch        Reason = "launch"         // the executor could not create or start the job
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
 	ReasonEvicted       Reason = "evicted"        // the place it ran in was taken away
-	ReasonLost          Reason = "lost"           // nobody heard from it for too long
+	ReasonLost          Reason = "lost"           // it sent nothing for too long
 	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation made it unnecessary
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
-	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was told to end, and its jobs with it
+	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped, and its jobs with it
 	ReasonInvalidJob    Reason = "invalid-job"    // the job definition could not be understood
 	ReasonInternalError Reason = "internal-error" // a defect of ours; the log says more
 )

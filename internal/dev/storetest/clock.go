@@ -50,8 +50,8 @@ func (c *Clock) Reboot() {
 	c.boot = 0
 }
 
-// Restore lets the machine go on from a snapshot that was made d ago, with the
-// same id, while the time of day goes on.
+// Restore resumes the machine from a snapshot that was made d ago, with the
+// same id, while the time of day continues.
 func (c *Clock) Restore(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // Cancel asks a deployment to end. Clients repeat it, so repetition changes
-// nothing; only force, once asked for, ends a running job without patience. A
+// nothing; only force, once asked for, ends a running job without a grace period. A
 // deployment that has ended is left as it is, except for a lost one.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
 	var ended *store.Job

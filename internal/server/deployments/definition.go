@@ -145,7 +145,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 }
 
 // architecture is that of the agent that claimed the job; agents that do not
-// say theirs get the one that all of them know.
+// report theirs get the one that all of them support.
 func architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
 		return arch

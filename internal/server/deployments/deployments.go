@@ -55,7 +55,7 @@ type Options struct {
 	Lost         time.Duration // silence after leave that ends a job; 10 min
 	Evidence     time.Duration // how long a lost job may still be corrected; 24 h
 	QueueTimeout time.Duration // longest time in the queue; 7 days
-	Sweep        time.Duration // how often timers are looked at; 5 s
+	Sweep        time.Duration // interval of the checks of all timers; 5 s
 	LogSync      time.Duration // longest time that log stays only in memory; 200 ms
 	LogLimit     int64         // bytes of log per step; 1 GiB
 }
@@ -167,7 +167,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// find returns a deployment of a stack by id or, as people type it, by number:
+// find returns a deployment of a stack by id or, as users type it, by number:
 // the stock CLI resolves numbers only for some of its commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
 	if version, err := strconv.ParseInt(strings.TrimPrefix(id, "#"), 10, 64); err == nil {
@@ -186,6 +186,6 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 }
 
 // scope is what the secrets of a stack's deployments are bound to. It differs
-// from what pulumi's own secrets of the stack are bound to, so that whoever may
+// from what pulumi's own secrets of the stack are bound to, so that a client that may
 // decrypt those cannot decrypt these.
 func scope(stackID string) string { return "deployments/" + stackID }

@@ -89,7 +89,7 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 
 // afterEnd does what follows a job's end outside of the database's
 // transaction: whatever update the dead runner left in progress is ended, so
-// that nobody waits for its events.
+// that no client waits for its events.
 func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	log.Info("job ended")

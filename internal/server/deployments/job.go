@@ -168,8 +168,8 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	}
 }
 
-// endStock ends the job of an agent that knows no results: its steps say how
-// it went. Such agents never report step 0.
+// endStock ends the job of an agent that reports no results: the steps decide its
+// outcome. Such agents never report step 0.
 func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	succeeded := 0
 	for i, step := range job.Steps[1:] {

@@ -56,7 +56,7 @@ func block(tx *store.Tx, job store.Job) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// unblock lets the queue of a stack go on that waits for a lost deployment.
+// unblock resumes the queue of a stack that waits for a lost deployment.
 func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	queue, err := tx.StackQueue(stackID)
 	if err != nil || queue.BlockedBy != deploymentID || deploymentID == "" {

@@ -105,7 +105,7 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	// People look at when a pool last took a job; a second's precision will do.
+	// The time of a pool's last claim is shown; a precision of a second is enough.
 	if s.claims.stale(job.PoolID, time.Now()) {
 		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Job{}, err
@@ -119,8 +119,8 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 }
 
 // full tells whether an organization has as many claimed and running jobs as it
-// may. Nothing but a claim makes them more, so between two counts the claims alone
-// say how many there are at most; other servers' claims would not be known here.
+// may. Only a claim adds one, so between two counts the claims of this server are an
+// upper bound, unless other servers share the database.
 func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
 		return false, nil
@@ -139,7 +139,7 @@ type atMost struct {
 	n  map[string]int64
 }
 
-// below tells whether there are fewer than limit for certain.
+// below reports whether the upper bound is known and less than limit.
 func (a *atMost) below(orgID string, limit int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,7 @@ type Details struct {
 	User          store.User
 	Settings      *workflow.Settings // nil in lists
 	Updates       []store.Update     // started ones; the operation's own first, then newest first
-	Message       string             // why it waits or how it ended, for people
+	Message       string             // why it waits or how it ended
 	Paused        bool               // its stack or organization is paused
 }
 
@@ -153,7 +153,7 @@ const shownUpdates = 20
 
 // updatesOf returns the updates of a deployment that were started. Clients look
 // at the first one only, so the operation's own comes before those of commands
-// that ran beside it, and a newer one before an older.
+// that ran alongside it, and a newer one before an older.
 func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Run does the background work of the service until ctx ends, and then ends
-// all held polls: it puts log on disk, and looks after everything that time
+// all held polls: it puts log on disk, and handles everything that time
 // alone changes. Several servers on one database may do so at once.
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -34,7 +34,7 @@ func (s *Service) watch(ctx context.Context) {
 	tidied := time.Time{}
 	for {
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("looking after the deployment queue failed; it is tried again")
+			s.log.WithError(err).Error("checking the deployment queue failed; it is tried again")
 		}
 		if time.Since(tidied) > time.Minute {
 			tidied = time.Now()
@@ -79,7 +79,7 @@ func (s *Service) sweep(ctx context.Context) error {
 
 // beats notes at the interval of sweeps that the server is up until ctx ends. A
 // sweep that takes long must not look like a pause, which is why it has a
-// goroutine of its own.
+// own goroutine.
 func (s *Service) beats(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -120,7 +120,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 	})
 }
 
-// sweepRunning ends jobs as lost that nobody has heard from for too long.
+// sweepRunning ends as lost the jobs that sent nothing for too long.
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("Nothing was heard from the deployment on %s for %s: it is given up as lost. Check whether it still runs there before the next deployment of this stack.",

@@ -49,8 +49,8 @@ func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBa
 	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
 }
 
-// close lets nobody join any more and waits for the goroutines that serve
-// lines. Who waits in a line is told to leave by others.
+// close refuses new polls and waits for the goroutines that serve lines. The
+// caller ends the polls that wait.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -109,7 +109,7 @@ func (d *dispatcher) note(payload string) {
 	}
 }
 
-// serve makes sure that a goroutine looks after the line. mu is held.
+// serve makes sure that a goroutine serves the line. mu is held.
 func (d *dispatcher) serve(pool string, l *line) {
 	l.dirty = true
 	if l.running || d.closed || len(l.waiters) == 0 {
@@ -119,14 +119,14 @@ func (d *dispatcher) serve(pool string, l *line) {
 	d.wg.Go(func() { d.run(pool, l) })
 }
 
-// tidy forgets a line that nobody waits in. mu is held.
+// tidy forgets a line without polls. mu is held.
 func (d *dispatcher) tidy(pool string, l *line) {
 	if len(l.waiters) == 0 && !l.running {
 		delete(d.lines, pool)
 	}
 }
 
-// run claims for the waiters of a line until nothing is claimable or nobody
+// run claims for the waiters of a line until nothing is claimable or none
 // waits.
 func (d *dispatcher) run(pool string, l *line) {
 	for {

@@ -20,7 +20,7 @@ var ErrNothingToDo = errors.New("the installation is set up already")
 
 // Bootstrap creates, in an empty database, an organization, its administrator
 // and an access token for that user. deliver gets the token's text before the
-// rows are kept, so that no installation exists whose token nobody has; when it
+// rows are kept, so that no installation exists whose token is lost; when it
 // fails nothing is created. [ErrNothingToDo] if the database is not empty.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
 	if !orgNamePattern.MatchString(org) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Line is a line of log as clients get it. Text ends with a newline unless the
-// line goes on in the next one; it is valid UTF-8, and of terminal escapes only
+// line continues in the next one; it is valid UTF-8, and of terminal escapes only
 // colours are left.
 type Line struct {
 	Time   time.Time
@@ -25,7 +25,7 @@ type Line struct {
 // frames there can be.
 const readAhead = 256 << 10
 
-// room is what is left of a page of log.
+// room is the remaining space of a page of log.
 type room struct{ lines, bytes int }
 
 // full tells whether a page takes no more lines.
@@ -99,10 +99,10 @@ func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
 const indexEvery = 1024
 
 // lineIndex knows at which byte every 1024th line of a stream starts, as far as
-// the stream was looked at.
+// the stream was scanned.
 type lineIndex struct {
 	at      []int64 // at[i] is the offset of line i*indexEvery
-	lines   int64   // complete lines looked at
+	lines   int64   // complete lines scanned
 	scanned int64   // their bytes
 }
 

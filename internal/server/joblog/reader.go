@@ -115,8 +115,8 @@ func (r *reader) reportWait() {
 	r.out = append(r.out, Line{Time: r.Now, Text: r.Wait.Text + "\n"})
 }
 
-// readStep adds what is there of the current step; moved means that the reader
-// has gone on to the next one.
+// readStep adds the available lines of the current step; moved means that the
+// reader is at the next one.
 func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
 	// Whether the step is over is decided before its stream is read: what
@@ -234,7 +234,7 @@ func (r *reader) readLate(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// readNotes adds what the server itself has to say.
+// readNotes adds the lines of the server.
 func (r *reader) readNotes() {
 	if r.pos.offset >= int64(len(r.Job.Notes)) {
 		return

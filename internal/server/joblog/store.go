@@ -23,7 +23,7 @@ const (
 	syncEarly = 1 << 20
 	// syncTimeout bounds putting one stream on disk.
 	syncTimeout = 30 * time.Second
-	// idleStream is when what is known of a stream is forgotten.
+	// idleStream is how long an unused stream is remembered.
 	idleStream = 10 * time.Minute
 )
 
@@ -50,7 +50,7 @@ type Store struct {
 	now  chan struct{} // much is dirty; capacity 1
 }
 
-// stream is what is known of a stream.
+// stream is the known state of a stream.
 type stream struct {
 	mu      sync.Mutex // orders writers
 	size    int64
@@ -82,7 +82,7 @@ func (l *Store) open(key string) *stream {
 // ErrGap says that bytes before the offset are missing.
 var ErrGap = errors.New("log is missing before this offset")
 
-// Put stores p at an offset of a stream. The answer says where to go on, also
+// Put stores p at an offset of a stream. The answer says where to continue, also
 // with ErrGap. An empty p asks only for that, and puts the stream on disk.
 func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (protocol.LogAck, error) {
 	if len(p) == 0 {
@@ -179,7 +179,7 @@ func (l *Store) flush() {
 		cancel()
 		if err != nil {
 			// The senders keep what is not durable, so nothing is lost yet.
-			l.log.WithError(err).WithField("stream", key).Error("could not put log on disk")
+			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; it is tried again")
 			l.mu.Lock()
 			l.dirty[key] = true
 			l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *Store) flush() {
 	}
 }
 
-// Tidy forgets streams that nobody has used for a while.
+// Tidy forgets streams that were not used for a while.
 func (l *Store) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 // Bounds of one call that records events. Stock clients send at most 50 at a time.
 const (
 	maxEvents = 10_000
-	// maxEventGap is how far an event may lie behind the last one that is there.
+	// maxEventGap is how far an event may lie behind the last stored one.
 	// Gaps are legal: clients send batches side by side, and give up on those that
 	// fail. The bound keeps numbers within what can be counted.
 	maxEventGap = 1 << 20
@@ -85,7 +85,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 			changes = summaryChanges(sum)
 		}
 	}
-	// In order, so that only the first can lie too far behind those that are there.
+	// In order, so that only the first can lie too far behind the stored ones.
 	slices.SortStableFunc(events, func(a, b store.EngineEvent) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	for i, e := range events[1:] {
 		if e.Sequence-events[i].Sequence > maxEventGap {
@@ -242,7 +242,7 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
 	}
-	// Nobody waits for memory with a connection to the database.
+	// No request waits for memory while it holds a connection to the database.
 	if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
 		return EventPage{}, err
 	}

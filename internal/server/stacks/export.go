@@ -77,7 +77,7 @@ func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	return Stored{packed}, nil
 }
 
-// state inflates and parses the state, and lets go of its stored form.
+// state inflates and parses the state, and releases its stored form.
 func (st Stored) state(ctx context.Context) (*State, error) {
 	if st.packed == nil {
 		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil

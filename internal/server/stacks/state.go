@@ -21,7 +21,7 @@ import (
 // maxSchema is the newest schema version of states that is accepted.
 const maxSchema = 4
 
-// emptySchema is the schema version told for stacks that have no state.
+// emptySchema is the schema version reported for stacks without a state.
 const emptySchema = 3
 
 // State is a validated state of a stack as a client sent it.
@@ -241,7 +241,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		s.dropState(ctx, key)
 		return store.Update{}, err
 	}
-	s.told(ended)
+	s.reportEnded(ended)
 	return u, nil
 }
 

@@ -216,7 +216,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	if err != nil {
 		return Started{}, err
 	}
-	s.told(ended)
+	s.reportEnded(ended)
 	return out, nil
 }
 
@@ -280,8 +280,8 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	return tx.SaveUpdate(*u)
 }
 
-// told passes updates that ended to the hook.
-func (s *Service) told(ended []store.Update) {
+// reportEnded passes updates that ended to the hook.
+func (s *Service) reportEnded(ended []store.Update) {
 	for _, u := range ended {
 		if s.hooks.UpdateFinished != nil {
 			s.hooks.UpdateFinished(u)
@@ -347,7 +347,7 @@ func (s *Service) end(ctx context.Context, id string, decide func(store.Update, 
 	if err != nil {
 		return err
 	}
-	s.told(ended)
+	s.reportEnded(ended)
 	return nil
 }
 

@@ -52,8 +52,8 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 // server was up, step is by how much the clock was set.
 func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, step time.Duration) {
 	away = now.Sub(b.at)
-	// A machine that goes on from a snapshot of earlier has the same id, and so has a
-	// container with a clock of its own.
+	// A machine that resumes an earlier snapshot has the same id, and so has a
+	// container with its own clock.
 	if b.bootID != "" && b.bootID == bootID && boot >= b.boot {
 		away = boot - b.boot
 		step = now.Sub(b.at) - away
@@ -116,8 +116,8 @@ func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	return err
 }
 
-// sayAbsence logs what a committed transaction has given back.
-func (db *DB) sayAbsence(tx *Tx) {
+// logAbsence logs what a committed transaction has given back.
+func (db *DB) logAbsence(tx *Tx) {
 	if tx.away > 0 {
 		db.log.WithField("away", tx.away.Round(time.Second)).Info("no server was up for a while; leases and silence of jobs are extended by that time")
 	}

@@ -12,7 +12,7 @@ type EngineEvent struct {
 // [Tx.AdvanceEvents] counts, and so how long it holds the database.
 const advanceBy = 1000
 
-// InsertEvents adds events; those that are there already are left as they are.
+// InsertEvents adds events; existing ones are kept.
 // It returns the update's first missing sequence number. Where more than a
 // thousand events were waiting for a missing one, that is only as far as it got:
 // [Tx.AdvanceEvents] continues.

@@ -55,7 +55,7 @@ func (tx *Tx) TouchPool(id string, at time.Time) error {
 	return tx.execOne("UPDATE agent_pools SET last_job_at = $2 WHERE id = $1", id, micros(at))
 }
 
-// PoolUse says what depends on a pool.
+// PoolUse is what depends on a pool.
 type PoolUse struct {
 	Settings int64 // stacks whose settings name it
 	Queued   int64 // deployments that wait for it by name

@@ -82,7 +82,7 @@ func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
 	if err := t.Commit(); err != nil {
 		return fmt.Errorf("committing to the database: %w", err)
 	}
-	db.sayAbsence(tx)
+	db.logAbsence(tx)
 	return nil
 }
 

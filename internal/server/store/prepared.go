@@ -5,8 +5,7 @@ import (
 	"database/sql"
 )
 
-// maxPrepared bounds the statements that are kept. The program has fewer texts
-// of its own; only lists of varying length could exceed it.
+// maxPrepared bounds the statements that are kept. The program has fewer texts; only lists of varying length could exceed it.
 const maxPrepared = 500
 
 // prepared runs statements on one connection and keeps them compiled: parsing

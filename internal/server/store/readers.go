@@ -56,7 +56,7 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	return err
 }
 
-// close closes the connections that nobody reads from. The others end with the
+// close closes the idle connections. The others end with the
 // pool.
 func (r *readers) close() {
 	for range cap(r.free) {

@@ -11,7 +11,7 @@ type Update struct {
 	Kind         string // update, preview, refresh, destroy, import, rename
 	Preview      bool   // changes nothing: kind preview, or options.dryRun
 	Status       string // see package stacks
-	Version      int64  // stack version it made; for previews the version it looked at
+	Version      int64  // stack version it made; for previews the version it compared with
 	RequestedBy  string // user id
 	DeploymentID string // deployment that runs it, "" for none
 	// Program is the JSON of the request that created it. One that is long is
@@ -22,7 +22,7 @@ type Update struct {
 	FinishedAt      time.Time
 	LeaseHash       []byte    // SHA-256 of the update token
 	LeaseExpiresAt  time.Time // the client renews it while it lives
-	Reason          string    // why it ended as it did, for people; "" if nothing is to say
+	Reason          string    // why it ended as it did, "" for none
 	StateBlob       string    // newest checkpoint, "" for none
 	StateSchema     int64
 	ResourceCount   int64

@@ -40,7 +40,7 @@ func (db *DB) Writable(ctx context.Context) error {
 	if !w.at.IsZero() && time.Since(w.at) < writableFor {
 		return w.err
 	}
-	// The answer is for others too, so it does not depend on this caller's patience.
+	// The answer is for others too, so it does not depend on this caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writableTimeout)
 	defer cancel()
 	w.err = db.tryWriting(ctx)
@@ -68,7 +68,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 func hasSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("looking at the disk of %s: %w", dir, err)
+		return fmt.Errorf("checking the disk of %s: %w", dir, err)
 	}
 	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the types differ by system
 	if free < minFree {

@@ -136,7 +136,7 @@ func (w *writer) run(group []*writeRequest) {
 		}
 		if err == nil {
 			w.db.bus.publish(req.tx.notes)
-			w.db.sayAbsence(req.tx)
+			w.db.logAbsence(req.tx)
 		}
 		req.result <- err
 	}
@@ -161,7 +161,7 @@ func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 
 // transaction runs the closures; its own error means that nothing was kept.
 func (w *writer) transaction(group []*writeRequest) error {
-	// The writer belongs to nobody's request, so neither does its context.
+	// The writer belongs to no request, so neither does its context.
 	ctx := context.Background()
 	t, err := w.begin(ctx)
 	if err != nil {

@@ -41,10 +41,10 @@ func TestSetsOfSecretsAreBounded(t *testing.T) {
 		s.made(s.entry(fmt.Sprint("large ", i)), maxBytes/4)
 	}
 	if n := len(s.sets); n > maxSets-6 || n < 4 {
-		t.Errorf("%d sets are kept beside four that are large", n)
+		t.Errorf("%d sets are kept next to four that are large", n)
 	}
 	s.made(s.entry("huge"), 2*maxBytes)
 	if n := len(s.sets); n != 1 {
-		t.Errorf("%d sets are kept beside a huge one", n)
+		t.Errorf("%d sets are kept next to a huge one", n)
 	}
 }

@@ -16,7 +16,7 @@ import (
 var ErrNotFound = errors.New("not found")
 
 // ErrGap says that an append would have left a hole. The append was
-// refused and the size that was returned with it is where to go on.
+// refused and the returned size is the offset at which to continue.
 var ErrGap = errors.New("the offset is beyond the end of the blob")
 
 // Store keeps byte strings too large or too many for rows: logs that grow and
@@ -33,9 +33,8 @@ type Store interface {
 	// ReadAt reads at most max bytes from offset on; fewer only at the end.
 	// A missing blob reads as empty.
 	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
-	// Append writes p at offset of a growing blob, which is created if need
-	// be, and returns the blob's size. Bytes that are there already are left
-	// as they are; an offset beyond the end is refused with [ErrGap].
+	// Append writes p at offset of a growing blob, which is created if
+	// necessary, and returns the blob's size. Existing bytes are kept; an offset beyond the end is refused with [ErrGap].
 	// What was appended is durable after Sync.
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
 	// Size returns the size of a blob, 0 when there is none.
@@ -44,7 +43,7 @@ type Store interface {
 	// to which the blob now is.
 	Sync(ctx context.Context, key string) (durable int64, err error)
 	// Delete removes the blob named prefix and all blobs below prefix + "/".
-	// Removing what is not there is no error.
+	// Removing a missing blob is no error.
 	Delete(ctx context.Context, prefix string) error
 	// Sweep removes the blobs below prefix + "/" that nothing names and that were
 	// last written longer ago than age, and returns how many those were. named is

@@ -35,7 +35,7 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 			data     BYTEA NOT NULL,
 			PRIMARY KEY (blob_key, start_at))`,
 		// Rows of earlier versions count from when this one first ran; those that an
-		// earlier version writes beside this one get the default, too.
+		// earlier version writes alongside this one get the default, too.
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
