@@ -5,23 +5,21 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"workflowagent/internal/filelock"
 )
 
-// lockFile creates the file and locks it. The lock ends with the file descriptor, so
-// also with the process, however that ends.
-func lockFile(root *os.Root, name string) (*os.File, error) {
+// lockFile creates the file and locks it.
+func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, ErrInUse
-		}
-		return nil, fmt.Errorf("locking the log spool: %w", err)
+	lock, err := filelock.Try(f)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
+		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
 	}
-	return f, nil
+	return lock, err
 }
 
 // openRegular opens a file of the spool and refuses anything but a regular file:

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/filelock"
 )
 
 const (
@@ -94,7 +96,7 @@ type Spool struct {
 	// root keeps the spool within its directory: a job may be able to write there,
 	// and must not make us read or write other files through links.
 	root *os.Root
-	lock *os.File
+	lock *filelock.Lock
 
 	closing chan struct{} // closed by Close
 	wake    chan struct{} // tells the shipper to look; never blocks
@@ -251,7 +253,7 @@ func (sp *Spool) closeFiles() error {
 		errs = append(errs, s.closeFiles())
 	}
 	if sp.lock != nil {
-		errs = append(errs, sp.lock.Close())
+		sp.lock.Release()
 	}
 	if err := errors.Join(append(errs, sp.root.Close())...); err != nil {
 		return fmt.Errorf("closing the log spool: %w", err)

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"workflowagent/internal/filelock"
 	"workflowagent/internal/server/identity"
 )
 
@@ -27,7 +26,7 @@ func makeDataDir(dir string) error {
 // lockDatabase makes sure that one server at a time uses a SQLite database:
 // the leases it keeps in memory would be blind to those of another. Servers on
 // PostgreSQL share on purpose.
-func lockDatabase(cfg Config) (io.Closer, error) {
+func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
 	if !ok {
 		return nil, nil //nolint:nilnil // nothing to lock
@@ -39,16 +38,14 @@ func lockDatabase(cfg Config) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the database: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		f.Close()
-		return nil, fmt.Errorf("another workflow-server is using the database %s; stop it, or start this one with another --data-dir", path)
+	lock, err := filelock.Try(f)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
+		return nil, fmt.Errorf("another workflow-server is using the database %s (%w); stop it, or start this one with another --data-dir", path, err)
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking the database %s: %w", path, err)
+		return nil, fmt.Errorf("locking the database: %w", err)
 	}
-	return f, nil
+	return lock, nil
 }
 
 // urlOf returns the address of a listener as clients on this machine write it.

@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"workflowagent/internal/filelock"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
@@ -35,7 +36,7 @@ type Server struct {
 	cfg        Config
 	log        *logrus.Entry
 	listener   net.Listener
-	lock       io.Closer
+	lock       *filelock.Lock
 	c          *components
 	handler    http.Handler
 	subsystems []Subsystem
@@ -226,6 +227,6 @@ func (s *Server) closeAll() {
 		}
 	}
 	if s.lock != nil {
-		s.lock.Close()
+		s.lock.Release()
 	}
 }

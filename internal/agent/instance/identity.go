@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/durable"
+	"workflowagent/internal/filelock"
 )
 
 // maxInstances bounds the agents that share one state directory.
@@ -30,11 +31,8 @@ type Identity struct {
 	ID       string
 	Dir      string // private, 0700
 	Hostname string
-	lock     *os.File
+	lock     *filelock.Lock
 }
-
-// errLocked says that another process has the instance directory.
-var errLocked = errors.New("another agent uses the directory")
 
 // OpenIdentity locks a free instance directory below stateDir/instances and returns
 // the identity that lives in it: the first one whose journal has jobs that nobody
@@ -56,7 +54,7 @@ func OpenIdentity(stateDir string) (*Identity, error) {
 	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(unattended(orphans, b), unattended(orphans, a)) })
 	for _, dir := range dirs {
 		identity, err := openInstance(dir)
-		if errors.Is(err, errLocked) {
+		if _, held := errors.AsType[*filelock.HeldError](err); held {
 			continue
 		}
 		return identity, err
@@ -77,21 +75,19 @@ func openInstance(dir string) (_ *Identity, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the agent's instance directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock of the agent's instance directory: %w", err)
 	}
+	lock, err := filelock.Try(f)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			lock.Release()
 		}
 	}()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errLocked
-		}
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
-	}
 	path := filepath.Join(dir, "id")
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +113,8 @@ func (i *Identity) Close() error {
 	if i.lock == nil {
 		return nil
 	}
-	return i.lock.Close()
+	i.lock.Release()
+	return nil
 }
 
 // KnownID returns the id of the first agent that has lived in a state directory, for those who

@@ -13,7 +13,7 @@ import (
 	"sort"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"workflowagent/internal/filelock"
 )
 
 // lockPoll is how often a process that waits for another one's lock looks again.
@@ -135,14 +135,12 @@ func tryLock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case err == nil:
-		return func() { _ = file.Close() }, nil
-	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
-		_ = file.Close()
+	lock, err := filelock.Try(file)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
 		return nil, nil
-	default:
-		_ = file.Close()
-		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return lock.Release, nil
 }

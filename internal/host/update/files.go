@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"syscall"
+
+	"workflowagent/internal/filelock"
 )
 
 // step is called between two steps of an update. Tests end the process there.
@@ -137,24 +139,18 @@ func sweep(dir *os.Root, but ...string) error {
 	return nil
 }
 
-// lockFile makes the file and locks it. The lock ends with the process, however that
-// ends. It returns [ErrBusy] if another process holds it.
+// lockFile makes the file and locks it. It returns [ErrBusy] if the lock is held.
 func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, ErrBusy
-		}
-		return nil, fmt.Errorf("locking %s: %w", name, err)
+	lock, err := filelock.Try(f)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
+		return nil, fmt.Errorf("%w (%w)", ErrBusy, err)
 	}
-	return func() {
-		// Closing is not enough: a program that is being started by this process just
-		// now has the file, too, until it has become that program.
-		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
-		_ = f.Close()
-	}, nil
+	if err != nil {
+		return nil, err
+	}
+	return lock.Release, nil
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"workflowagent/internal/protocol"
 
@@ -18,6 +17,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/durable"
+	"workflowagent/internal/filelock"
 )
 
 // The files in a job's directory; the package comment says what they are for.
@@ -87,28 +87,11 @@ func (d dir) process() (identity, error) {
 // status between everything that may do it at once, in any process. Holders are
 // quick. The caller releases it by calling the returned function.
 func (d dir) lock(ctx context.Context) (func(), error) {
-	f, err := os.OpenFile(d.path(fileLock), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Wait(ctx, d.path(fileLock))
 	if err != nil {
 		return nil, fmt.Errorf("locking the job's directory: %w", err)
 	}
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("locking the job's directory: %w", err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		}
-	}
+	return lock.Release, nil
 }
 
 // result returns what the runner left in its result file, nil if nothing.

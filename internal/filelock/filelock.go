@@ -1,0 +1,101 @@
+// Package filelock keeps two processes from the same work by a lock on a file. The operating
+// system releases the lock with the process that holds it, however that ends.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/retry"
+)
+
+// HeldError says that the lock is held, in most cases by another process.
+type HeldError struct {
+	PID int // process that holds it; 0 if unknown
+}
+
+// Error names the holder.
+func (e *HeldError) Error() string {
+	if e.PID == 0 {
+		return "another process holds the lock"
+	}
+	return fmt.Sprintf("process %d holds the lock", e.PID)
+}
+
+// Lock is a held lock.
+type Lock struct{ f *os.File }
+
+// Try locks the open file and writes the id of this process into it. The file belongs to the
+// lock; if the lock is not acquired, it is closed. The error is a [*HeldError] if the lock is held.
+func Try(f *os.File) (*Lock, error) {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			sign(f)
+			return &Lock{f}, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			err = &HeldError{PID: holder(f)}
+		default:
+			err = fmt.Errorf("locking %s: %w", f.Name(), err)
+		}
+		f.Close()
+		return nil, err
+	}
+}
+
+// waitPause is the pause between two tries of [Wait]: holders that are waited for are quick.
+const waitPause = 5 * time.Millisecond
+
+// Wait opens the file at path, which it makes if it is missing, and locks it as [Try] does.
+// It waits for a held lock until ctx ends.
+func Wait(ctx context.Context, path string) (*Lock, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		l, err := Try(f)
+		held, isHeld := errors.AsType[*HeldError](err)
+		if !isHeld {
+			return l, err
+		}
+		if cause := retry.Sleep(ctx, waitPause); cause != nil {
+			return nil, fmt.Errorf("%w: %w", held, cause)
+		}
+	}
+}
+
+// Release releases the lock. It unlocks before it closes the file: a program that this
+// process is starting has the file as well until its exec.
+func (l *Lock) Release() {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
+	_ = l.f.Close()
+}
+
+// sign writes the holder into the file. A full disk must not keep anyone from the lock.
+func sign(f *os.File) {
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+}
+
+// holder returns the process that the file names, or 0.
+func holder(f *os.File) int {
+	text := make([]byte, 20)
+	n, _ := f.ReadAt(text, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
