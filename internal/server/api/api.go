@@ -57,8 +57,7 @@ type Deps struct {
 func New(d Deps) http.Handler {
 	limits := d.Limits.WithDefaults()
 	mux := chi.NewRouter()
-	m := web.NewMetrics(d.Server.Metrics)
-	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, m), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
+	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, d.Server.Metrics), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		web.WriteError(w, r, fault.NotFound("Not Found: %s is not a path of this server", r.URL.Path))
 	}

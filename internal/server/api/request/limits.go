@@ -27,6 +27,7 @@ type Limits struct {
 	Rate int64
 }
 
+// WithDefaults returns the limits with defaults for those that are not set.
 func (l Limits) WithDefaults() Limits {
 	for _, f := range []struct {
 		v   *int64
@@ -63,6 +64,7 @@ const (
 	maxDepth = 500
 )
 
+// Ordinary are the bounds of a small body whose members become columns of text.
 func Ordinary(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{l.Body, l.Body, ordinaryValues, textColumns}
@@ -74,6 +76,7 @@ func documentBounds(r *http.Request) Bounds {
 	return b
 }
 
+// Batch are the bounds of a batch of events or secrets.
 func Batch(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{l.Batch, l.Batch, batchValues, textDocument}

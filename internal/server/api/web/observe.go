@@ -59,7 +59,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 }
 
-func NewMetrics(reg *prometheus.Registry) *metrics {
+func newMetrics(reg *prometheus.Registry) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "workflow_server_http_requests_total", Help: "Requests answered, by route and status.",
@@ -79,7 +79,8 @@ func NewMetrics(reg *prometheus.Registry) *metrics {
 // Observe gives each request an id, counts it and writes the access log.
 // Requests that succeed are logged at debug level: a busy server answers
 // thousands of polls.
-func Observe(log *logrus.Entry, m *metrics) func(http.Handler) http.Handler {
+func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) http.Handler {
+	m := newMetrics(reg)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()

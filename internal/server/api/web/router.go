@@ -52,6 +52,7 @@ var (
 // need is what a route does with an organization.
 type need int
 
+// Permissions in an organization.
 const (
 	NeedMember need = iota // see its lists, make stacks
 	NeedAdmin              // administer it
