@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,12 +89,12 @@ func find(path string, names ...string) string {
 }
 
 // versionOf runs a program for the first line of its version.
-func versionOf(ctx context.Context, file, arg, path string) (string, error) {
+func versionOf(ctx context.Context, file, arg, path string) (version string, err error) {
 	home, err := os.MkdirTemp("", "workflow-doctor-")
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(home)
+	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
 	cmd := exec.CommandContext(ctx, file, arg)
 	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "PULUMI_SKIP_UPDATE_CHECK=true"}
 	cmd.WaitDelay = trialCleanup
