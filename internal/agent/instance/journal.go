@@ -24,12 +24,12 @@ const version = 1
 type Phase string
 
 const (
-	// Starting: leave to start may have been given and the runner may have
+	// Starting means that leave to start may have been given and the runner may have
 	// been started. Asking and starting again is safe, as both happen once only.
 	Starting Phase = "starting"
-	// Started: the runner was started.
+	// Started means that the runner was started.
 	Started Phase = "started"
-	// Reporting: the agent itself delivers log and result; nothing runs.
+	// Reporting means that the agent itself delivers log and result; nothing runs.
 	Reporting Phase = "reporting"
 )
 
