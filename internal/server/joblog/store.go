@@ -59,6 +59,8 @@ type stream struct {
 	lines   lineIndex
 }
 
+// New returns a store of streams in blobs. With instant, appended bytes are durable;
+// otherwise [Store.Run] syncs them after every. limit bounds a stream, in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
