@@ -358,13 +358,3 @@ func (b progressBody) Read(p []byte) (int, error) {
 	b.progress()
 	return n, err
 }
-
-// OnLoopback reports whether the host of a URL is this machine's own.
-func OnLoopback(rawURL string) bool {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	host := u.Hostname()
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
-}

@@ -164,7 +164,7 @@ func TestErrorsTellPeopleAndHideTokens(t *testing.T) {
 	if !errors.As(err, &apiErr) || !protocol.Permanent(err) {
 		t.Fatalf("got %v", err)
 	}
-	want := "GET /api/deployments/d/status: the server answered 401 Unauthorized: bad [REDACTED][31m second line (the token is wrong, expired or revoked)"
+	want := "GET /api/deployments/d/status: the server answered 401 Unauthorized: bad [REDACTED] second line (the token is wrong, expired or revoked)"
 	if err.Error() != want {
 		t.Errorf("got  %s\nwant %s", err, want)
 	}
@@ -426,7 +426,7 @@ func TestPutLogWithoutCompression(t *testing.T) {
 
 func TestOnLoopback(t *testing.T) {
 	for url, want := range map[string]bool{
-		"http://localhost:8080": true, "https://127.3.2.1/x": true, "http://[::1]:80": true,
+		"http://localhost:8080": true, "https://127.3.2.1/x": true, "http://[::1]:80": true, "http://[::1]": true, "http://LOCALHOST": true, "http://x.localhost": false,
 		"https://api.example.com": false, "http://10.0.0.1": false, "https://localhost.example.com": false,
 		"http://0.0.0.0": false, "": false, "http://%": false,
 	} {

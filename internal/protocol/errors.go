@@ -11,8 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"workflowagent/internal/termtext"
 )
 
 // ErrCircuitOpen is returned at once, without a request, while the circuit
@@ -217,7 +217,7 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		Method:   method,
 		Path:     path,
 		Code:     status,
-		Message:  oneLine(message, maxMessage),
+		Message:  termtext.OneLine(message, maxMessage),
 		Wait:     parseRetryAfter(header.Get("Retry-After"), time.Now()),
 		formless: formless,
 	}
@@ -230,26 +230,3 @@ func isPage(header http.Header, body []byte) bool {
 
 // maxMessage bounds the server's words in an error, in bytes.
 const maxMessage = 500
-
-// oneLine makes untrusted text printable: one line, no control characters, at
-// most limit bytes.
-func oneLine(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\r' || r == '\t':
-			return ' '
-		case r == utf8.RuneError || !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, text)
-	text = strings.TrimSpace(text)
-	if len(text) > limit {
-		cut := limit
-		for cut > 0 && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut] + "…"
-	}
-	return text
-}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -60,7 +61,7 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 		return PollResult{}, errors.New("the server's answer to the poll names a job without id or token")
 	}
 	if pool := a.header.Get(HeaderAgentPool); pool != "" {
-		job.PoolID = oneLine(pool, maxField)
+		job.PoolID = termtext.OneLine(pool, maxField)
 	}
 	if job.DeploymentID == "" {
 		job.DeploymentID = job.TypeSpecificID
@@ -69,7 +70,7 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 		return PollResult{}, errors.New("the server's answer to the poll names a job with a token that fits into no header")
 	}
 	for _, id := range []string{job.JobID, job.DeploymentID, job.RunID, string(job.WorkflowType)} {
-		if oneLine(id, maxID) != id {
+		if termtext.OneLine(id, maxID) != id {
 			return PollResult{}, errors.New("the server's answer to the poll names a job by an id that cannot be shown: it is too long or not plain text")
 		}
 	}
@@ -81,7 +82,7 @@ func pollHeader(p PollRequest) http.Header {
 	h := http.Header{}
 	set := func(key, value string) {
 		if value != "" {
-			h.Set(key, oneLine(value, maxMessage))
+			h.Set(key, termtext.OneLine(value, maxMessage))
 		}
 	}
 	set(HeaderAgentID, p.AgentID)

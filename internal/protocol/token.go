@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+
+	"workflowagent/internal/termtext"
 )
 
 // StatusProbe is a path that only agents may ask, and the id in it that of no deployment: asking
@@ -36,11 +38,11 @@ func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, erro
 		return TokenCheck{}, err
 	}
 	check := TokenCheck{
-		PoolID:      oneLine(with.header.Get(HeaderAgentPool), maxField),
-		ExternalURL: oneLine(with.header.Get(HeaderExternalURL), maxField),
+		PoolID:      termtext.OneLine(with.header.Get(HeaderAgentPool), maxField),
+		ExternalURL: termtext.OneLine(with.header.Get(HeaderExternalURL), maxField),
 	}
 	if name, err := url.PathUnescape(with.header.Get(HeaderPoolName)); err == nil {
-		check.PoolName = oneLine(name, maxField)
+		check.PoolName = termtext.OneLine(name, maxField)
 	}
 	r.token = ""
 	_, err = c.deliver(ctx, r)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"workflowagent/internal/termtext"
 )
 
 // verifier does what the TLS client does by itself, and keeps what it saw.
@@ -25,7 +27,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	v.trace.Certificates = nil // of a proxy that speaks TLS itself
 	for _, c := range v.seen {
 		v.trace.Certificates = append(v.trace.Certificates, Certificate{
-			Subject: oneLine(c.Subject.String()), Issuer: oneLine(c.Issuer.String()), NotAfter: c.NotAfter.UTC(),
+			Subject: termtext.OneLine(c.Subject.String(), maxText), Issuer: termtext.OneLine(c.Issuer.String(), maxText), NotAfter: c.NotAfter.UTC(),
 		})
 	}
 	v.trace.TLSVersion = tls.VersionName(state.Version)
@@ -89,7 +91,7 @@ func (v *verifier) explain(err error) error {
 		if len(v.capem) > 0 {
 			advice = "the authorities in ca_certificate_file do not cover it: add that authority's certificate there"
 		}
-		problem := "the certificate comes from an authority that is not trusted here: " + oneLine(v.seen[len(v.seen)-1].Issuer.String())
+		problem := "the certificate comes from an authority that is not trusted here: " + termtext.OneLine(v.seen[len(v.seen)-1].Issuer.String(), maxText)
 		if len(v.seen) == 1 && leaf.Issuer.String() == leaf.Subject.String() {
 			problem = "the certificate is signed by itself"
 		}
@@ -101,7 +103,7 @@ func (v *verifier) explain(err error) error {
 
 func commonName(c *x509.Certificate) string {
 	if c.Subject.CommonName != "" {
-		return oneLine(c.Subject.CommonName)
+		return termtext.OneLine(c.Subject.CommonName, maxText)
 	}
 	return strings.Join(names(c), ", ")
 }
@@ -110,7 +112,7 @@ func commonName(c *x509.Certificate) string {
 func names(c *x509.Certificate) []string {
 	var all []string
 	for _, name := range c.DNSNames {
-		all = append(all, oneLine(name))
+		all = append(all, termtext.OneLine(name, maxText))
 	}
 	for _, ip := range c.IPAddresses {
 		all = append(all, ip.String())

@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"workflowagent/internal/termtext"
 )
 
 // Stage is a part of the way to a URL.
@@ -110,7 +112,7 @@ func Try(ctx context.Context, rawURL string, o Options) *Trace {
 }
 
 func (t *Trace) fail(stage Stage, problem, advice string) {
-	t.Failed, t.Problem, t.Advice = stage, oneLine(problem), advice
+	t.Failed, t.Problem, t.Advice = stage, termtext.OneLine(problem, maxText), advice
 }
 
 func (t *Trace) try(ctx context.Context, o Options) {
@@ -234,7 +236,7 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		return
 	}
 	_ = resp.Body.Close() // nobody reads it
-	t.Code, t.ContentType = resp.StatusCode, oneLine(resp.Header.Get("Content-Type"))
+	t.Code, t.ContentType = resp.StatusCode, termtext.OneLine(resp.Header.Get("Content-Type"), maxText)
 	if where, err := resp.Location(); err == nil {
 		t.Location = where.Redacted()
 	}

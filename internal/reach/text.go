@@ -6,28 +6,12 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"unicode"
+
+	"workflowagent/internal/termtext"
 )
 
 // maxText bounds what others said, in bytes.
 const maxText = 500
-
-// oneLine makes what came from the network printable: one line, no control characters.
-func oneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
-	}
-	return strings.TrimSpace(text)
-}
 
 // cause drops what errors of the network repeat: the operation and the URL, which may hold what
 // does not belong into a message.
@@ -72,7 +56,7 @@ func resolvers() []string {
 	var all []string
 	for line := range strings.Lines(string(data)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
-			all = append(all, oneLine(fields[1]))
+			all = append(all, termtext.OneLine(fields[1], maxText))
 		}
 	}
 	return all

@@ -5,6 +5,8 @@ package termtext
 
 import (
 	"bytes"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -15,6 +17,28 @@ func Plain(dst, text []byte) []byte { return appendText(dst, text, false) }
 // outside of their own line and are what deployments print, and without all other
 // control characters but the tab.
 func Coloured(dst, text []byte) []byte { return appendText(dst, text, true) }
+
+// OneLine returns text from outside as one printable line of at most limit bytes (0 means no
+// limit): white space becomes single spaces, and what a terminal does not print is dropped.
+func OneLine(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, string(Plain(nil, []byte(text))))
+	text = strings.Join(strings.Fields(text), " ")
+	if limit > 0 && len(text) > limit {
+		text = strings.TrimSpace(strings.ToValidUTF8(text[:max(0, limit-len("…"))], "")) + "…"
+	}
+	return text
+}
 
 func appendText(dst, text []byte, coloured bool) []byte {
 	for len(text) > 0 {

@@ -38,6 +38,30 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestOneLine(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{" two\r\n\tlines \n", 0, "two lines"},
+		{"\x1b[31mred\x1b[0m\x00 \u202ex\u200b", 0, "red x"},
+		{"a\xffb\u00a0c", 0, "ab c"},
+		{"exactly", 7, "exactly"},
+		{"too long", 7, "too…"},
+		{"größer", 6, "gr…"},
+		{"größer", 2, "…"},
+	} {
+		got := termtext.OneLine(tt.in, tt.limit)
+		if got != tt.want {
+			t.Errorf("OneLine(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+		if again := termtext.OneLine(got, max(tt.limit, len("…"))); tt.limit >= len("…") && again != got {
+			t.Errorf("OneLine is not stable: %q, %q", got, again)
+		}
+	}
+}
+
 func FuzzText(f *testing.F) {
 	f.Add([]byte("\x1b[31mx\x1b]0;t\x07\r\xff\u009b"))
 	f.Fuzz(func(t *testing.T, text []byte) {

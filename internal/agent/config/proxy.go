@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"workflowagent/internal/protocol"
 )
 
 // resolveProxy collects the host's proxy variables, which the agent obeys and gives to its jobs.
@@ -20,7 +22,7 @@ func (c *Config) resolveProxy(env map[string]string) {
 		return
 	}
 	for _, v := range c.meta.proxy {
-		if u, err := parseProxy(v.Value.Reveal()); namesProxy(v.Name) && err == nil && isLoopback(u.Hostname()) {
+		if u, err := parseProxy(v.Value.Reveal()); namesProxy(v.Name) && err == nil && protocol.IsLoopback(u.Host) {
 			c.warn("%s names a proxy on loopback, which job containers cannot reach unless they share the host's network: use an address of this host that containers reach", v.Name)
 		}
 	}

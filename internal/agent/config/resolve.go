@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode"
+
+	"workflowagent/internal/protocol"
 )
 
 // resolve fills in the defaults that depend on the machine, the user or other keys, and brings
@@ -75,7 +76,7 @@ func (c *Config) adviseOnIdentity() {
 	if strings.ContainsFunc(c.Token.Reveal(), func(r rune) bool { return r > unicode.MaxASCII }) {
 		c.warn("token has characters outside of ASCII in it, as a token that was shortened for display has: check that it is complete")
 	}
-	if u, err := url.Parse(c.ServiceURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+	if u, err := url.Parse(c.ServiceURL); err == nil && u.Scheme == "http" && !protocol.IsLoopback(u.Host) {
 		c.warn("service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it")
 	}
 }
@@ -92,10 +93,6 @@ func (c *Config) adviseOnMissing() {
 		}
 		c.warn("%s: %s has no effect, because %s is not in this build", source, f.name, f.lacks)
 	}
-}
-
-func isLoopback(host string) bool {
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // resolveForwarded collects the host variables that jobs are given.

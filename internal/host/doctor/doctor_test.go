@@ -477,7 +477,7 @@ func TestEngineAnswers(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var b bytes.Buffer
 	Print(&b, Result{Title: "x", Status: Fail, Found: "a\x1b[2Jb\nc", Details: []string{"d\re"}, Advice: "f"}, true)
-	if want := "\x1b[31;1mfail\x1b[0m  x                  a[2Jb c\n                         d e\n                         -> f\n"; b.String() != want {
+	if want := "\x1b[31;1mfail\x1b[0m  x                  ab c\n                         d e\n                         -> f\n"; b.String() != want {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/termtext"
 )
 
 // defaultImage is what jobs run in that name no image, on Pulumi Cloud and on our server.
@@ -144,7 +145,7 @@ func (e *examination) sameVersion(ctx context.Context, path string) Result {
 	if err != nil {
 		return fail(fmt.Sprintf("%s does not run: %v", path, plainExit(err)), "install it again, from the archive or package of this agent")
 	}
-	return e.versions(path, oneLine(strings.TrimSpace(string(out))))
+	return e.versions(path, termtext.OneLine(strings.TrimSpace(string(out)), 0))
 }
 
 // versions compares a runner's version with the agent's.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/termtext"
 )
 
 // The least free space of a disk: below the first agents get into trouble soon, below the second
@@ -184,9 +185,9 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	case err != nil:
 		return warn(addr+" is taken by another program", advice)
 	case health.Status != "healthy":
-		r := warn(addr+" is taken by an agent that says it is "+oneLine(health.Status), "look at that agent's log")
+		r := warn(addr+" is taken by an agent that says it is "+termtext.OneLine(health.Status, 0), "look at that agent's log")
 		for _, problem := range health.Problems {
-			r.Details = append(r.Details, oneLine(problem))
+			r.Details = append(r.Details, termtext.OneLine(problem, 0))
 		}
 		return r
 	}

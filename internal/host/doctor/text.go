@@ -4,21 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
-)
 
-// oneLine makes what others said printable: one line, no control characters.
-func oneLine(text string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))), " ")
-}
+	"workflowagent/internal/termtext"
+)
 
 // The colours of outcomes on a terminal.
 var colours = map[Status]string{OK: "32", Warn: "33", Fail: "31;1", Skip: "2"}
@@ -29,13 +17,13 @@ func Print(w io.Writer, r Result, colour bool) {
 	if colour {
 		status = "\x1b[" + colours[r.Status] + "m" + status + "\x1b[0m"
 	}
-	fmt.Fprintf(w, "%s  %-17s  %s\n", status, r.Title, oneLine(r.Found))
+	fmt.Fprintf(w, "%s  %-17s  %s\n", status, r.Title, termtext.OneLine(r.Found, 0))
 	const indent = "                         "
 	for _, line := range r.Details {
-		fmt.Fprintf(w, "%s%s\n", indent, oneLine(line))
+		fmt.Fprintf(w, "%s%s\n", indent, termtext.OneLine(line, 0))
 	}
 	if r.Advice != "" {
-		fmt.Fprintf(w, "%s-> %s\n", indent, oneLine(r.Advice))
+		fmt.Fprintf(w, "%s-> %s\n", indent, termtext.OneLine(r.Advice, 0))
 	}
 }
 

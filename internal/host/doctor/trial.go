@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -63,7 +63,7 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	if len(report.Engines) > 0 {
 		return e.engineReached(report.Engines)
 	}
-	version := e.versions("the runner in a job", oneLine(report.Version))
+	version := e.versions("the runner in a job", termtext.OneLine(report.Version, 0))
 	if version.Status != OK {
 		return version
 	}
@@ -99,7 +99,7 @@ func (e *examination) engines(forwarded map[string]string) []string {
 
 // engineReached says what it means that a job can give orders to an engine.
 func (e *examination) engineReached(addresses []string) Result {
-	found := "a job can give orders to the container engine at " + oneLine(strings.Join(addresses, ", ")) + ": its code is root on that host"
+	found := "a job can give orders to the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ": its code is root on that host"
 	if e.opts.Config.DeployTarget != config.TargetDocker {
 		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
 	}
@@ -156,7 +156,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		all = append(all, e.opts.Reach...)
 	}
 	for _, u := range urls {
-		spec.LoopbackOK = spec.LoopbackOK || onLoopback(u)
+		spec.LoopbackOK = spec.LoopbackOK || protocol.OnLoopback(u)
 	}
 	launch, err := json.Marshal(protocol.Launch{
 		ServiceURL: e.opts.Config.ServiceURL, JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
@@ -217,7 +217,7 @@ func exitError(exit executor.Exit) error {
 		how = "by " + exit.Signal
 	}
 	if exit.Detail != "" {
-		how += " (" + oneLine(exit.Detail) + ")"
+		how += " (" + termtext.OneLine(exit.Detail, 0) + ")"
 	}
 	return errors.New("the trial job ended " + how)
 }
@@ -244,20 +244,11 @@ func findReport(output []byte) *reach.Report {
 
 func lastLine(output []byte) string {
 	all := strings.Split(strings.TrimSpace(string(output)), "\n")
-	said := oneLine(all[len(all)-1])
+	said := termtext.OneLine(all[len(all)-1], 0)
 	if len(said) > maxSaid {
 		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
 	}
 	return said
-}
-
-// onLoopback reports whether the host of a URL is this machine's own.
-func onLoopback(rawURL string) bool {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	return u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 }
 
 func (e *examination) checkJobDNS(context.Context) Result {

@@ -3,10 +3,10 @@ package source
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -48,16 +48,5 @@ const minTokenLength = 20
 
 // cleartext reports whether credentials would cross a network unencrypted.
 func cleartext(repo *workflow.Repository) bool {
-	if repo.Scheme != "http" {
-		return false
-	}
-	name := repo.Host
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		name = host
-	}
-	if name == "localhost" {
-		return false
-	}
-	ip := net.ParseIP(strings.Trim(name, "[]"))
-	return ip == nil || !ip.IsLoopback()
+	return repo.Scheme == "http" && !protocol.IsLoopback(repo.Host)
 }

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -23,7 +24,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	userID, name := requester(p)
 	d := store.Deployment{
 		ID: identity.NewID(), OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Operation: op,
-		Initiator: oneLine(initiator), RequestedBy: userID, Requester: name,
+		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: userID, Requester: name,
 	}
 	jobID := identity.NewID()
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
@@ -64,7 +65,7 @@ func readRequest(body []byte) (workflow.Operation, bool, error) {
 	}
 	op, err := workflow.ParseOperation(*r.Operation)
 	if err != nil {
-		return "", false, fault.Invalid("Bad Request: %s", oneLine(err.Error()))
+		return "", false, fault.Invalid("Bad Request: %s", termtext.OneLine(err.Error(), maxMessage))
 	}
 	return op, r.InheritSettings == nil || *r.InheritSettings, nil
 }

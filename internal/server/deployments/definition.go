@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -57,7 +58,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if d.RequestedBy != "" && !requester {
-			text := oneLine(d.Requester + ", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks")
+			text := termtext.OneLine(d.Requester+", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks", maxMessage)
 			if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
 				addNote(&job, now, text)
 			}

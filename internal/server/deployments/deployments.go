@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -139,7 +140,7 @@ func (s *Service) shutdown() {
 
 // addNote adds a line of the server to the job's log.
 func addNote(j *store.Job, at time.Time, text string) {
-	j.Notes = append(j.Notes, store.Note{At: at, Text: oneLine(text)})
+	j.Notes = append(j.Notes, store.Note{At: at, Text: termtext.OneLine(text, maxMessage)})
 }
 
 // apply moves a job by an event. Where the event ends the job, finish does the
@@ -156,17 +157,6 @@ func apply(j *store.Job, e workflow.Event, at time.Time) error {
 // maxMessage bounds messages that come from agents and runners, in bytes.
 const maxMessage = 2000
 
-// oneLine makes text from outside fit for a column and a line of output.
-func oneLine(s string) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(r rune) bool {
-		return r < ' ' || r == 0x7f
-	}), " ")
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
-	}
-	return s
-}
-
 // find returns a deployment of a stack by id or, as users type it, by number:
 // the stock CLI resolves numbers only for some of its commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
@@ -180,7 +170,7 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	}
 	dj, err := tx.DeploymentJob(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && dj.StackID != st.ID {
-		return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '%s' not found", oneLine(id))
+		return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(id, maxMessage))
 	}
 	return dj, err
 }

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -32,7 +33,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if job.EndedAt.IsZero() || v.event != workflow.EventLose {
 		job.EndedAt = now
 	}
-	job.Reason, job.Message = v.reason, oneLine(v.message)
+	job.Reason, job.Message = v.reason, termtext.OneLine(v.message, maxMessage)
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -20,7 +21,7 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.NotFound("Not Found: Deployment '%s' not found", oneLine(deploymentID))
+		return store.Job{}, fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
 	}
 	return job, err
 }
@@ -112,7 +113,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	switch r.Status {
 	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed:
 	default:
-		return fault.Invalid("Bad Request: %q is not a status of a step: use not-started, running, succeeded or failed", oneLine(string(r.Status)))
+		return fault.Invalid("Bad Request: %q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
 	}
 	var finished *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -108,7 +109,7 @@ func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, depl
 		return "", err
 	}
 	if job.OrgID != p.Org.ID || job.PoolID != p.PoolID {
-		return "", fault.NotFound("Not Found: Deployment '%s' not found", oneLine(deploymentID))
+		return "", fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
 	}
 	return job.Status, nil
 }

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -17,9 +18,9 @@ import (
 // joblog.Missing error asks for log first.
 func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
 	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
-		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, oneLine(string(r.Status)))
+		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
 	}
-	r.Message, r.Signal, r.Reason = oneLine(r.Message), oneLine(r.Signal), workflow.Reason(oneLine(string(r.Reason)))
+	r.Message, r.Signal, r.Reason = termtext.OneLine(r.Message, maxMessage), termtext.OneLine(r.Signal, maxMessage), workflow.Reason(termtext.OneLine(string(r.Reason), maxMessage))
 	// Results of one job are compared with its log one at a time: the first may end the job.
 	unlock, err := s.results.lock(ctx, jobID)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -123,7 +124,7 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 	}
 	_, err = tx.Pool(orgID, id)
 	if errors.Is(err, store.ErrNotFound) {
-		return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' does not exist in this organization", oneLine(id))
+		return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' does not exist in this organization", termtext.OneLine(id, maxMessage))
 	}
 	return true, err
 }

@@ -19,6 +19,8 @@ import (
 	"net/url"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/protocol"
 )
 
 // Bounds of one fetch.
@@ -114,19 +116,11 @@ func parse(address string) (*url.URL, error) {
 		return nil, errors.New("it must not have a fragment")
 	case u.Scheme == "https":
 		return u, nil
-	case u.Scheme == "http" && onThisMachine(u.Hostname()):
+	case u.Scheme == "http" && protocol.IsLoopback(u.Host):
 		return u, nil
 	default:
 		return nil, errors.New("it must begin with https:// (http:// is taken for this machine only)")
 	}
-}
-
-func onThisMachine(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.IsLoopback()
 }
 
 func (c *Client) transport(host string, thumbprints []string) *http.Transport {

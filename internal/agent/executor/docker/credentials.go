@@ -198,11 +198,11 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 
 // complaint returns what a failed helper said, unless it looks like credentials.
 func complaint(said string) string {
-	said = oneLine(string(termtext.Plain(nil, []byte(said))))
+	said = termtext.OneLine(said, maxHelperWords)
 	if said == "" || strings.ContainsAny(said, "{}") {
 		return ""
 	}
-	return ": " + said[:min(len(said), maxHelperWords)]
+	return ": " + said
 }
 
 // withoutAgentSettings leaves the agent's own settings, and with them its token,

@@ -25,6 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -172,13 +173,14 @@ func (e *Executor) forget(engine *client.Client) {
 func failure(reason workflow.Reason, what string, err error) error {
 	message := what
 	if err != nil {
-		message = what + ": " + oneLine(err.Error())
+		message = what + ": " + engineText(err.Error())
 	}
 	return &executor.Error{Reason: reason, Message: message, Err: err}
 }
 
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(strings.TrimPrefix(s, "Error response from daemon: ")), " ")
+// engineText returns a message of the engine as one line.
+func engineText(s string) string {
+	return termtext.OneLine(strings.TrimPrefix(s, "Error response from daemon: "), 0)
 }
 
 // answered reports whether err is what an engine said, rather than the absence

@@ -44,10 +44,10 @@ func explain(host string, err error) error {
 func lastPart(text string) string {
 	for _, mark := range []string{"x509: ", "tls: "} {
 		if _, after, ok := strings.Cut(text, mark); ok {
-			return oneLine(after)
+			return engineText(after)
 		}
 	}
-	return oneLine(text)
+	return engineText(text)
 }
 
 // engineError is a line for people with its cause.

@@ -158,7 +158,7 @@ func newPullReport(progress func(string)) *pullReport {
 func (r *pullReport) message(m jsonstream.Message) {
 	if m.ID == "" { // of the whole image: Digest: …, Status: …
 		if m.Status != "" {
-			r.progress(oneLine(m.Status))
+			r.progress(engineText(m.Status))
 		}
 		return
 	}

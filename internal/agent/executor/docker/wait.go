@@ -57,7 +57,7 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 // connectionError is a failure to hear from the engine, which a later call may not have.
 type connectionError struct{ err error }
 
-func (e *connectionError) Error() string { return oneLine(e.err.Error()) }
+func (e *connectionError) Error() string { return engineText(e.err.Error()) }
 func (e *connectionError) Unwrap() error { return e.err }
 
 func (e *Executor) waitOnce(ctx context.Context, j job) (executor.Exit, error) {
@@ -78,7 +78,7 @@ func (e *Executor) waitOnce(ctx context.Context, j job) (executor.Exit, error) {
 		switch state.Status {
 		case container.StateCreated:
 			if state.Error != "" { // a Start that failed in the engine
-				return executor.Exit{Code: -1, Detail: oneLine(state.Error)}, nil
+				return executor.Exit{Code: -1, Detail: engineText(state.Error)}, nil
 			}
 			return executor.Exit{}, executor.ErrNotStarted
 		case container.StateExited, container.StateDead, container.StateRemoving:
@@ -119,7 +119,7 @@ func waitStopped(ctx context.Context, engine *client.Client, containerName strin
 
 // ended says how a container ended that does not run any more.
 func ended(ctx context.Context, engine *client.Client, j job, state *container.State) (executor.Exit, error) {
-	exit := executor.Exit{Code: state.ExitCode, Detail: oneLine(state.Error)}
+	exit := executor.Exit{Code: state.ExitCode, Detail: engineText(state.Error)}
 	if t, err := time.Parse(time.RFC3339Nano, state.FinishedAt); err == nil && t.Year() > 1 {
 		exit.FinishedAt = t
 	}

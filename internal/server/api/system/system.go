@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"html"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
 )
@@ -103,23 +103,7 @@ func isLocal(r *http.Request) bool {
 			return false
 		}
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	return err == nil && isLoopback(host) && namesLoopback(r.Host)
-}
-
-// namesLoopback reports whether the host of a request, with or without a port, is
-// this machine.
-func namesLoopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	return strings.EqualFold(host, "localhost") || isLoopback(host)
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return protocol.IsLoopback(r.RemoteAddr) && protocol.IsLoopback(r.Host)
 }
 
 type capability struct {
