@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"workflowagent/internal/protocol"
 )
 
 // kind is the form of a value.
@@ -206,7 +208,7 @@ func (p paths) absolute(text string) (string, error) {
 func normalizeURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		scheme := "https://"
-		if u, err := url.Parse("http://" + text); err == nil && isLoopback(u.Hostname()) {
+		if u, err := url.Parse("http://" + text); err == nil && protocol.IsLoopback(u.Hostname()) {
 			scheme = "http://"
 		}
 		text = scheme + text

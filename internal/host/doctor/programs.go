@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/agent/executor/process"
+	"workflowagent/internal/termtext"
 )
 
 // languages are what programs of a language need besides pulumi: its language host, which
@@ -104,5 +105,5 @@ func versionOf(ctx context.Context, file, arg, path string) (version string, err
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	name := filepath.Base(file)
-	return name + " " + strings.TrimPrefix(oneLine(line), name+" version "), nil
+	return name + " " + strings.TrimPrefix(termtext.OneLine(line, 0), name+" version "), nil
 }
