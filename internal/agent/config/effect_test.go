@@ -19,6 +19,7 @@ const (
 	healthPort   = "internal/agent/health"
 	exchange     = "internal/agent/pooltoken"
 	endToEnd     = "internal/dev/e2e/"
+	upkeep       = "internal/host/upkeep"
 	thisPackage  = "internal/agent/config"
 )
 
@@ -65,9 +66,9 @@ var effects = map[string][]effect{
 	"docker_memory":             {{endToEnd + "engine", "TestEngineKeys"}, {endToEnd + "engine", "TestEngineSaysWhyAJobEnded"}},
 	"docker_cpus":               {{endToEnd + "engine", "TestEngineKeys"}},
 	"docker_pids_limit":         {{endToEnd + "engine", "TestEngineKeys"}, {dockerPlace, "TestHardening"}},
-	"auto_update":               {{agentProgram, "TestUpdateModes"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
-	"update_channel":            {{agentProgram, "TestKeysOfUpdates"}},
-	"update_url":                {{agentProgram, "TestKeysOfUpdates"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
+	"auto_update":               {{upkeep, "TestUpdateModes"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
+	"update_channel":            {{upkeep, "TestKeysOfUpdates"}},
+	"update_url":                {{upkeep, "TestKeysOfUpdates"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
 	"image":                     {{thisPackage, "TestWarnings"}},
 	"image_pull_policy":         {{thisPackage, "TestWarnings"}},
 	"service_account_name":      {{thisPackage, "TestWarnings"}},
