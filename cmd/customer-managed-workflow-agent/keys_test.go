@@ -259,7 +259,7 @@ func TestKeysOfTheCircuitBreaker(t *testing.T) {
 	p.pollCode = http.StatusServiceUnavailable
 	a := p.runAgent(t, "circuit_breaker_failures=3", "circuit_breaker_timeout=7m", "request_retry_wait=20ms", "request_retry_max_wait=40ms")
 	a.until("the open breaker", func() bool {
-		return strings.Contains(a.stderr.String(), "The server failed 3 times in a row") && strings.Contains(a.stderr.String(), "7m")
+		return strings.Contains(a.stderr.String(), "server failed 3 times in a row") && strings.Contains(a.stderr.String(), "7m")
 	})
 	before, _, _, _ := p.look()
 	if len(before) != 3 {
