@@ -2,13 +2,13 @@ package runner
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
@@ -81,7 +81,7 @@ func (h *heartbeats) run(ctx context.Context) {
 			return
 		case <-finishing:
 			phase, finishing = protocol.PhaseFinishing, nil
-		case <-time.After(pause - pause/10 + rand.N(pause/5+1)):
+		case <-time.After(retry.Spread(pause)):
 		}
 	}
 }

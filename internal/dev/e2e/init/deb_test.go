@@ -100,7 +100,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 
 	// Remove and install again: as it was, in the middle of a deployment.
 	proceed = p.running(ctx, t, st, repo, "reinstalled")
-	if out := p.run(ctx, t, "apt-get remove "+packageName); !strings.Contains(out, "deployments that run in containers go on") {
+	if out := p.run(ctx, t, "apt-get remove "+packageName); !strings.Contains(out, "deployments in containers continue") {
 		t.Errorf("the removal does not say what becomes of deployments:\n%s", out)
 	}
 	if out := p.word(ctx, "systemctl is-active "+packageName+"; test ! -e "+packageUnit+" && test -s /etc/pulumi-workflow-agent.yaml && ls /var/lib/workflow-agent"); !strings.Contains(out, "inactive\ninstances") {

@@ -327,7 +327,7 @@ func TestInitDockerService(t *testing.T) {
 	ctx := t.Context()
 	engine, socket, image := serviceEngine(ctx, t)
 	s := newService(t, socket)
-	if out, err := s.Run(ctx, agentInside+" service install --docker"); err == nil || !strings.Contains(out, "no group docker") {
+	if out, err := s.Run(ctx, agentInside+" service install --docker"); err == nil || !strings.Contains(out, "the group docker does not exist") {
 		t.Errorf("without a group docker the installation says %q, %v", out, err)
 	}
 	s.run(ctx, t, "groupadd --gid "+strconv.Itoa(dockerGroup)+" docker && "+

@@ -213,7 +213,7 @@ func TestInitUpdateOfAService(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(u.shared, "ledger")); err != nil || strings.Count(string(data), "\n") != 1 {
 		t.Errorf("pulumi ran %d times (%v)", strings.Count(string(data), "\n"), err)
 	}
-	u.said(ctx, t, serviceName, "a newer release is available", "handed over to be installed", "the agent was updated")
+	u.said(ctx, t, serviceName, "a newer release is available", "handed over to the service's helper", "the agent was updated")
 	u.said(ctx, t, helperName, "the update is complete")
 	if out := u.run(ctx, t, "find "+installRoot+" ! -user root -o -perm /022 ! -type l"); out != "" {
 		t.Errorf("not root's alone: %s", out)
