@@ -55,7 +55,7 @@ func tempDir(t testing.TB) string {
 	t.Helper()
 	const memory, enough = "/dev/shm", 2 << 30
 	var fs unix.Statfs_t
-	if unix.Statfs(memory, &fs) != nil || uint64(fs.Bavail)*uint64(fs.Bsize) < enough {
+	if unix.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < enough {
 		return t.TempDir()
 	}
 	dir, err := os.MkdirTemp(memory, "storetest-")

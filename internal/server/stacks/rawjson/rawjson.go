@@ -109,6 +109,7 @@ func Texts(data []byte) iter.Seq[[]byte] {
 	}
 }
 
+// SkipSpace returns the index of the first byte of b from i on that is not white space of JSON.
 func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
