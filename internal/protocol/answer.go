@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// An answer may come from an intermediary instead of the server: a load balancer without a
-// healthy upstream, a login page, a cache. The server therefore signs its answers: a request
-// carries a nonce, the answer a digest of the nonce, the status and the presented credential.
+// A load balancer, a login page or a cache may answer instead of the server, so the server signs
+// its answers: a request carries a nonce, its answer a digest of the nonce, the status and the
+// presented credential.
 const (
 	HeaderNonce  = "X-Workflow-Nonce"  // of a request: random text
-	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest, in hex
+	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest in hex
 )
 
 // maxNonce bounds the nonces that are signed, in bytes.
@@ -29,8 +29,8 @@ func answerDigest(credential, nonce string, status int) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// SignAnswers returns a writer that signs the response to r if its client asked for that. The
-// caller must call [AnswerSigner.Finish] after the handler has returned.
+// SignAnswers returns a writer that signs the response to r if the client sent a nonce. The caller
+// must call [AnswerSigner.Finish] after the handler has returned.
 func SignAnswers(w http.ResponseWriter, r *http.Request) *AnswerSigner {
 	s := &AnswerSigner{ResponseWriter: w}
 	if nonce := r.Header.Get(HeaderNonce); len(nonce) <= maxNonce {
@@ -48,10 +48,10 @@ type AnswerSigner struct {
 	begun             bool
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap serves [http.ResponseController].
 func (s *AnswerSigner) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// WriteHeader signs the response and begins it.
+// WriteHeader signs and begins the response.
 func (s *AnswerSigner) WriteHeader(status int) {
 	s.sign(status)
 	s.ResponseWriter.WriteHeader(status)
@@ -63,7 +63,7 @@ func (s *AnswerSigner) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// Finish signs a response that the handler has left to net/http: status 200 without a body.
+// Finish signs a response that the handler left to net/http: status 200 without a body.
 func (s *AnswerSigner) Finish() { s.sign(http.StatusOK) }
 
 func (s *AnswerSigner) sign(status int) {
@@ -76,25 +76,25 @@ func (s *AnswerSigner) sign(status int) {
 	}
 }
 
-// isOwn reports whether an answer to a call with this token and nonce is the server's own.
+// isOwn reports whether the server itself answered a call with this token and nonce.
 func isOwn(token, nonce string, status int, header http.Header) bool {
 	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
 }
 
-// How often and how long answers without a signature must come until they are believed: the same
-// refusal by a server that has never signed, or successes of one that has.
+// Unsigned answers are believed after this many tries over this time: the same refusal by a server
+// that has never signed, or successes of a server that has.
 const (
 	unsignedTries = 20
 	unsignedTime  = 10 * time.Minute
 )
 
-// unsigned counts answers without a signature. Its zero value has seen none.
+// unsigned counts unsigned answers.
 type unsigned struct {
 	tries int
 	since time.Time
 }
 
-// more counts one more and reports whether they came often and long enough.
+// more counts one answer and reports whether enough came for long enough.
 func (u *unsigned) more() bool {
 	if u.tries == 0 {
 		u.since = time.Now()
@@ -103,31 +103,31 @@ func (u *unsigned) more() bool {
 	return u.tries >= unsignedTries && time.Since(u.since) >= unsignedTime
 }
 
-// signing is what is known of a server: whether it signs its answers. A server that did may stop,
-// if an older one takes its place or something in between removes the headers. A job must still end
-// truthfully then, so that successes which only this API gives are believed after a while.
+// signing records whether the server signs its answers. It may stop: an older server replaces it,
+// or a proxy removes the headers. So that jobs can still end truthfully, unsigned successes that
+// only this API gives are eventually believed.
 type signing struct {
 	mu      sync.Mutex
 	expects bool
 	missing unsigned
 }
 
-// expected reports whether what comes without a signature is not the server's.
+// expected reports whether an unsigned answer is foreign.
 func (s *signing) expected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.expects
 }
 
-// seen notes that the server signs.
+// seen records that the server signs.
 func (s *signing) seen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expects, s.missing = true, unsigned{}
 }
 
-// missed notes a success without a signature that only this API gives, and reports whether
-// signatures are not expected any more.
+// missed records an unsigned success that only this API gives, and reports whether signatures are
+// no longer expected.
 func (s *signing) missed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ type refusal struct {
 	unsigned
 }
 
-// final counts one more answer to a kind of call; a code of 0 stands for a success. It reports
-// whether the answer came often and long enough to be final.
+// final counts one answer to a kind of call, with code 0 for a success, and reports whether it came
+// often enough for long enough to be final.
 func (r *refusals) final(call string, code int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// signedReply is the answer of a server that signs, to r.
+// signedReply returns a signing server's answer to r.
 func signedReply(r *http.Request, code int, body string) *http.Response {
 	w := httptest.NewRecorder()
 	signer := protocol.SignAnswers(w, r)
@@ -72,8 +72,8 @@ func TestOnlyTheServersOwnAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestForeignSuccesses: of a server that signs, an unsigned success acknowledges nothing; of one
-// that does not, only a success that has the form of an acknowledgement does.
+// TestForeignSuccesses: an unsigned success of a signing server acknowledges nothing; one of a
+// server that does not sign must have the form of an acknowledgement.
 func TestForeignSuccesses(t *testing.T) {
 	for _, tt := range []struct {
 		code int
@@ -105,8 +105,8 @@ func TestForeignSuccesses(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfServersWithoutSignatures has such a server give one refusal again and again: it
-// is final after ten minutes and twenty tries, and not before both are over.
+// TestRefusalsOfServersWithoutSignatures repeats one refusal: it is final only after both ten
+// minutes and twenty tries.
 func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -125,7 +125,7 @@ func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 					_, err := job.Heartbeat(t.Context(), protocol.PhaseRunning)
 					return err
 				}
-				for range 5 { // of which none counts after another answer
+				for range 5 { // none counts after another answer
 					_ = beat()
 					time.Sleep(5 * time.Minute)
 				}

@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Breaker says when the calls that look for work stop for a while:
-// circuit_breaker_* in the agent's configuration.
+// Breaker configures when calls that poll for work pause: circuit_breaker_* in the agent's
+// configuration.
 type Breaker struct {
 	Failures int           // failed calls in a row that open it; 0 = never
 	Timeout  time.Duration // how long it stays open unless a probe succeeds
@@ -25,8 +25,8 @@ type Breaker struct {
 // probing paces the probes of an open breaker.
 var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
-// circuit is the breaker of one client. A probe that succeeds closes it early,
-// which gobreaker itself cannot do; the circuit then takes a fresh one.
+// circuit is the breaker of one client. A successful probe closes it early, which gobreaker cannot
+// do; the circuit then creates a new one.
 type circuit struct {
 	settings Breaker
 	log      *logrus.Entry
@@ -34,7 +34,7 @@ type circuit struct {
 	mu       sync.Mutex
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: never opens
 	openedAt time.Time
-	probes   int // sent since the last guarded call that succeeded; the pauses grow with it
+	probes   int // sent since the last successful guarded call; the pauses grow with it
 }
 
 func newCircuit(b Breaker, log *logrus.Entry) *circuit {
@@ -60,8 +60,8 @@ func (c *circuit) fresh() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	})
 }
 
-// reached reports whether the outcome of a call shows a server that works, if
-// only to refuse it: a wrong token is no reason to stop asking.
+// reached reports whether the outcome of a call shows a working server. A refusal does: a wrong
+// token is no reason to stop asking.
 func reached(err error) bool {
 	if err == nil {
 		return true
@@ -73,7 +73,7 @@ func reached(err error) bool {
 	return code != 0 && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// allow asks for leave to call; done must be told the outcome.
+// allow admits a call or returns an error; the caller passes the outcome to done.
 func (c *circuit) allow() (done func(error), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	before := breaker.State()
 	report(err)
 	if breaker != c.breaker {
-		return // outlived by a probe that succeeded
+		return // superseded by a successful probe
 	}
 	if reached(err) {
 		c.probes = 0
@@ -107,9 +107,8 @@ func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	}
 }
 
-// nextProbe returns how long to wait before the next probe, and whether one is
-// needed: false means the breaker lets calls through already. The pause never
-// reaches beyond the breaker's own timeout.
+// nextProbe returns the pause before the next probe, at most the breaker's remaining timeout, and
+// whether the breaker is open.
 func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,7 @@ func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	return max(min(pause, time.Until(c.openedAt.Add(c.settings.Timeout))), time.Millisecond), true
 }
 
-// close ends the open state after a probe that succeeded.
+// close ends the open state after a successful probe.
 func (c *circuit) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,10 +130,9 @@ func (c *circuit) close() {
 	}
 }
 
-// AwaitRecovery blocks while the circuit breaker is open: it probes the server,
-// seconds apart and growing, and returns nil as soon as a probe succeeds or the
-// breaker's timeout has passed, whichever is first. It returns why ctx
-// ended if that is before. One goroutine at a time calls it.
+// AwaitRecovery blocks while the circuit breaker is open. It probes the server at growing intervals
+// and returns nil when a probe succeeds or the breaker's timeout has passed, or the cause of ctx's
+// end. Only one goroutine may call it at a time.
 func (c *Client) AwaitRecovery(ctx context.Context) error {
 	for {
 		pause, open := c.circuit.nextProbe()
@@ -156,22 +154,21 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 	}
 }
 
-// LongestOpen returns how long the circuit breaker refuses calls at most.
+// LongestOpen returns the longest time for which the circuit breaker refuses calls.
 func (c *Client) LongestOpen() time.Duration { return c.circuit.settings.Timeout }
 
-// BreakerOpen reports whether calls that look for work are refused at the moment, without being
-// sent, because the server could not be reached.
+// BreakerOpen reports whether calls that poll for work are currently refused without being sent.
 func (c *Client) BreakerOpen() bool { return c.circuit.open() }
 
-// open reports whether guarded calls are refused at the moment.
+// open reports whether guarded calls are currently refused.
 func (c *circuit) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.breaker != nil && c.breaker.State() == gobreaker.StateOpen
 }
 
-// probe asks for something public and cheap that every server of this API has.
-// It carries no token: it can claim nothing and leak nothing.
+// probe makes a cheap public call that every server of this API answers. It carries no token, so it
+// can neither claim nor leak anything.
 func (c *Client) probe(ctx context.Context) error {
 	r := call{method: http.MethodGet, path: "/api/capabilities", limit: maxSmallBody}
 	r.own = func(a answer) bool {

@@ -73,7 +73,7 @@ func TestBreakerProbesAndRecovers(t *testing.T) {
 		if err := poll(); !errors.Is(err, protocol.ErrCircuitOpen) || polls != 2 {
 			t.Fatalf("got %v after %d polls", err, polls)
 		}
-		// Calls of running jobs are not touched by it.
+		// The breaker does not guard the calls of running jobs.
 		if _, err := c.Job("j", secret).Heartbeat(t.Context(), protocol.PhaseRunning); errors.Is(err, protocol.ErrCircuitOpen) {
 			t.Error("a heartbeat met the breaker")
 		}
@@ -177,8 +177,8 @@ func TestRetryAfterIsCapped(t *testing.T) {
 	})
 }
 
-// TestJobsNeverOpenTheBreaker fails every call of a running job many times; a poll
-// goes through all the same, and is the first to count.
+// TestJobsNeverOpenTheBreaker fails every call of a running job many times; a poll still goes
+// through and is the first failure to count.
 func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
@@ -212,8 +212,8 @@ func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// TestRefusedPollsOfServersWithoutSignatures: nothing is lost by a wrong guess there, so the form
-// of an answer decides how soon the poll is repeated.
+// TestRefusedPollsOfServersWithoutSignatures: a wrong guess loses nothing here, so the form of an
+// answer decides how soon the poll is repeated.
 func TestRefusedPollsOfServersWithoutSignatures(t *testing.T) {
 	const page = "<html><body>503 backend</body></html>"
 	for _, tt := range []struct {

@@ -22,7 +22,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Bounds of what is read from a server, in bytes.
+// Limits on what is read from a server, in bytes.
 const (
 	maxSmallBody      = 1 << 20
 	maxDefinitionBody = 16 << 20
@@ -31,34 +31,32 @@ const (
 // accept is the media type of the public API.
 const accept = "application/vnd.pulumi+8"
 
-// defaultRequestTimeout bounds calls of a client that was told nothing.
+// defaultRequestTimeout applies unless Options sets a timeout.
 const defaultRequestTimeout = 30 * time.Second
 
 // Options configure a [Client]. Only BaseURL is needed.
 type Options struct {
-	BaseURL   string // scheme, host and perhaps a path
+	BaseURL   string // scheme, host and optionally a path
 	UserAgent string
 
-	// HTTPClient replaces the client that is built otherwise; its timeout and
-	// redirect policy are overridden. CACertPEM then has no effect.
+	// HTTPClient replaces the default client; its timeout and redirect policy are overridden, and
+	// CACertPEM has no effect.
 	HTTPClient *http.Client
-	// CACertPEM holds certificate authorities that are trusted besides the
-	// system's.
+	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte
 
-	// Signed says that the server is known to sign its answers: what comes without a
-	// signature is not the server's. The client also learns it from the first signed
-	// answer.
+	// Signed says that the server is known to sign its answers, so an unsigned answer is foreign.
+	// The client also learns it from the first signed answer.
 	Signed bool
 
-	RequestTimeout time.Duration // of one call; of each pause in a transfer. 0 = 30 s
+	RequestTimeout time.Duration // of one call, and of each pause in a transfer; 0 = 30 s
 	Retry          Retry         // of status calls
 	Breaker        Breaker       // of poll, definition and status calls
 	Log            *logrus.Entry // nil: nothing is logged
 }
 
-// Client speaks to one server. It is safe for use by several goroutines and
-// keeps no tokens: each call is given the one it needs.
+// Client calls one server. It is safe for concurrent use and keeps no tokens: the caller passes a
+// token with each call.
 type Client struct {
 	base      *url.URL
 	userAgent string
@@ -74,10 +72,10 @@ type Client struct {
 // errRedirect refuses a redirect that would carry a token to another host.
 var errRedirect = errors.New("the server redirects to another host or without TLS, which is refused because the token would go along; set service_url to the final address")
 
-// errRedirectMethod refuses a redirect after which another question would be answered.
+// errRedirectMethod refuses a redirect that turns the call into another one.
 var errRedirectMethod = errors.New("the server redirects in a way that turns the call into another one; set service_url to the final address")
 
-// NewClient returns a client for opts. Its errors name the option that is wrong.
+// NewClient returns a client for opts. Its errors name the invalid option.
 func NewClient(opts Options) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(opts.BaseURL, "/"))
 	if err != nil {
@@ -132,17 +130,17 @@ func NewClient(opts Options) (*Client, error) {
 // Signed reports whether the server is known to sign its answers.
 func (c *Client) Signed() bool { return c.signing.expected() }
 
-// ExpectSigned tells the client that the server is known to sign its answers.
+// ExpectSigned records that the server is known to sign its answers.
 func (c *Client) ExpectSigned() { c.signing.seen() }
 
-// NewTransport is the HTTP transport of every client: proxies come from the
-// environment, certificates from the system and caPEM.
+// NewTransport returns the HTTP transport of every client, with proxies from the environment and
+// certificates from the system and caPEM.
 func NewTransport(caPEM []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caPEM) > 0 {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
-			pool = x509.NewCertPool() // no system roots at all: the given ones must do
+			pool = x509.NewCertPool() // no system roots are available: use only the given ones
 		}
 		if !pool.AppendCertsFromPEM(caPEM) {
 			return nil, errors.New("the CA certificates hold no PEM block of type CERTIFICATE: check ca_certificate_file")
@@ -162,14 +160,14 @@ func NewTransport(caPEM []byte) (*http.Transport, error) {
 	}, nil
 }
 
-// checkRedirect follows only redirects within one host that do not give up TLS.
+// checkRedirect follows only redirects within one host that keep TLS.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Host != first.Host || (first.Scheme == "https" && req.URL.Scheme != "https") {
 		return errRedirect
 	}
 	if req.Method != via[0].Method {
-		return errRedirectMethod // the answer to a GET is none to a POST
+		return errRedirectMethod // the answer to a GET does not answer a POST
 	}
 	if len(via) >= 3 {
 		return errors.New("the server redirects in circles")
@@ -181,39 +179,38 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 func (c *Client) Close() {
 	c.once.CloseIdleConnections()
 	c.retrying.HTTPClient.CloseIdleConnections()
-	_ = c.zstd.Close() // an encoder without a writer has nothing to flush
+	_ = c.zstd.Close() // without a writer there is nothing to flush
 }
 
-// call is one request.
 type call struct {
 	method string
 	path   string // below the base URL, escaped
 	query  url.Values
 	token  string
 	nonce  string // set by deliver
-	secret string // besides the token, what must not come back in an error
+	secret string // kept out of errors, in addition to the token
 	header http.Header
 	body   []byte // nil: none
-	limit  int64  // of the answer, in bytes
+	limit  int64  // of the answer body, in bytes
 
 	timeout time.Duration // 0: the client's
 	retry   bool          // through the retry layer
 	guarded bool          // through the circuit breaker
-	stream  bool          // the body is a transfer: the timeout counts from its last progress
+	stream  bool          // the timeout counts from the transfer's last progress
 
-	// own reports whether a success has a form that only this API gives; nil: none has.
+	// own reports whether a success has a form that only this API gives; nil: no success has.
 	own func(answer) bool
 }
 
-// answer is a successful response, read to its end.
+// answer is a response, read to its end.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// send makes one call. The error of an answer that is not 2xx is an [*APIError];
-// its body is in the answer then, too.
+// send makes one call. If the answer is not 2xx, the error is an [*APIError] and the answer still
+// holds the body.
 func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	if !r.guarded {
 		return c.deliver(ctx, r)
@@ -224,7 +221,7 @@ func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	}
 	a, err := c.deliver(ctx, r)
 	if err != nil && ctx.Err() != nil {
-		done(context.Canceled) // our own doing, whatever it looks like
+		done(context.Canceled) // the caller cancelled the call
 	} else {
 		done(err)
 	}
@@ -283,7 +280,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 	return c.judge(r, answer{status: resp.StatusCode, header: resp.Header, body: body})
 }
 
-// judge turns an answer that is not a success, or not the server's, into an error.
+// judge returns an error for an answer that is not a success or not the server's.
 func (c *Client) judge(r call, a answer) (answer, error) {
 	origin, success := originUnknown, a.status >= 200 && a.status <= 299
 	switch {
@@ -309,7 +306,7 @@ func (c *Client) judge(r call, a answer) (answer, error) {
 	return a, err
 }
 
-// url joins the base URL and the path of r, which is escaped already.
+// url joins the base URL and r's path, which is already escaped.
 func (c *Client) url(r call) string {
 	u := c.base.String() + r.path
 	if len(r.query) > 0 {
@@ -318,7 +315,7 @@ func (c *Client) url(r call) string {
 	return u
 }
 
-// dress adds the headers that all calls have and those of r.
+// dress adds the common headers and those of r.
 func (c *Client) dress(req *http.Request, r call) {
 	req.Header.Set("Accept", accept)
 	if c.userAgent != "" {
@@ -345,14 +342,12 @@ func (a answer) decode(r call, into any) error {
 	return nil
 }
 
-// progressBody tells of every read, so that a slow transfer is not mistaken for
-// a dead one.
+// progressBody reports every read, so that a slow transfer is not mistaken for a dead one.
 type progressBody struct {
 	io.ReadCloser
 	progress func()
 }
 
-// Read reads from the body and reports progress.
 func (b progressBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.progress()

@@ -246,7 +246,7 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestDefinitionIsAskedForOnce: its callers repeat the call, and two layers would multiply.
+// TestDefinitionIsAskedForOnce: the callers retry, and two layers of retries would multiply.
 func TestDefinitionIsAskedForOnce(t *testing.T) {
 	asked := 0
 	c := fakeClient(t, func(*http.Request) (*http.Response, error) {

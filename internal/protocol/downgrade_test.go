@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestServersMayStopSigning puts an older server, or a proxy that takes out headers which it does
-// not know, in the place of a server that signed: its answers acknowledge again after ten minutes
-// and twenty of them that only this API gives, and not before. A signed answer begins that anew.
+// TestServersMayStopSigning replaces a signing server by an older one, or by a proxy that removes
+// unknown headers: its answers acknowledge again only after ten minutes and twenty answers that
+// only this API gives. A signed answer restarts the count.
 func TestServersMayStopSigning(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -77,8 +77,8 @@ func TestServersMayStopSigning(t *testing.T) {
 	}
 }
 
-// TestNobodyPassesForAServerThatStoppedSigning: what a proxy answers by itself, for however long,
-// does not end the wait for signatures.
+// TestNobodyPassesForAServerThatStoppedSigning: a proxy's own answers never end the wait for
+// signatures.
 func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
 	for _, answer := range []struct {
 		code int
@@ -119,9 +119,9 @@ func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
 	}
 }
 
-// TestASignatureWithoutTheTokenIsNotFinal: a server signs with the token that it was shown, so one
-// that was begun with other data by mistake, or that a load balancer confuses with ours, signs its
-// 401 too. A job's calls outlast it. The server's own 410 needs a job that it knows.
+// TestASignatureWithoutTheTokenIsNotFinal: a server signs with the presented token, so one that was
+// started with the wrong data, or that a load balancer mixed up with ours, signs its 401 too. A
+// job's calls outlast it. A 410 needs a job that the server knows.
 func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	}
 }
 
-// TestRedirectsKeepTheMethod: an answer to a GET says nothing about the POST that was redirected,
-// even if the server has signed it.
+// TestRedirectsKeepTheMethod: an answer to a GET does not answer the redirected POST, even if
+// signed.
 func TestRedirectsKeepTheMethod(t *testing.T) {
 	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
 		var moved atomic.Int32
@@ -173,7 +173,7 @@ func TestRedirectsKeepTheMethod(t *testing.T) {
 	}
 }
 
-// TestTokensFitIntoHeaders: with a token that no call can carry, a job would hold its slot for a day.
+// TestTokensFitIntoHeaders: a job whose token no call can carry would hold its slot for a day.
 func TestTokensFitIntoHeaders(t *testing.T) {
 	for _, token := range []string{`a\nb`, `a b`, `\u0000`, `t\u00f6ken`} {
 		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {

@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// ErrCircuitOpen is returned at once, without a request, while the circuit
-// breaker is open. [Client.AwaitRecovery] waits for its end.
+// ErrCircuitOpen is returned without a request while the circuit breaker is open.
+// [Client.AwaitRecovery] waits until it closes.
 var ErrCircuitOpen = errors.New("the server failed several times in a row, so it is only probed for now")
 
 // APIError is an answer of the server that is not a success.
@@ -24,34 +24,32 @@ type APIError struct {
 	Method  string
 	Path    string // without the query
 	Code    int    // HTTP status
-	Message string // the server's own words, made safe to print; may be empty
+	Message string // the server's own words, safe to print; may be empty
 	Wait    time.Duration
 
 	origin origin
-	// formless says that the answer does not have the form of the API's errors: a
-	// proxy or load balancer may have given it in the server's place.
+	// formless says that the answer lacks the form of the API's errors: a proxy or load balancer
+	// may have given it.
 	formless bool
 }
 
-// origin is what is known about who gave an answer.
+// origin says who is known to have given an answer.
 type origin int
 
 const (
 	// originUnknown: the server has never signed an answer.
 	originUnknown origin = iota
-	// originServer: the answer is signed, or it was given so often and for so long that
-	// it is taken for the server's.
+	// originServer: the answer is signed, or was repeated long enough to count as the server's.
 	originServer
-	// originJob is originUnknown of a job's call, where a wrong guess does damage.
+	// originJob is originUnknown for a job's call, where a wrong guess does damage.
 	originJob
-	// originStranger: the answer to a job's call is signed, but by a server that does not
-	// know the job, which need not be the job's.
+	// originStranger: the answer to a job's call is signed by a server that does not know the job,
+	// possibly a wrong server.
 	originStranger
 	// originForeign: the server signs its answers, and this one is not signed.
 	originForeign
 )
 
-// Error returns one line that names the call, the status and the server's words.
 func (e *APIError) Error() string {
 	text := fmt.Sprintf("%s %s: the server answered %d %s", e.Method, e.Path, e.Code, http.StatusText(e.Code))
 	text = strings.TrimRight(text, " ")
@@ -67,10 +65,9 @@ func (e *APIError) Error() string {
 	return text
 }
 
-// foreignHint explains an answer that the server did not give.
 const foreignHint = "not signed by the server: a proxy or load balancer answered in its place, or an older server replaced it"
 
-// hints say what a person can do about a status.
+// hints suggest what to do about a status.
 var hints = map[int]string{
 	http.StatusUnauthorized:      "the token is wrong, expired or revoked",
 	http.StatusProxyAuthRequired: "the proxy wants credentials: set them in HTTPS_PROXY",
@@ -79,11 +76,12 @@ var hints = map[int]string{
 // StatusCode returns the HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
-// Permanent reports whether the same call will get the same answer again. An
-// intermediary may answer in the server's place, so only the server's own answer is
-// final, or one that is given to a job's call for long enough by a server without
-// signatures, or by one that does not know the job. For other calls of such a server the form of the answer decides: a load
-// balancer whose server is away may answer 401, 403 or 404 by itself.
+// Permanent reports whether the same call would get the same answer again.
+//
+// A job's call is final only if the server signed the answer, or if a server without signatures, or
+// one that does not know the job, repeated it long enough. For other calls of a server without
+// signatures the form of the answer decides, because a load balancer without a healthy upstream may
+// answer 401, 403 or 404 itself.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
 	case http.StatusBadRequest, http.StatusGone:
@@ -94,8 +92,7 @@ func (e *APIError) Permanent() bool {
 	return false
 }
 
-// RetryAfter returns the pause the server asked for, already capped; 0 if it
-// asked for none.
+// RetryAfter returns the pause that the server asked for, capped; 0 if none.
 func (e *APIError) RetryAfter() time.Duration { return e.Wait }
 
 // StatusCode returns the HTTP status of the [APIError] in err's chain, or 0.
@@ -107,19 +104,18 @@ func StatusCode(err error) int {
 	return 0
 }
 
-// Permanent reports whether err says that repeating the call is pointless.
-// Transport errors are not permanent: the network may come back.
+// Permanent reports whether repeating the call is pointless. Transport errors are not permanent.
 func Permanent(err error) bool {
 	var e interface{ Permanent() bool }
 	return errors.As(err, &e) && e.Permanent()
 }
 
-// Gone reports whether err is the server's own 410: the claim was superseded, or the
-// job has ended for good.
+// Gone reports whether err is the server's own 410: the claim was superseded, or the job has its
+// final result.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
-// Refused reports whether err is an answer to a job's call, signed or final, by which the job is
-// not the caller's. It is enough to begin nothing; to end something, the answer must be [Permanent].
+// Refused reports whether err is an answer to a job's call, signed or final, that denies the caller
+// the job. It suffices to start nothing; ending something needs a [Permanent] answer.
 func Refused(err error) bool {
 	if code := StatusCode(err); code != http.StatusGone && !strange(code) {
 		return false
@@ -128,8 +124,7 @@ func Refused(err error) bool {
 	return ok && (e.origin == originStranger || e.Permanent())
 }
 
-// Foreign reports whether err is an answer that something in between gave in the
-// place of a server that signs its answers.
+// Foreign reports whether err is an answer from an intermediary in front of a signing server.
 func Foreign(err error) bool {
 	if _, ok := errors.AsType[*foreignError](err); ok {
 		return true
@@ -138,49 +133,43 @@ func Foreign(err error) bool {
 	return ok && e.origin == originForeign
 }
 
-// foreignError is a success that the server did not answer with.
+// foreignError is a success that did not come from the server.
 type foreignError struct {
 	method, path, host string
 	code               int
 }
 
-// Error says who has not answered.
 func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s %s at %s: the answer %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
-// LogGapError is the 409 to a log chunk that does not continue the stream: the
-// sender goes on at Ack.Received.
+// LogGapError is the 409 to a log chunk that does not continue the stream: the sender resumes at
+// Ack.Received.
 type LogGapError struct {
 	*APIError
 	Ack LogAck
 }
 
-// Error names the offset from which the server wants the stream.
 func (e *LogGapError) Error() string {
 	return fmt.Sprintf("%s: the server has the stream up to byte %d", e.APIError.Error(), e.Ack.Received)
 }
 
-// Unwrap returns the [APIError].
 func (e *LogGapError) Unwrap() error { return e.APIError }
 
-// ResultConflictError is the 409 to a result that came before the last bytes of
-// the log.
+// ResultConflictError is the 409 to a result that arrived before the end of the log.
 type ResultConflictError struct {
 	*APIError
 	Missing []MissingLog
 }
 
-// Error says how many streams are incomplete.
 func (e *ResultConflictError) Error() string {
 	return fmt.Sprintf("%s: %d log streams are not complete yet", e.APIError.Error(), len(e.Missing))
 }
 
-// Unwrap returns the [APIError].
 func (e *ResultConflictError) Unwrap() error { return e.APIError }
 
-// transportError says which call did not get through. The URL that net/http puts
-// into its errors is dropped: base URLs may carry what does not belong in a log.
+// transportError names the call that failed. It drops the URL in the errors of net/http, because a
+// base URL may hold a secret.
 func transportError(method, path, host string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -191,8 +180,7 @@ func transportError(method, path, host string, err error) error {
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
 }
 
-// apiError makes the error of an answer. secrets are removed from the server's
-// words, whatever the server thought of them.
+// apiError returns the error for an answer, with secrets removed from the server's words.
 func apiError(method, path string, secrets []string, status int, header http.Header, body []byte) *APIError {
 	var parsed struct {
 		Code        int    `json:"code"`
@@ -206,7 +194,7 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 		message = cmp.Or(parsed.Message, parsed.Description, kind)
 		formless = parsed.Code != status && kind == ""
 	} else if !isPage(header, body) {
-		message = string(body) // a proxy's page of HTML tells nobody anything
+		message = string(body) // a proxy's HTML page explains nothing
 	}
 	for _, secret := range secrets {
 		if secret != "" {
@@ -228,5 +216,5 @@ func isPage(header http.Header, body []byte) bool {
 	return strings.HasPrefix(header.Get("Content-Type"), "text/html") || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }
 
-// maxMessage bounds the server's words in an error, in bytes.
+// maxMessage limits the server's words in an error, in bytes.
 const maxMessage = 500

@@ -13,9 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// JobClient makes the calls of one job with the job's own token. They are sent once,
-// and except for Definition they never touch the circuit breaker: a job has its own
-// patience, in its callers.
+// JobClient makes the calls of one job with the job's own token. It sends each once and, except for
+// Definition, bypasses the circuit breaker: the callers have their own deadlines.
 type JobClient struct {
 	client   *Client
 	path     string
@@ -30,7 +29,6 @@ func (c *Client) Job(jobID, token string) *JobClient {
 	return &JobClient{client: c, path: "/api/workflow/jobs/" + url.PathEscape(jobID), token: token}
 }
 
-// call makes a call of the job with body as JSON; nil sends none.
 func (j *JobClient) call(method, suffix string, body any) (call, error) {
 	r := call{method: method, path: j.path + suffix, token: j.token, limit: maxSmallBody}
 	if body != nil {
@@ -43,7 +41,6 @@ func (j *JobClient) call(method, suffix string, body any) (call, error) {
 	return r, nil
 }
 
-// send makes a call of the job of the given kind.
 func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, error) {
 	a, err := j.client.send(ctx, r)
 	refused, ok := errors.AsType[*APIError](err)
@@ -70,21 +67,21 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 	return a, err
 }
 
-// strange reports whether a status may come from a server that does not know the job. It signs
-// with the token that it is shown, whose ever that is.
+// strange reports whether a status may come from a server that does not know the job: such a server
+// also signs with the presented token.
 func strange(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-// Gone reports whether the server itself has answered 410 to any call of the job:
-// nothing more may be started for it.
+// Gone reports whether the server has answered 410 to any call of the job: nothing more may be
+// started for it.
 func (j *JobClient) Gone() bool { return j.gone.Load() }
 
 // Signed reports whether the server is known to sign its answers.
 func (j *JobClient) Signed() bool { return j.client.Signed() }
 
-// Definition returns what the job is to do. A definition that cannot be used is
-// an error in which [errors.As] finds a [*DefinitionError].
+// Definition returns the job's definition. [errors.As] finds a [*DefinitionError] in the error if
+// the definition is unusable.
 func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -98,8 +95,7 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 		return nil, err
 	}
 	if !json.Valid(a.body) {
-		// Cut on its way, or the words of something between us and the server: the
-		// definition itself may be good, so asking again is worth it.
+		// The answer was cut off, or an intermediary gave it; a retry may succeed.
 		return nil, fmt.Errorf("%s %s at %s: the answer is not whole JSON (%d bytes)", r.method, r.path, j.client.base.Host, len(a.body))
 	}
 	definition, err := workflow.ParseJobDefinition(a.body)
@@ -109,21 +105,18 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 	return definition, nil
 }
 
-// DefinitionError says that the server answered with whole JSON and the job still
-// cannot be understood.
+// DefinitionError reports a complete JSON definition that cannot be understood.
 type DefinitionError struct{ Err error }
 
-// Error returns what is wrong with the definition.
 func (e *DefinitionError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
 // Permanent reports true: the definition of a job never changes.
 func (e *DefinitionError) Permanent() bool { return true }
 
-// Heartbeat extends the lease of the job. 410 means the job is somebody else's
-// or has its final result.
+// Heartbeat extends the lease of the job. 410 means that the claim was superseded or the job has
+// its final result.
 func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatResponse, error) {
 	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase})
 	if err != nil {
@@ -153,10 +146,9 @@ func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequ
 	return err
 }
 
-// PutLog sends the framed bytes of a step's stream that begin at offset. A 409
-// returns a [*LogGapError] with the offset to go on from. compress sends them as
-// zstd if that is shorter; offsets always count the uncompressed bytes. A server that
-// does not know zstd (415) gets them and all that follow as they are.
+// PutLog sends the framed bytes of a step's stream that begin at offset. A 409 returns a
+// [*LogGapError] with the offset to resume from. With compress, it sends zstd if that is shorter,
+// until the server refuses it with 415; offsets always count the uncompressed bytes.
 func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (LogAck, error) {
 	r := call{
 		method: http.MethodPut,
@@ -198,7 +190,7 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 	return a.logAck(r)
 }
 
-// logAck reads an acknowledgement, which always says how far the server has the log.
+// logAck reads an acknowledgement of log.
 func (a answer) logAck(r call) (LogAck, error) {
 	var ack struct {
 		Received *int64 `json:"received"`
@@ -214,7 +206,7 @@ func (a answer) logAck(r call) (LogAck, error) {
 	return LogAck{Received: *ack.Received, Durable: *ack.Durable, Limit: ack.Limit}, nil
 }
 
-// conflict returns the 409 of err, nil if err is none or not the server's.
+// conflict returns the server's own 409 in err, or nil.
 func conflict(err error) *APIError {
 	refused, ok := errors.AsType[*APIError](err)
 	if !ok || refused.Code != http.StatusConflict || refused.origin == originForeign {
@@ -223,7 +215,7 @@ func conflict(err error) *APIError {
 	return refused
 }
 
-// PostLogLines sends log in the JSON form that every server takes.
+// PostLogLines sends log in the JSON form that every server accepts.
 func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) error {
 	r, err := j.call(http.MethodPost, "/"+strconv.Itoa(step)+"/logs", lines)
 	if err != nil {
@@ -234,9 +226,8 @@ func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) 
 	return err
 }
 
-// Result ends the job. A 409 that names missing log returns a
-// [*ResultConflictError]; the caller sends what is missing and the same result
-// again.
+// Result ends the job. A 409 that names missing log returns a [*ResultConflictError]; the caller
+// sends the missing log and repeats the result.
 func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	r, err := j.call(http.MethodPost, "/result", req)
 	if err != nil {
@@ -244,8 +235,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// The acknowledgement of a result has no form of its own; that of log says whether
-		// the server has stopped signing.
+		// An acknowledgement of a result has no form of its own; that of log shows whether the
+		// server has stopped signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {
@@ -262,7 +253,7 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 		return err
 	}
 	if members == nil || len(members) > 0 && !j.Signed() {
-		// A proxy may answer with an object too, such as {"status":"ok"}.
+		// A proxy may also answer with an object, such as {"status":"ok"}.
 		return fmt.Errorf("%s %s: the answer %d does not have the form of an acknowledgement", r.method, r.path, a.status)
 	}
 	return nil

@@ -10,9 +10,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Launch is what an agent hands to the runner on its standard input, as one
-// JSON document. It holds secrets, which is why it is neither an argument nor an
-// environment variable. A runner that gets none within 30 s starts nothing.
+// Launch is the JSON document that an agent writes to the runner's standard input. It holds
+// secrets, so it is neither an argument nor an environment variable. A runner that receives none
+// within 30 s starts nothing.
 type Launch struct {
 	ServiceURL   string                  `json:"serviceURL"` // of the API, as the job can reach it
 	JobID        string                  `json:"jobID"`
@@ -21,46 +21,44 @@ type Launch struct {
 	Epoch        int64                   `json:"epoch,omitempty"` // 0: a server with only the stock calls
 	Definition   *workflow.JobDefinition `json:"definition"`
 	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; wins over the definition, always masked
-	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, for a place that sets none; the definition wins
+	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, if the executor sets none; the definition wins
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
-	// Offline says that there is no server: the job is run for its echo only. ServiceURL and
-	// JobToken are empty then.
+	// Offline says that the job runs without a server, for its echo only. ServiceURL and JobToken
+	// are empty.
 	Offline bool `json:"offline,omitempty"`
-	// Probe, if it is there, is all there is to do: nothing of a job is run.
+	// Probe, if set, is all that the runner does: it runs no job.
 	Probe *Probe `json:"probe,omitempty"`
 }
 
-// The runner is started as `workflow-runner run --job-dir DIR`. DIR is the job's
-// own directory, made by the executor, writable for the job only; the runner
-// keeps its log spool in DirSpool, its checkout in DirWork and writes FileResult
-// (a [Result]) atomically: when the steps have ended, before it delivers log and
-// result, and once more, last of all, to say whether the server has them.
+// The runner is started as `workflow-runner run --job-dir DIR`. The executor creates DIR, writable
+// for the job only. The runner keeps its log spool in DirSpool and its checkout in DirWork, and
+// writes FileResult (a [Result]) atomically: when the steps have ended, and again at the end, to
+// record whether the server has log and result.
 const (
 	DirSpool   = "spool"
 	DirWork    = "work"
 	FileResult = "result.json"
 )
 
-// ExitNoLaunch is the exit code of a runner that got no launch document, or only a part
-// of one: nothing of the job was run. A runner that has a job never ends with it.
+// ExitNoLaunch is the exit code of a runner that received no complete launch document and ran
+// nothing. A runner that has a job never exits with it.
 const ExitNoLaunch = 64
 
-// Result is what a runner leaves in its job directory once its steps have ended,
-// so that an agent that was not there learns how the job ended, and one that was
-// there learns it even if the runner is killed while it delivers. It holds no secret.
+// Result is the outcome that a runner leaves in its job directory once the steps have ended, for an
+// agent that was not running, and in case the runner is killed during delivery. It holds no secret.
 type Result struct {
 	ExitCode   int             `json:"exitCode"`
 	Status     workflow.Status `json:"status"`
 	Reason     workflow.Reason `json:"reason,omitempty"`
 	Reported   bool            `json:"reported"` // the server has acknowledged log and result
 	FinishedAt time.Time       `json:"finishedAt"`
-	// Seal is the HMAC-SHA256 of all the above with the job's token, in hex. The
-	// job's own processes can write FileResult, but a container keeps that token from
-	// them: it enters by standard input and stays in the runner's memory. Processes of
-	// deploy_target process share the agent's user, which can read it.
+	// Seal is the HMAC-SHA256 of all fields above with the job's token, in hex. The job's own
+	// processes can write FileResult; a container hides the token from them, because it arrives on
+	// standard input and stays in the runner's memory. With deploy_target process they share the
+	// agent's user, which can read it.
 	Seal string `json:"seal,omitempty"`
 }
 

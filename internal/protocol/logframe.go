@@ -9,20 +9,18 @@ import (
 	"time"
 )
 
-// The raw log of a step is a sequence of frames, one a line of text:
+// The raw log of a step is a sequence of frames, one per line of text:
 //
 //	2006-01-02T15:04:05.000000Z text of the line\n
 //
-// a timestamp in UTC of fixed width, one marker byte, the text, a newline. The
-// marker is a space for text that ends its line and a plus sign for a fragment
-// whose line goes on in the next frame. The text may hold any byte but the
-// newline. Offsets into a log count these bytes: masked, framed, uncompressed.
+// a UTC timestamp of fixed width, one marker byte, the text, a newline. The marker is a space if
+// the text ends its line and a plus sign if the next frame continues it. The text may hold any byte
+// but newline. Offsets into a log count these bytes: masked, framed, uncompressed.
 const (
-	// MaxFrameText is the most text that one frame carries, in bytes. Longer
-	// lines are carried as several fragments.
+	// MaxFrameText limits the text of one frame, in bytes. Longer lines are split into fragments.
 	MaxFrameText = 64 << 10
 
-	// FrameOverhead is what a frame adds to its text: timestamp, marker and newline.
+	// FrameOverhead is the size of a frame's timestamp, marker and newline, in bytes.
 	FrameOverhead = frameHeader + 1
 
 	frameTime   = len("2006-01-02T15:04:05.000000Z")
@@ -32,24 +30,23 @@ const (
 	markerFragment = '+'
 )
 
-// ErrBadFrame is returned for bytes that can never become a frame, whatever follows them.
+// ErrBadFrame is returned for bytes that cannot become a frame, whatever follows them.
 var ErrBadFrame = errors.New("not a log frame")
 
 // Frame is one decoded frame of a raw log.
 type Frame struct {
 	// Time is when the text was read from the job, in UTC, to the microsecond.
 	Time time.Time
-	// Fragment says that the line goes on in the next frame.
+	// Fragment says that the next frame continues the line.
 	Fragment bool
-	// Text is the text without its newline. It aliases the bytes that were parsed.
+	// Text excludes the newline. It aliases the parsed bytes.
 	Text []byte
 }
 
 // FrameStamp is a time as frames carry it. Lines that arrive together share one.
 type FrameStamp [frameTime]byte
 
-// NewFrameStamp returns the stamp of t. Times outside the years 0 to 9999 become the
-// nearest time within.
+// NewFrameStamp returns the stamp of t, clamped to the years 0 to 9999.
 func NewFrameStamp(t time.Time) (s FrameStamp) {
 	appendFrameTime(s[:0], t)
 	return s
@@ -61,12 +58,11 @@ func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
 	return stamp.AppendFrame(dst, fragment, text)
 }
 
-// AppendFrame appends text to dst as one frame and returns the longer slice.
-// With fragment set, the line goes on in the next frame.
+// AppendFrame appends text to dst as a frame and returns the extended slice. With fragment set, the
+// next frame continues the line.
 //
-// Text that does not fit one frame becomes several: a newline in it ends a line,
-// and what is longer than [MaxFrameText] is cut into fragments. So whatever the
-// text is, dst stays a valid log.
+// A newline in text ends a line, and a line longer than [MaxFrameText] is cut into fragments, so
+// dst stays a valid log whatever the text is.
 func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte {
 	for {
 		part, marker, last := text, byte(markerLine), true
@@ -91,7 +87,7 @@ func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte 
 	}
 }
 
-// appendFrameTime is time.AppendFormat for the one layout of frames, several times faster.
+// appendFrameTime is a time.AppendFormat for the layout of frames, several times faster.
 func appendFrameTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -125,13 +121,12 @@ func appendFrameTime(dst []byte, t time.Time) []byte {
 	return append(dst, b[:]...)
 }
 
-// ParseFrame decodes the frame at the start of b and returns it with its length
-// in bytes. The frame's text aliases b.
+// ParseFrame decodes the frame at the start of b and returns it with its length in bytes. The
+// frame's text aliases b.
 //
-// It returns [io.ErrUnexpectedEOF] if b is the beginning of a frame that is not
-// complete yet, which is what a torn write leaves behind, and an error that wraps
-// [ErrBadFrame] if b does not start with a frame. It never looks further than the
-// longest frame there can be.
+// It returns [io.ErrUnexpectedEOF] if b is the beginning of an incomplete frame, as after a torn
+// write, and an error that wraps [ErrBadFrame] if b does not start with a frame. It reads no
+// further than the longest possible frame.
 func ParseFrame(b []byte) (Frame, int, error) {
 	const shape = "0000-00-00T00:00:00.000000Z"
 	for i := range min(len(b), frameTime) {
@@ -163,7 +158,7 @@ func ParseFrame(b []byte) (Frame, int, error) {
 	return Frame{Time: t, Fragment: b[frameTime] == markerFragment, Text: text[:n:n]}, frameHeader + n + 1, nil
 }
 
-// parseFrameTime reads a timestamp whose shape was checked already.
+// parseFrameTime reads a timestamp whose shape is already checked.
 func parseFrameTime(b []byte) (time.Time, bool) {
 	number := func(from, to int) int {
 		n := 0
@@ -178,7 +173,7 @@ func parseFrameTime(b []byte) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	t := time.Date(year, month, day, hour, minute, second, number(20, 26)*1000, time.UTC)
-	// A 31st of February is normalised to March, which is how it is found out.
+	// time.Date normalizes February 31 to March.
 	if t.Month() != month || t.Day() != day {
 		return time.Time{}, false
 	}
@@ -196,14 +191,14 @@ func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{r: bufio.NewReaderSize(r, frameHeader+MaxFrameText+1)}
 }
 
-// Offset is the number of bytes that the frames returned or skipped so far took.
+// Offset returns the number of bytes of the frames returned or skipped so far.
 func (fr *FrameReader) Offset() int64 { return fr.off }
 
-// Next returns the next frame; its text is valid until the following call.
+// Next returns the next frame, whose text is valid until the following call.
 //
-// It returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream
-// ends within a frame, and an error that wraps [ErrBadFrame] for a line that is no
-// frame. Such a line is skipped: the following call goes on after its newline.
+// It returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream ends within a
+// frame, and an error that wraps [ErrBadFrame] for a line that is not a frame. The following call
+// continues after that line.
 func (fr *FrameReader) Next() (Frame, error) {
 	line, err := fr.r.ReadSlice('\n')
 	fr.off += int64(len(line))
@@ -213,7 +208,7 @@ func (fr *FrameReader) Next() (Frame, error) {
 			return f, nil
 		}
 		if errors.Is(perr, io.ErrUnexpectedEOF) {
-			// The line is complete, so nothing can follow that would make it a frame.
+			// The line is complete, so no further bytes can make it a frame.
 			perr = fmt.Errorf("%w: the line is too short", ErrBadFrame)
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {

@@ -12,8 +12,8 @@ func OnLoopback(rawURL string) bool {
 	return err == nil && IsLoopback(u.Host)
 }
 
-// IsLoopback reports whether a host, with or without a port, is this machine itself:
-// localhost or a loopback address. Other names are not, because a resolver answers for them.
+// IsLoopback reports whether a host, with or without a port, is this machine itself: localhost or a
+// loopback address. Other names depend on a resolver and do not count.
 func IsLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

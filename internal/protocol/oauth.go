@@ -21,29 +21,29 @@ const (
 	maxTokenLife        = 366 * 24 * time.Hour
 	maxAccessToken      = 8 << 10 // bytes
 	mediaForm           = "application/x-www-form-urlencoded"
-	defaultTokenLife    = 2 * time.Hour // the documented one, for an answer that names none
+	defaultTokenLife    = 2 * time.Hour // documented by Pulumi Cloud, for an answer without one
 	exchangePath        = "/api/oauth/token"
 	headerContentType   = "Content-Type"
 	parameterExpiration = "expiration"
 )
 
-// TokenExchange asks for a token of an agent pool in exchange for a token of an
-// OpenID Connect issuer.
+// TokenExchange requests a token of an agent pool in exchange for a token of an OpenID Connect
+// issuer.
 type TokenExchange struct {
 	Organization string
 	PoolID       string
 	SubjectToken string        // the issuer's
-	Life         time.Duration // to ask for; 0 leaves it to the server
+	Life         time.Duration // to request; 0 leaves it to the server
 }
 
-// PoolToken is the token of an agent pool, and how long it is good.
+// PoolToken is the token of an agent pool and its lifetime.
 type PoolToken struct {
 	Value string
 	Life  time.Duration // from the answer on; always positive
 }
 
-// ExchangeToken exchanges a token. It is sent once and never touches the circuit
-// breaker; no token goes along but the one to exchange, and no error has it.
+// ExchangeToken exchanges a token. It is sent once and bypasses the circuit breaker; the request
+// carries no other token, and no error holds one.
 func (c *Client) ExchangeToken(ctx context.Context, e TokenExchange) (PoolToken, error) {
 	form := url.Values{
 		"grant_type":           {grantTokenExchange},

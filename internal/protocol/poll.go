@@ -13,16 +13,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pollGrace is how much longer than the asked-for hold a poll may take.
+// pollGrace is how much longer than the requested hold a poll may take.
 const pollGrace = 10 * time.Second
 
-// maxID bounds the ids that a server gives, in bytes. They are shown to people.
+// maxID limits the ids that a server gives, in bytes. They are shown to users.
 const maxID = 256
 
-// Poll asks for work. It is sent once: whoever repeats it after an error sends
-// the same PollID, so that a claim whose answer was lost is answered again and
-// no job gets lost or claimed twice. While the circuit breaker is open it
-// returns [ErrCircuitOpen] without a request.
+// Poll requests work. It is sent once: a caller that repeats it after an error sends the same
+// PollID, so that the server repeats a claim whose answer was lost and no job is lost or claimed
+// twice. While the circuit breaker is open it returns [ErrCircuitOpen] without a request.
 func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollResult, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -120,8 +119,7 @@ func heldBy(values []string) bool {
 	return false
 }
 
-// Status returns the public status of a deployment. It is repeated as [Retry]
-// says.
+// Status returns the public status of a deployment, repeated as [Retry] configures.
 func (c *Client) Status(ctx context.Context, token, deploymentID string) (workflow.Status, error) {
 	r := call{
 		method:  http.MethodGet,

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// FuzzPoll answers a poll with what a hostile server may send. A job that is accepted has an id
-// that can be shown and a token, and no pause is endless.
+// FuzzPoll answers a poll as a hostile server may. An accepted job has a printable id and a token,
+// and no pause is endless.
 func FuzzPoll(f *testing.F) {
 	f.Add(200, `{"jobID":"a","jobToken":"t","typeSpecificID":"d","epoch":1}`, "wait", "5", "pool")
 	f.Add(200, `{"jobID":"a\u001b[2J","jobToken":"t"}`, "wait=3, other", "Mon, 02 Jan 2999 15:04:05 GMT", "p\u009b")
@@ -20,7 +20,7 @@ func FuzzPoll(f *testing.F) {
 	f.Add(410, `{"code":410,"message":"\u0000\u202e"}`, "", "0", "")
 	f.Fuzz(func(t *testing.T, code int, body, applied, after, pool string) {
 		if code < 100 || code > 999 || code >= 300 && code < 400 {
-			return // net/http itself deals with these
+			return // net/http handles these itself
 		}
 		c := fakeClient(t, func(*http.Request) (*http.Response, error) {
 			resp := reply(code, body)

@@ -1,7 +1,6 @@
-// Package protocol is what agent and runner say to the server and how: the wire
-// types, their headers, and the HTTP client with its retries and circuit
-// breaker. docs/protocol.md states every field and status code; this package is
-// their only implementation on the client's side.
+// Package protocol implements the wire between agent or runner and the server: its types, headers,
+// and the HTTP client with retries and circuit breaker. docs/protocol.md documents every field and
+// status code; this package is the only client implementation.
 package protocol
 
 import (
@@ -10,8 +9,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Headers of a poll. All but the standard ones are ours; a server that does not
-// know them ignores them.
+// Headers of a poll. The X- headers are extensions that other servers ignore.
 const (
 	HeaderAgentID       = "X-Workflow-Agent-Id"      // stable: survives restarts of the agent
 	HeaderAgentSession  = "X-Workflow-Agent-Session" // one process; a second live session of one id gets 409
@@ -19,7 +17,7 @@ const (
 	HeaderAgentPID      = "X-Workflow-Agent-Pid"
 	HeaderAgentVersion  = "X-Workflow-Agent-Version"
 	HeaderAgentPlatform = "X-Workflow-Agent-Platform"   // GOOS/GOARCH
-	HeaderAgentSlots    = "X-Workflow-Agent-Free-Slots" // 0: presence only, nothing is handed out
+	HeaderAgentSlots    = "X-Workflow-Agent-Free-Slots" // 0: presence only, the server hands out no job
 	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // whole seconds until the next poll at the latest
 	HeaderPollID        = "X-Workflow-Agent-Poll-Id"    // the same id gets the same claim again
 
@@ -27,14 +25,14 @@ const (
 	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server held, or would have held, the poll
 )
 
-// Headers of the answer to a status call. They are ours.
+// Headers of the answer to a status call, all extensions.
 const (
 	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
 	HeaderPoolName    = "X-Workflow-Pool-Name"    // its name, path-escaped
 	HeaderExternalURL = "X-Workflow-External-Url" // what jobs get as PULUMI_BACKEND_URL
 )
 
-// PollRequest is what an agent says when it asks for work.
+// PollRequest is an agent's request for work.
 type PollRequest struct {
 	AgentID   string
 	SessionID string
@@ -44,13 +42,12 @@ type PollRequest struct {
 	Version   string
 	Platform  string
 	FreeSlots int
-	Interval  time.Duration   // announced longest pause between polls
+	Interval  time.Duration   // longest announced pause between polls
 	Wait      time.Duration   // 0: do not send Prefer
 	Types     []workflow.Type // empty: all
 }
 
-// PollResponse is a claimed job. A response without Epoch comes from a server
-// that speaks only the stock calls.
+// PollResponse is a claimed job. Without Epoch, the server supports only the stock calls.
 type PollResponse struct {
 	JobID          string        `json:"jobID"`
 	JobToken       string        `json:"jobToken"`
@@ -66,24 +63,23 @@ type PollResponse struct {
 // PollResult is the outcome of one poll.
 type PollResult struct {
 	Job        *PollResponse // nil: nothing to do
-	Held       bool          // the server answered Preference-Applied: wait, poll again at once
+	Held       bool          // the server answered Preference-Applied: wait; poll again at once
 	RetryAfter time.Duration // 0: the server gave none
 }
 
-// Phase tells the server how far an agent or runner has come with a job.
+// Phase is an agent's or runner's progress with a job.
 type Phase string
 
-// The phases of a heartbeat. PhaseStarting asks leave to start: the job may
-// start only after a 200.
+// The phases of a heartbeat. PhaseStarting asks leave to start, which only a 200 grants.
 const (
-	PhasePreparing Phase = "preparing" // the agent fetches the image and makes the container
+	PhasePreparing Phase = "preparing" // the agent pulls the image and creates the container
 	PhaseStarting  Phase = "starting"
 	PhaseRunning   Phase = "running"
-	PhaseFinishing Phase = "finishing" // the work is done, log and result are being delivered
+	PhaseFinishing Phase = "finishing" // the steps have ended, log and result are being delivered
 )
 
-// HeartbeatRequest extends the lease of a job. 410 answers a superseded epoch or
-// a job that has its final result.
+// HeartbeatRequest extends the lease of a job. The server answers 410 to a superseded epoch or a
+// job that has its final result.
 type HeartbeatRequest struct {
 	Phase Phase `json:"phase"`
 }
@@ -91,10 +87,10 @@ type HeartbeatRequest struct {
 // HeartbeatResponse is the answer to a heartbeat.
 type HeartbeatResponse struct {
 	CancelRequested bool `json:"cancelRequested"`
-	ForceRequested  bool `json:"forceRequested,omitempty"` // ours: end it without patience
+	ForceRequested  bool `json:"forceRequested,omitempty"` // an extension: end without a grace period
 }
 
-// StepStatusRequest reports the state of a step. The members after Status are ours.
+// StepStatusRequest reports the state of a step. The members after Status are extensions.
 type StepStatusRequest struct {
 	Status     workflow.StepStatus `json:"status"`
 	ExitCode   *int                `json:"exitCode,omitempty"`
@@ -102,49 +98,49 @@ type StepStatusRequest struct {
 	FinishedAt *time.Time          `json:"finishedAt,omitempty"`
 }
 
-// LogLines is the JSON form of step logs that stock runners send. Offset counts
-// lines from the start of the step.
+// LogLines is the JSON form of step logs that stock runners send. Offset counts lines from the
+// start of the step.
 type LogLines struct {
 	Offset int64     `json:"offset"`
 	Lines  []LogLine `json:"lines"`
 }
 
-// LogLine is one line of [LogLines], its text without the final newline.
+// LogLine is one line of [LogLines] without the final newline.
 type LogLine struct {
 	Time time.Time `json:"t"`
 	Line string    `json:"l"`
 }
 
-// LogAck answers a raw log PUT, and a 409 to it carries the same body. Offsets
-// count the framed, masked, uncompressed bytes of the step's stream.
+// LogAck answers a raw log PUT and is the body of a 409 to it. Offsets count the framed, masked,
+// uncompressed bytes of the step's stream.
 type LogAck struct {
 	Received int64 `json:"received"` // send from here, forwards or backwards
-	Durable  int64 `json:"durable"`  // only what is below may be forgotten
-	Limit    int64 `json:"limit"`    // no byte beyond is taken; 0 = no limit
+	Durable  int64 `json:"durable"`  // only bytes below may be discarded
+	Limit    int64 `json:"limit"`    // no byte beyond is accepted; 0 = no limit
 }
 
 // ResultRequest ends a job. It is idempotent.
 type ResultRequest struct {
 	Status     workflow.Status `json:"status"` // succeeded or failed
 	Reason     workflow.Reason `json:"reason,omitempty"`
-	Message    string          `json:"message,omitempty"` // one line for people, masked
+	Message    string          `json:"message,omitempty"` // one line for users, masked
 	ExitCode   *int            `json:"exitCode,omitempty"`
 	Signal     string          `json:"signal,omitempty"`
 	FinishedAt time.Time       `json:"finishedAt"`
 	Steps      []StepResult    `json:"steps"`
-	Truncated  bool            `json:"logTruncated,omitempty"` // the sender had to drop log before its spool
+	Truncated  bool            `json:"logTruncated,omitempty"` // the sender dropped log before its spool
 }
 
-// StepResult is what a sender knows of one step's log stream.
+// StepResult describes the sender's end of one step's log stream.
 type StepResult struct {
 	Step   int    `json:"step"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`         // lower-case hex of the framed bytes
-	Gone   bool   `json:"gone,omitempty"` // the sender no longer has the bytes; do not ask for them
+	Gone   bool   `json:"gone,omitempty"` // the sender no longer has the bytes; do not request them
 }
 
-// ResultConflict is the body of a 409 to a result: the offsets from which the
-// server still wants log.
+// ResultConflict is the body of a 409 to a result: the offsets from which the server still wants
+// log.
 type ResultConflict struct {
 	Code    int          `json:"code"`
 	Message string       `json:"message"`
@@ -157,11 +153,11 @@ type MissingLog struct {
 	Received int64 `json:"received"`
 }
 
-// Probe asks a runner how far it gets to some URLs from where it is. It answers on its standard
-// output, with one line of JSON.
+// Probe asks a runner to check which URLs it can reach. The runner answers with one line of JSON on
+// standard output.
 type Probe struct {
 	URLs    []string `json:"urls"`
-	Seconds int      `json:"seconds"` // the time for each, all at once
-	// Engines are addresses at which no container engine may answer, as [reach.Engines] has them.
+	Seconds int      `json:"seconds"` // the timeout of each, all run at once
+	// Engines are addresses at which no container engine may answer, as listed by [reach.Engines].
 	Engines []string `json:"engines,omitempty"`
 }

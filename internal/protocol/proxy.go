@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ProxyNames returns the environment variables by which programs find their proxy.
+// ProxyNames returns the environment variables that configure proxies.
 func ProxyNames() []string {
 	return []string{
 		"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
@@ -13,8 +13,8 @@ func ProxyNames() []string {
 	}
 }
 
-// ProxySecrets returns the passwords in proxy variables, by the variable's name,
-// both as they are and as they are written in the URL.
+// ProxySecrets returns the passwords in proxy variables by variable name, both decoded and as
+// written in the URL.
 func ProxySecrets(vars map[string]string) map[string][]string {
 	secrets := map[string][]string{}
 	for name, value := range vars {

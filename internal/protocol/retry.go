@@ -14,20 +14,17 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// maxRetryAfter bounds every Retry-After we obey, whatever the server says: an
-// agent must not be put to sleep for a day by one header.
+// maxRetryAfter caps every Retry-After, so that one header cannot pause an agent for a day.
 const maxRetryAfter = time.Hour
 
-// Retry says how a call that may be repeated is repeated: request_retry_* in the
-// agent's configuration.
+// Retry configures how repeatable calls are retried: request_retry_* in the agent's configuration.
 type Retry struct {
-	Count   int           // repetitions after the first try; 0 = none
+	Count   int           // retries after the first try; 0 = none
 	Wait    time.Duration // first pause
 	MaxWait time.Duration // cap of every pause, Retry-After included
 }
 
-// parseRetryAfter reads the header in both its forms, seconds and date, and
-// returns 0 for an absent, past or malformed one.
+// parseRetryAfter reads seconds or a date and returns 0 for an absent, past or malformed value.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -45,9 +42,8 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(d, 0), maxRetryAfter)
 }
 
-// newRetrying wraps hc with the retry layer. Its own defaults are replaced where
-// they would hurt: Retry-After is capped, the last answer survives, nothing is
-// written to standard error.
+// newRetrying wraps hc with the retry layer: unlike its defaults, Retry-After is capped, the last
+// answer is returned, and nothing is written to standard error.
 func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   hc,
@@ -67,9 +63,8 @@ func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Cli
 	}
 }
 
-// checkRetry repeats what may go better next time: transport errors, 429 and
-// 5xx. The library's own policy knows the transport errors that never heal
-// (certificates, unsupported schemes).
+// checkRetry retries transport errors, 429 and 5xx. The library's own policy excludes permanent
+// transport errors (certificates, unsupported schemes).
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if errors.Is(err, errRedirect) || errors.Is(err, errRedirectMethod) {
 		return false, nil
@@ -77,8 +72,8 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 }
 
-// retryLog writes the retry layer's messages to our logger, one level lower than
-// it thinks they deserve: the caller reports the failure itself.
+// retryLog logs the retry layer's messages one level lower, because the caller reports the failure
+// itself.
 type retryLog struct{ log *logrus.Entry }
 
 func (l retryLog) fields(pairs []any) *logrus.Entry {
@@ -91,14 +86,10 @@ func (l retryLog) fields(pairs []any) *logrus.Entry {
 	return l.log.WithFields(fields)
 }
 
-// Error logs at warning level.
 func (l retryLog) Error(msg string, pairs ...any) { l.fields(pairs).Warn(msg) }
 
-// Warn logs at warning level.
 func (l retryLog) Warn(msg string, pairs ...any) { l.fields(pairs).Warn(msg) }
 
-// Info logs at debug level.
 func (l retryLog) Info(msg string, pairs ...any) { l.fields(pairs).Debug(msg) }
 
-// Debug logs at debug level.
 func (l retryLog) Debug(msg string, pairs ...any) { l.fields(pairs).Debug(msg) }

@@ -8,29 +8,28 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// StatusProbe is a path that only agents may ask, and the id in it that of no deployment: asking
-// it changes nothing and claims nothing, on any server.
+// StatusProbe is a path that only agents may call, with the id of no deployment: calling it changes
+// and claims nothing on any server.
 const StatusProbe = "/api/deployments/00000000-0000-0000-0000-000000000000/status"
 
-// maxField bounds what is taken from a header, in bytes.
+// maxField limits what is taken from a header, in bytes.
 const maxField = 2000
 
-// TokenCheck is what a server lets know about a pool's token.
+// TokenCheck is what a server reveals about a pool's token.
 type TokenCheck struct {
-	// Proven says that the server let the token in and lets nobody in without one. A server that
-	// makes no difference says nothing about the token.
+	// Proven says that the server accepted the token and refuses calls without one. A server that
+	// treats both alike proves nothing.
 	Proven bool
-	// PoolID is the pool of the token, and ExternalURL the one that jobs get. Both are empty on
-	// servers other than ours.
+	// PoolID is the token's pool, ExternalURL the backend URL of its jobs. Both are empty on
+	// servers without these headers.
 	PoolID      string
 	PoolName    string // of the same pool
 	ExternalURL string
 }
 
-// CheckToken finds out whether the server takes the token of a pool, without claiming work or
-// being seen as an agent: it asks for the status of a deployment that does not exist, with the
-// token and without. The error is an [APIError] if the server refuses the token. It asks once,
-// whatever the breaker says.
+// CheckToken checks a pool's token without claiming work or showing up as an agent: it requests the
+// status of a deployment that does not exist, with and without the token. The error is an
+// [APIError] if the server refuses the token. It bypasses the breaker and does not retry.
 func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, error) {
 	r := call{method: http.MethodGet, path: StatusProbe, token: token, limit: maxSmallBody}
 	with, err := c.deliver(ctx, r)
