@@ -79,8 +79,8 @@ func TestSamePollSameClaim(t *testing.T) {
 	})
 }
 
-// TestDroppedPollLosesNoJob lets a client go away while its poll is held, or in
-// the moment it is answered: the job must reach another agent.
+// TestDroppedPollLosesNoJob disconnects a client during its poll or as the answer is sent: another
+// agent must get the job.
 func TestDroppedPollLosesNoJob(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
 	path := l.deployable("dev")
@@ -88,7 +88,7 @@ func TestDroppedPollLosesNoJob(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			// Answer or not, nobody acts on it.
+			// The client ignores the answer.
 			l.client.Poll(ctx, l.poolToken, l.request("lost", 10*time.Second))
 		})
 		id := l.deploy(path, "update")
@@ -196,14 +196,13 @@ func TestTokensAreChecked(t *testing.T) {
 	if _, err := jc.Heartbeat(t.Context(), protocol.PhasePreparing); err != nil {
 		t.Error(err)
 	}
-	// An agent sees only deployments of its own pool.
 	_, foreign := l.newPool("foreign")
 	_, err := l.client.Status(t.Context(), foreign, one.TypeSpecificID)
 	wantCode(t, "status with another pool's token", err, 404)
 	if st, err := l.client.Status(t.Context(), l.poolToken, one.TypeSpecificID); err != nil || st != workflow.StatusAccepted {
 		t.Errorf("status = %s, %v", st, err)
 	}
-	// The self-test of an agent learns what its token is good for, and claims nothing.
+	// The agent's self-test learns what its token permits and claims nothing.
 	check, err := l.client.CheckToken(t.Context(), l.poolToken)
 	if err != nil || !check.Proven || check.PoolID == "" || check.ExternalURL == "" {
 		t.Errorf("the pool's token: %+v, %v", check, err)

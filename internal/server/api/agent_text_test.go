@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/server/deployments"
 )
 
-// TestWhatAgentsSayAboutThemselves sends 10 KiB and characters that a terminal obeys in every
-// header in which an agent says something about itself. What is stored and shown is short and plain.
+// TestWhatAgentsSayAboutThemselves sends 10 KiB with terminal control characters in every header
+// that describes an agent: what the server stores and shows is short and plain.
 func TestWhatAgentsSayAboutThemselves(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		evil := "a\u009b2J\u202eb\xff\tc\u2028" + strings.Repeat("x", 10<<10)

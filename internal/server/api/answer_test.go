@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestEveryAnswerIsSigned asks in every way that ends in a handler of its own, and in those that
-// end before any handler.
+// TestEveryAnswerIsSigned covers answers from handlers and answers sent before any handler runs.
 func TestEveryAnswerIsSigned(t *testing.T) {
 	f := newFixture(t, options{})
 	handler := api.New(api.Deps{

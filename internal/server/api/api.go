@@ -1,17 +1,15 @@
-// Package api is the HTTP face of the control plane. What the routes do is
-// decided in the domain packages; nothing here knows SQL.
-//
-// This package puts the groups of routes together, one package each:
+// Package api is the HTTP interface of the control plane. The domain packages decide what the
+// routes do; this package uses no SQL. It combines one package per group of routes:
 //
 //   - state: the state backend, from stacks to secrets, updates and histories
-//   - deploy: deployments and their settings, as users see them
-//   - jobs: what agents and runners call
+//   - deploy: deployments and their settings, for users
+//   - jobs: the calls of agents and runners
 //   - org: users, organizations, tokens, agent pools, OIDC issuers
 //   - system: health, metrics, capabilities, releases
 //
-// Package web has what every route needs: routing with authentication, answers,
-// errors, the access log. Package request reads bodies and parameters within
-// limits. A new group of routes is a package with a function Register.
+// Package web provides routing with authentication, answers, errors and the access log.
+// Package request reads bodies and parameters within limits. A new group of routes is a
+// package with a function Register.
 package api
 
 import (
@@ -43,17 +41,16 @@ type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
 	OIDC        *oidc.Service
-	// RunnerDir is the directory of the runner binary that agents may fetch.
+	// RunnerDir is the directory of the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
-	// ExternalURL is the address under which clients reach the server,
-	// without a trailing slash.
+	// ExternalURL is the server's address for clients, without a trailing slash.
 	ExternalURL string
 	// Limits bounds requests; the zero value means the defaults.
 	Limits request.Limits
 }
 
-// New returns the handler of the whole API.
+// New returns the handler of the API.
 func New(d Deps) http.Handler {
 	limits := d.Limits.WithDefaults()
 	mux := chi.NewRouter()

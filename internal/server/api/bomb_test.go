@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestManySmallValuesAreRefused sends a few kilobytes that would take hundreds of
-// times as much when they are decoded.
+// TestManySmallValuesAreRefused sends a few kilobytes that take hundreds of times as much memory
+// when decoded.
 func TestManySmallValuesAreRefused(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")
@@ -26,14 +26,14 @@ func TestManySmallValuesAreRefused(t *testing.T) {
 		}
 	}
 	u.send("POST", "/events/batch", `{"events":[{"sequence":0,"a":[`+empty+`]}]}`).want(413, nil)
-	// A body that is within the bounds in values, and too large for anything but a state.
+	// Few enough values, but too many bytes for anything except a state.
 	large := `{"plaintexts":["` + strings.Repeat("A", 33<<20) + `"]}`
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: large, Gzip: true}).want(413, nil)
 	// The stock CLI sends a thousand secrets at a time.
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: `{"plaintexts":["YQ=="` + strings.Repeat(`,"YQ=="`, 999) + `]}`, Gzip: true}).want(200, nil)
 }
 
-// TestBatchesOfSecrets has what clients of other languages send.
+// TestBatchesOfSecrets sends the batches of clients in other languages.
 func TestBatchesOfSecrets(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -19,11 +19,10 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 )
 
-// openAPIEnv names the file with the description of the public API.
+// openAPIEnv names the description of the public API.
 const openAPIEnv = "WORKFLOW_OPENAPI"
 
-// misdescribed are operations whose real clients want something else than the
-// description of the public API says.
+// misdescribed lists operations whose real clients expect something else than the description says.
 var misdescribed = map[string]string{
 	"ExportStack":                     "the deployment of an empty stack is null",
 	"ExportStackAtVersion":            "the deployment of an empty stack is null",
@@ -48,8 +47,8 @@ var contract struct {
 	err    error
 }
 
-// loadContract finds the description: where the environment says, or beside
-// the repository. Without it responses are not checked.
+// loadContract finds the description in the environment or next to the repository. Without it
+// responses are not checked.
 func loadContract() {
 	path := os.Getenv(openAPIEnv)
 	if path == "" {
@@ -66,10 +65,9 @@ func loadContract() {
 		return
 	}
 	doc.Servers = nil
-	// Both have several forms on the wire, of which the description knows one:
-	// secrets are texts or objects, images without credentials are texts. Keys
-	// are described as a program has them in memory, and the patterns of claims
-	// as objects.
+	// These types have several forms on the wire, of which the description lists one: secrets are
+	// texts or objects, images without credentials are texts. It describes keys as they are in
+	// memory, and the patterns of claims as objects.
 	for _, name := range []string{"SecretValue", "DockerImage", "JSONWebKey"} {
 		*doc.Components.Schemas[name].Value = openapi3.Schema{}
 	}
@@ -77,8 +75,8 @@ func loadContract() {
 	contract.router, contract.err = legacy.NewRouter(doc, openapi3.DisableExamplesValidation(), openapi3.DisableSchemaDefaultsValidation())
 }
 
-// checkContract compares a response with the description of the public API.
-// Operations that are ours alone, and statuses that it does not list, pass.
+// checkContract compares a response with the description of the public API. Operations and statuses
+// that it does not list pass.
 func checkContract(t *testing.T, req *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	contract.once.Do(loadContract)

@@ -24,7 +24,7 @@ type lab struct {
 	poolToken string
 }
 
-// eachLab runs a test on both engines.
+// eachLab runs a test on both database engines.
 func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab)) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) { test(t, newLab(t, db, o)) })
 }
@@ -65,8 +65,7 @@ func (l *lab) newPool(name string) (id, token string) {
 	return made.ID, made.TokenValue
 }
 
-// deployable makes a stack whose settings name the pool, and returns its
-// deployments' path.
+// deployable makes a stack whose settings name the pool, and returns the path of its deployments.
 func (l *lab) deployable(name string) string {
 	l.t.Helper()
 	path := l.stack(name) + "/deployments"
@@ -92,7 +91,6 @@ func (l *lab) deploy(path, operation string) string {
 	return made.ID
 }
 
-// details is what tests look at of a deployment.
 type details struct {
 	ID, Status, Reason, Message string
 	Version                     int64
@@ -124,7 +122,6 @@ func (l *lab) details(path, id string) details {
 	return d
 }
 
-// becomes waits until a deployment has a status.
 func (l *lab) becomes(path, id, status string) details {
 	l.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -140,7 +137,7 @@ func (l *lab) becomes(path, id, status string) details {
 	}
 }
 
-// agent is a request for work of an agent with a name; each call is a new poll.
+// request is a new poll of the agent name.
 func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
 	return protocol.PollRequest{
 		AgentID: name, SessionID: name + "-session", PollID: newPollID(), Hostname: "host-" + name, PID: 7,
@@ -150,7 +147,6 @@ func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
 
 var polls atomic.Int64
 
-// newPollID returns the id of a new poll.
 func newPollID() string { return fmt.Sprintf("poll-%d", polls.Add(1)) }
 
 // claim takes a job or fails.
@@ -191,7 +187,7 @@ func (l *lab) start(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	return job, jc
 }
 
-// end delivers a result without log.
+// end reports a result without a log.
 func (l *lab) end(jc *protocol.JobClient, status workflow.Status) {
 	l.t.Helper()
 	err := jc.Result(l.t.Context(), protocol.ResultRequest{Status: status, FinishedAt: time.Now()})
@@ -200,7 +196,6 @@ func (l *lab) end(jc *protocol.JobClient, status workflow.Status) {
 	}
 }
 
-// wantCode fails unless err is an answer with a status code.
 func wantCode(t *testing.T, what string, err error, code int) {
 	t.Helper()
 	if got := protocol.StatusCode(err); got != code {

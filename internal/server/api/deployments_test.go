@@ -90,7 +90,7 @@ func TestWhatTheStockCLISends(t *testing.T) {
 		if job.Epoch != 1 || job.TypeSpecificID != made.ID || job.WorkflowType != workflow.TypeDeployment {
 			t.Errorf("claim = %+v", job)
 		}
-		// The job's own token sees its stack, and starts no deployments.
+		// The job's own token can read its stack, but start no deployments.
 		token := "token " + def.Env["PULUMI_ACCESS_TOKEN"]
 		l.send(call{Method: "GET", Path: "/api/stacks/acme/proj/dev", Auth: token}).want(200, nil)
 		l.send(call{Method: "POST", Path: path, Auth: token, Body: `{"operation":"update"}`}).want(403, nil)
@@ -172,13 +172,13 @@ func TestPools(t *testing.T) {
 			got.Agents[0].Platform != "linux/arm64" || got.Agents[0].IP != "127.0.0.1" || got.Agents[0].Version != "v1.2.3" {
 			t.Errorf("agents = %+v", got.Agents)
 		}
-		// Nobody names it, so it goes; its token goes with it.
+		// No stack names the pool, so it can be deleted, and its token with it.
 		l.do("DELETE", base+"/"+id, nil).want(204, nil)
 		_, err := l.client.Poll(t.Context(), token, l.request("a", 0))
 		wantCode(t, "a poll with the token of a deleted pool", err, 401)
 
-		// A pool in use goes only by force; its stacks follow the default then,
-		// and what runs is left in peace.
+		// A pool in use is deleted only by force. Its stacks then use the default pool, and running
+		// jobs continue.
 		running := l.deployable("running")
 		l.deploy(running, "update")
 		_, jc := l.start("a")
@@ -199,7 +199,7 @@ func TestPools(t *testing.T) {
 			t.Errorf("the log of a deployment without a pool = %+v", page)
 		}
 		l.do("PATCH", "/api/orgs/acme", `{"setDefaultAgentPoolID":"nope"}`).want(400, nil)
-		// The first pool is the default, and the deployment moves to it.
+		// The first pool is the default; the deployment moves to it.
 		l.pool, l.poolToken = l.newPool("third")
 		if job, _ := l.claim("b"); job.TypeSpecificID != dep {
 			t.Errorf("claimed %s, want %s", job.TypeSpecificID, dep)
@@ -266,7 +266,7 @@ func TestCancel(t *testing.T) {
 		}
 		_, err := jc.Heartbeat(t.Context(), protocol.PhaseStarting)
 		wantCode(t, "leave after a cancellation", err, 410)
-		l.end(jc, workflow.StatusFailed) // no harm
+		l.end(jc, workflow.StatusFailed) // a repeat
 
 		running := l.deploy(path, "update")
 		_, jc = l.start("a")
@@ -285,7 +285,7 @@ func TestCancel(t *testing.T) {
 		if hb, err = jc.Heartbeat(t.Context(), protocol.PhaseRunning); err != nil || !hb.ForceRequested {
 			t.Errorf("after force: %+v, %v", hb, err)
 		}
-		// It succeeded all the same, and that is the truth.
+		// The job succeeded before it saw the cancellation, and the status says so.
 		l.end(jc, workflow.StatusSucceeded)
 		if d := l.details(path, running); d.Status != "succeeded" || d.Reason != "" {
 			t.Errorf("cancelled too late: %+v", d)

@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// manyEvents is a batch with events from one sequence number on.
+// manyEvents is a batch of n events from a sequence number on.
 func manyEvents(from, n int) map[string]any {
 	list := make([]map[string]any, 0, n)
 	for i := range n {
@@ -18,8 +18,8 @@ func manyEvents(from, n int) map[string]any {
 	return map[string]any{"events": list}
 }
 
-// TestEventBatchesLeaveTheWriterToOthers watches, in writes of another tenant, how
-// far a batch is: those come between its pieces, not after it.
+// TestEventBatchesLeaveTheWriterToOthers checks that another tenant's writes run between the pieces
+// of a batch, not after it.
 func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
@@ -54,8 +54,8 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	}
 }
 
-// TestMissingEventsCostNothing records single events while the first of all is
-// missing: what that costs must not grow with what is there.
+// TestMissingEventsCostNothing records single events while the first is missing: the cost must not
+// grow with the number of stored events.
 func TestMissingEventsCostNothing(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
@@ -85,7 +85,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	if cost > 10_000 {
 		t.Errorf("recording one event behind a gap takes %.0f allocations with %d events there", cost, next)
 	}
-	// When the first one comes, all of them can be read.
+	// Once the first event arrives, all can be read.
 	u.send("POST", "/events/batch", manyEvents(0, 1)).want(200, nil)
 	var page struct {
 		Events            []struct{ Sequence int64 }
@@ -101,7 +101,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	}
 }
 
-// TestEventNumbersAreBounded: gaps are legal, leaps are not.
+// TestEventNumbersAreBounded allows gaps in sequence numbers, but not leaps.
 func TestEventNumbersAreBounded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		f := newFixtureOn(t, db, options{})
@@ -127,13 +127,12 @@ func TestEventNumbersAreBounded(t *testing.T) {
 			u.send("POST", "/events", []byte(`{"timestamp":1,"sequence":`+tt.sequence+`}`)).want(tt.status, nil)
 		}
 		u.send("POST", "/events/batch", manyEvents(0, 10_001)).want(http.StatusRequestEntityTooLarge, nil)
-		// The end of the update is not held up by what will never come.
+		// The update ends without waiting for missing events.
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 	})
 }
 
-// TestDeletingAStackLeavesTheWriterToOthers is the same for a stack with many
-// events.
+// TestDeletingAStackLeavesTheWriterToOthers is the same for deleting a stack with many events.
 func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

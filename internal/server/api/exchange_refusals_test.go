@@ -84,7 +84,7 @@ func TestKeyRotation(t *testing.T) {
 	id := l.trust(issuer, nil, l.runnerPolicy("allow", "*"))
 	l.granted(grant(issuer.token(old, nil), "runner", "runner:p1"))
 	fresh := issuer.newKey("fresh", old)
-	// The issuer was asked a moment ago: not yet, but soon.
+	// The server fetched the keys a moment ago: the client must retry later.
 	a := l.exchange(grant(issuer.token(fresh, nil), "runner", "runner:p1"))
 	a.refused(503, "temporarily_unavailable", "fresh", "")
 	if a.Header.Get("Retry-After") != "30" {
@@ -170,7 +170,7 @@ func TestExchangeRequests(t *testing.T) {
 			t.Errorf("expiration %s gave %d s, want %d", seconds, got.ExpiresIn, want)
 		}
 	}
-	// JSON does as well, with a number or a text, and any Content-Type or none.
+	// JSON works too, with a number or a text, and any Content-Type or none.
 	body := map[string]any{
 		"grant_type": exchangeGrant, "audience": acmeAudience, "subject_token_type": idTokenType, "subject_token": token,
 		"requested_token_type": typePrefix + "runner", "scope": "runner:p1", "client_id": "ignored",

@@ -27,7 +27,7 @@ func TestRunnerTokens(t *testing.T) {
 		if byName := l.granted(grant(token, "runner", "runner:p1")); byName.ExpiresIn != 3600 || byName.AccessToken == got.AccessToken {
 			t.Errorf("granted by name %+v", byName)
 		}
-		// It does what the pool's own token does, and nothing else.
+		// The token permits what the pool's own token does, and nothing else.
 		want := l.deploy(l.deployable("dev"), "update")
 		res, err := l.client.Poll(t.Context(), got.AccessToken, l.request("a", 0))
 		if err != nil || res.Job == nil || res.Job.TypeSpecificID != want {
@@ -47,7 +47,7 @@ func TestRunnerTokens(t *testing.T) {
 		}
 
 		other, _ := l.newPool("p2")
-		// Two pools of one name exist only where an older server created them.
+		// Only an older server allowed two pools of one name.
 		org, _, _ := l.ids("dev")
 		if err := l.db.Write(t.Context(), func(tx *store.Tx) error {
 			return errors.Join(tx.InsertPool(store.AgentPool{ID: "twin-1", OrgID: org, Name: "twin"}),
@@ -66,7 +66,7 @@ func TestRunnerTokens(t *testing.T) {
 			l.exchange(grant(token, "runner", scope)).refused(400, "invalid_scope", "runner:POOL", token)
 		}
 
-		// It ends when it says, without anybody sweeping.
+		// The token expires on time, before any cleanup runs.
 		form.Set("expiration", "1")
 		brief := l.granted(form)
 		deadline := time.Now().Add(30 * time.Second)
@@ -77,7 +77,7 @@ func TestRunnerTokens(t *testing.T) {
 			<-time.After(20 * time.Millisecond)
 		}
 		l.send(call{Method: "GET", Path: "/api/deployments/" + want + "/status", Auth: auth}).want(200, nil)
-		// The pool and the issuer take along what was given.
+		// Deleting the pool or the issuer revokes the tokens.
 		l.do("DELETE", "/api/orgs/acme/agent-pools/"+l.pool+"?force=true", nil).want(204, nil)
 		l.send(call{Method: "GET", Path: "/api/deployments/poll", Auth: auth}).want(401, nil)
 		l.exchange(grant(token, "runner", "runner:"+l.pool)).refused(400, "unauthorized_client", told, token)
@@ -129,13 +129,13 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 	l.exchange(grant(ci, "organization", "admin")).refused(400, "unauthorized_client", "", ci)
 
-	// Nobody becomes an administrator without asking.
+	// A token has administrator rights only if the request asks for them.
 	quiet := l.granted(grant(boss, "organization", ""))
 	l.send(call{Method: "GET", Path: "/api/orgs/acme/oidc/issuers", Auth: "token " + quiet.AccessToken}).want(403, nil)
 	admin := l.granted(grant(boss, "organization", "admin"))
 	auth = "token " + admin.AccessToken
 	l.send(call{Method: "GET", Path: "/api/orgs/acme/oidc/issuers", Auth: auth}).want(200, nil)
-	// Its rights end with it: it makes no tokens that live on.
+	// It makes no tokens that outlive it.
 	l.send(call{Method: "POST", Path: "/api/orgs/acme/tokens", Body: map[string]any{"name": "x"}, Auth: auth}).want(403, nil).says("exchange")
 	l.send(call{Method: "DELETE", Path: "/api/orgs/acme/tokens/x", Auth: auth}).want(403, nil)
 	l.exchange(grant(boss, "organization", "runner:p1")).refused(400, "invalid_scope", `empty or "admin"`, boss)
@@ -147,8 +147,8 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 }
 
-// TestPersonalTokensByExchange lets the administrators of one organization get
-// tokens of a user who also has a say elsewhere: they get nothing of that.
+// TestPersonalTokensByExchange lets the administrators of one organization get tokens of a user
+// with rights elsewhere: the tokens do not include those rights.
 func TestPersonalTokensByExchange(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)
@@ -203,8 +203,8 @@ func TestPersonalTokensByExchange(t *testing.T) {
 	})
 }
 
-// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a poll that waits:
-// the job goes to an agent that is still trusted.
+// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a held poll: the job goes to another
+// agent.
 func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)

@@ -37,12 +37,11 @@ type fixture struct {
 	db       *store.DB
 	identity *identity.Service
 	stacks   *stacks.Service
-	service  *deployments.Service // works only in a lab
+	service  *deployments.Service // set only in a lab
 	server   *httptest.Server
 	admin    string // the administrator's token
 }
 
-// options change a fixture before it is served.
 type options struct {
 	lease       time.Duration
 	limits      request.Limits
@@ -82,7 +81,6 @@ func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 	return f
 }
 
-// answer is a response whose body was read.
 type answer struct {
 	t      *testing.T
 	call   string
@@ -91,8 +89,7 @@ type answer struct {
 	Body   []byte
 }
 
-// call is a request. Body may be nil, a []byte that is sent as it is, or a
-// value that is sent as JSON.
+// call is a request. Body may be nil, a []byte sent as it is, or a value sent as JSON.
 type call struct {
 	Method, Path string
 	Body         any
@@ -101,8 +98,8 @@ type call struct {
 	Header       map[string]string
 }
 
-// send makes a request and checks the response against the public API's
-// description, if that is there.
+// send makes a request and checks the response against the public API's description if it is
+// available.
 func (f *fixture) send(c call) answer {
 	f.t.Helper()
 	var body []byte
@@ -167,8 +164,7 @@ func (f *fixture) do(method, path string, body any) answer {
 	return f.send(call{Method: method, Path: path, Body: body})
 }
 
-// want fails the test unless the status is the given one, and decodes the body
-// into v unless that is nil.
+// want fails the test unless the status matches, and decodes the body into v unless that is nil.
 func (a answer) want(status int, v any) answer {
 	a.t.Helper()
 	if a.Status != status {
@@ -191,7 +187,7 @@ func (a answer) want(status int, v any) answer {
 	return a
 }
 
-// says fails the test unless the error message holds a text.
+// says fails the test unless the error message contains a text.
 func (a answer) says(text string) answer {
 	a.t.Helper()
 	if !strings.Contains(string(a.Body), text) {
@@ -215,14 +211,12 @@ func program() map[string]any {
 	}
 }
 
-// update is a started update.
 type update struct {
 	f     *fixture
 	path  string
 	token string
 }
 
-// start creates and starts an update of a kind.
 func (f *fixture) start(stack, kind string) update {
 	f.t.Helper()
 	var created struct{ UpdateID string }

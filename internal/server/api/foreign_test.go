@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// foreignBody is a body that every route takes which names something by an id.
+// foreignBody is a valid body for every route that names something by an id.
 var foreignBody = map[string]any{
 	"name": "stolen", "description": "stolen", "url": "https://stolen.example", "status": "failed", "phase": "running",
 	"finishedAt": time.Unix(1700000000, 0), "tags": map[string]string{"stolen": "yes"}, "duration": 300,
@@ -28,8 +28,7 @@ var foreignBody = map[string]any{
 	"lines": []any{}, "offset": 0,
 }
 
-// neighbour adds a second stack to the lab's own organization and returns what
-// a path can name of it.
+// neighbour adds a second stack to the lab's organization and returns what a path can name of it.
 func (l *lab) neighbour(name string) map[string][]string {
 	l.t.Helper()
 	path := l.deployable(name)
@@ -38,8 +37,8 @@ func (l *lab) neighbour(name string) map[string][]string {
 	return map[string][]string{"deploymentID": {id}, "updateID": {u.path[strings.LastIndexByte(u.path, '/')+1:]}}
 }
 
-// member makes an administrator of an organization who is none of the site, and
-// returns the id of the user and of a token, and the token.
+// member makes an administrator of an organization who does not administer the site. It returns the
+// ids of the user and of a token, and the token.
 func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 	l.t.Helper()
 	u := store.User{ID: identity.NewID(), Login: login, CreatedAt: time.Now()}
@@ -56,7 +55,6 @@ func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 	return u.ID, l.tokenID(text), "token " + text
 }
 
-// tokenID returns the id of a token.
 func (l *lab) tokenID(text string) (id string) {
 	l.t.Helper()
 	err := l.db.Read(l.t.Context(), func(tx *store.Tx) error {
@@ -70,9 +68,8 @@ func (l *lab) tokenID(text string) (id string) {
 	return id
 }
 
-// TestForeignIdsInOnesOwnOrganization calls every route with the caller's own
-// organization, project and stack and one id of something else: of another
-// organization, or of another stack of the same one.
+// TestForeignIdsInOnesOwnOrganization calls every route with the caller's organization, project and
+// stack, and one id of another organization or of another stack of the same one.
 func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
@@ -148,8 +145,8 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 				for _, caller := range callers {
 					a := l.send(call{Method: method, Path: path, Body: foreignBody, Auth: caller})
 					tried[name]++
-					// The update's and the job's own tokens say what they are for: with another
-					// name they are no credential.
+					// With another name in the path, the update's and the job's own tokens are no
+					// credential.
 					own := strings.HasPrefix(caller, "update-token") || caller == ours.auth["runner"] || caller == ours.auth["deployment"]
 					if !slices.Contains([]int{400, 403, 404}, a.Status) && (!own || a.Status != 401) && a.Status != 501 {
 						t.Errorf("%s with a foreign %s answered %d %.200s", route, name, a.Status, a.Body)
@@ -193,14 +190,14 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 			t.Errorf("%s %s with a foreign id in its body answered %d %s", c.method, c.path, a.Status, a.Body)
 		}
 	}
-	// A poll is answered again only to its own pool.
+	// Only the same pool may repeat a poll.
 	res, err := l.client.Poll(t.Context(), strings.TrimPrefix(ours.auth["agent"], "token "), protocol.PollRequest{
 		AgentID: "agent of rival", SessionID: "s", PollID: "p rival", FreeSlots: 1, Types: []workflow.Type{workflow.TypeDeployment},
 	})
 	if err != nil || res.Job != nil {
 		t.Errorf("the poll of another pool's agent, repeated, got %+v, %v", res.Job, err)
 	}
-	// An update names the deployment it belongs to; that of another stack counts for nothing.
+	// An update names its deployment; a deployment of another stack is ignored.
 	for _, id := range foreign["deploymentID"] {
 		prog := program()
 		prog["metadata"] = map[string]any{"environment": map[string]string{"ci.build.id": id}}
@@ -224,8 +221,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	}
 }
 
-// everything returns what the API and the database tell of a tenant's things
-// and of the stack next to ours.
+// everything returns what the API and the database show of a tenant and of the neighbouring stack.
 func (l *lab) everything(auth string, names map[string]string, next map[string][]string) map[string]string {
 	l.t.Helper()
 	out := map[string]string{}

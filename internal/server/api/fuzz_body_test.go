@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// members are the names that some route reads from a body.
+// members are names that some route reads from a body.
 var members = strings.Fields(`name description value stackName tags state config newName newProject plaintext plaintexts ciphertext ciphertexts
 	expires admin agentPoolID operation sourceContext git repoUrl branch commit repoDir gitAuth sshAuth basicAuth userName password executorContext executorImage
 	operationContext environmentVariables preRunCommands options secret inheritSettings version deployment resources urn type custom outputs features
@@ -20,7 +20,7 @@ var members = strings.Fields(`name description value stackName tags state config
 	tokenType rules teamName authorizedPermissions orgID userLogin roleID grant_type audience subject_token subject_token_type requested_token_type scope expiration
 	secrets_providers encryptedKey encryptionSalt secretsProvider agentPoolId isSecret string object logs cancelRequested`)
 
-// texts are values that decoders meet where they expect text.
+// texts are values for decoders that expect text.
 var texts = []string{
 	`""`, `"x"`, `"\u0000"`, `"\ud800"`, `"\udc00\ud800"`, `"\ufffe"`, "\"\xff\"", "\"\x01\"", `"0000-01-01T00:00:00+23:59"`, `"9999-12-31T23:59:59-23:59"`,
 	`"2024-01-01T00:00:00Z"`, `"AAAA"`, `"not base64"`, `"update"`, `"succeeded"`, `"failed"`, `"running"`, `"https://127.0.0.1:1"`, `"git@127.0.0.1:a/b.git"`, `"http://[::1"`,
@@ -28,13 +28,12 @@ var texts = []string{
 	`"urn:ietf:params:oauth:token-type:id_token"`, `"urn:pulumi:token-type:access_token:organization"`,
 }
 
-// numbers are values that decoders meet where they expect a number.
+// numbers are values for decoders that expect a number.
 var numbers = []string{
 	"0", "-0", "1", "-1", "1.5", "1e3", "1" + strings.Repeat("0", 400), "1e400", "-1e400", "1e-400", "9223372036854775807", "-9223372036854775808",
 	"9223372036854775808", "18446744073709551616", fmt.Sprint(math.MaxInt32), "253402300800", "4102444800", "999999999999999",
 }
 
-// value is one of any kind.
 func (o *fuzzer) value(depth int) string {
 	switch o.IntN(9) {
 	case 0, 1:
@@ -72,7 +71,7 @@ func (o *fuzzer) object(depth int) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// bodies that routes take, in which values are replaced.
+// bodies are request bodies by the end of the route; each $ is replaced by a value.
 var bodies = map[string]string{
 	"/tokens":         `{"name":$,"description":$,"expires":$,"admin":$}`,
 	"/agent-pools":    `{"name":$,"description":$}`,
@@ -109,7 +108,7 @@ var bodies = map[string]string{
 	"/log-decryption": `{"secretName":$,"commandName":$}`,
 }
 
-// body returns a body that a route may almost take, or none at all, and headers.
+// body returns an almost valid body for a route, or none, and headers.
 func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	header := http.Header{}
 	o.headers(header)
@@ -147,7 +146,7 @@ func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	return body, header
 }
 
-// bomb is a small body that is large when it is unpacked.
+// bomb is a small body that inflates to a large one.
 func (o *fuzzer) bomb(header http.Header) []byte {
 	inside := bytes.Repeat([]byte(one(o, " ", `"",`, "[", `{"a":`, "0,", `{"sequence":1},`)), one(o, 1<<16, 1<<20, 4<<20))
 	inside = append([]byte(one(o, "", `{"plaintexts":[`, `{"events":[`, `{"deployment":{"resources":[`)), inside...)
@@ -166,12 +165,12 @@ func (o *fuzzer) bomb(header http.Header) []byte {
 func packed(p []byte) []byte {
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
-	_, _ = z.Write(p) // a buffer takes all
+	_, _ = z.Write(p) // never fails on a buffer
 	_ = z.Close()
 	return buf.Bytes()
 }
 
-// headers adds some of those that the server reads.
+// headers adds headers that the server reads.
 func (o *fuzzer) headers(h http.Header) {
 	for _, name := range []string{
 		"X-Workflow-Agent-Id", "X-Workflow-Agent-Session", "X-Workflow-Agent-Hostname", "X-Workflow-Agent-Pid", "X-Workflow-Agent-Slots", "X-Workflow-Agent-Interval",
@@ -182,7 +181,7 @@ func (o *fuzzer) headers(h http.Header) {
 			h.Set(name, one(o, "", "x", "0", "-1", "1", "99999999999999999999", "\xff\xfe", "gzip", "*", "bytes=5-1,0-0,-1", "€", strings.Repeat("h", 5000)))
 		}
 	}
-	// Not longer: a poll would be held.
+	// A longer wait would hold the poll.
 	if o.chance(10) {
 		h.Set("Prefer", one(o, "wait=0", "wait", "wait=x", "wait=-5", "respond-async"))
 	}

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// dial opens a connection of its own to the server.
+// dial opens a separate connection to the server.
 func (f *fixture) dial() net.Conn {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
@@ -29,8 +29,8 @@ func (f *fixture) dial() net.Conn {
 	return conn
 }
 
-// TestStalledClientsAreCutOff holds connections in every way that costs a client
-// nothing, without a token where that is enough.
+// TestStalledClientsAreCutOff holds connections in every way that costs the client nothing, without
+// a token where possible.
 func TestStalledClientsAreCutOff(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 500 * time.Millisecond}})
 	path := f.stack("dev")
@@ -48,7 +48,7 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 			t.Errorf("%s: the server keeps the connection: %v", tt.name, err)
 		}
 	}
-	// One that asks again and again and takes nothing.
+	// A client that sends requests and reads no answer.
 	conn := f.dial()
 	sent := 0
 	for {
@@ -63,7 +63,7 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// TestPatienceBetweenRequests uses one connection for longer than a stall.
+// TestPatienceBetweenRequests leaves a connection idle for longer than a stall.
 func TestPatienceBetweenRequests(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 300 * time.Millisecond}})
 	path := f.stack("dev")
@@ -80,13 +80,13 @@ func TestPatienceBetweenRequests(t *testing.T) {
 			t.Fatalf("request %d: %v, %v", i, res, err)
 		}
 		_ = res.Body.Close()
-		idle := time.NewTimer(600 * time.Millisecond) // the connection rests
+		idle := time.NewTimer(600 * time.Millisecond) // the connection is idle
 		<-idle.C
 	}
 }
 
-// TestLargeUploadsShareTheMemory has as many large states under way as one client
-// can send in a few packets, compressed.
+// TestLargeUploadsShareTheMemory sends as many large compressed states at once as one client can in
+// a few packets.
 func TestLargeUploadsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
 	path := f.stack("dev")
@@ -95,7 +95,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 	if _, err := io.WriteString(first, head+strings.Repeat(" ", 6<<20)); err != nil {
 		t.Fatal(err)
 	}
-	// When the server has read the first body's beginning, a second is too much.
+	// Once the server has read the beginning of the first body, it refuses a second one.
 	deadline := time.Now().Add(time.Minute)
 	for {
 		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
@@ -106,9 +106,9 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 			t.Fatalf("status %d: %s", a.Status, a.Body)
 		}
 	}
-	f.do("GET", path+"/export", nil).want(200, nil) // everything else goes on
+	f.do("GET", path+"/export", nil).want(200, nil) // other requests work
 	_ = first.Close()
-	for { // what the first one held is given back
+	for { // until the first upload's memory is released
 		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
 		if a.Status == http.StatusBadRequest {
 			break
@@ -120,7 +120,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 }
 
 // TestOrganizationsShareTheMemory has one organization send as many large states as the server
-// takes, and another one of its own.
+// accepts while another sends its own.
 func TestOrganizationsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	now := time.Now()
@@ -138,7 +138,7 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 	state := strings.Repeat(" ", 6<<20)
 	deadline := time.Now().Add(time.Minute)
-	for { // until the server holds what it takes of them
+	for { // until the server holds as many as it accepts
 		a := f.send(call{Method: "POST", Path: "/api/stacks/acme/proj/dev/import", Body: state, Gzip: true})
 		if a.Status == http.StatusServiceUnavailable {
 			break
@@ -153,8 +153,7 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestOddMethodsAreOneSeries sends methods that nobody knows: each must not cost
-// memory for good.
+// TestOddMethodsAreOneSeries sends unknown methods: none may add a series to the metrics.
 func TestOddMethodsAreOneSeries(t *testing.T) {
 	f := newFixture(t, options{})
 	for i := range 20 {
@@ -166,8 +165,7 @@ func TestOddMethodsAreOneSeries(t *testing.T) {
 	}
 }
 
-// TestTricklingClientsAreCutOff has clients that never stall, and are too slow to be
-// anything but a burden.
+// TestTricklingClientsAreCutOff has clients that never stall but are too slow.
 func TestTricklingClientsAreCutOff(t *testing.T) {
 	const stall = 500 * time.Millisecond
 	f := newFixture(t, options{limits: request.Limits{Stall: stall, Rate: 1000}})
@@ -190,7 +188,7 @@ func TestTricklingClientsAreCutOff(t *testing.T) {
 		case <-cut:
 			return
 		case <-tick.C:
-			_, _ = io.WriteString(conn, " ") // fails when the connection was cut
+			_, _ = io.WriteString(conn, " ") // fails once the connection is closed
 		}
 		if time.Since(began) > 10*stall {
 			t.Fatalf("the server keeps a client that sends 20 bytes per second, for %v", 10*stall)

@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// logPage is one answer of a log in stream mode.
 type logPage struct {
 	Type  string `json:"__type"`
 	Lines []struct {
@@ -40,7 +39,7 @@ func (p logPage) text() string {
 	return b.String()
 }
 
-// logFrom reads what follows a token until nothing more is there.
+// logFrom reads from a token on until no more arrives.
 func (l *lab) logFrom(path, id, token string) (text, next string) {
 	l.t.Helper()
 	idle := 0
@@ -55,7 +54,7 @@ func (l *lab) logFrom(path, id, token string) (text, next string) {
 			return text, ""
 		}
 		if page.NextToken == token {
-			// A reader waits a moment before it goes on to the next step.
+			// A reader waits briefly before it continues with the next step.
 			if idle++; idle > 12 {
 				return text, token
 			}
@@ -66,7 +65,6 @@ func (l *lab) logFrom(path, id, token string) (text, next string) {
 	}
 }
 
-// wholeLog reads the log of a deployment that has ended.
 func (l *lab) wholeLog(path, id string) string {
 	l.t.Helper()
 	text, next := l.logFrom(path, id, "")
@@ -160,8 +158,7 @@ func TestJobFromClaimToResult(t *testing.T) {
 		if len(updates) != 1 || updates[0].UpdateID != created.UpdateID {
 			t.Fatalf("updates = %+v", updates)
 		}
-		// The runner dies with the update in progress; the agent says so, and the
-		// update must not be followed for ever.
+		// The runner dies during the update; the agent reports it, and the update must end.
 		agent := &step{t: t, jc: jc, index: len(def.Steps)}
 		agent.say("the runner was killed")
 		r := protocol.ResultRequest{
@@ -215,8 +212,8 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	}
 }
 
-// TestLateLines delivers log of a step after a reader has gone on: it must be
-// shown all the same.
+// TestLateLines delivers log of a step after a reader has moved to the next one: the reader must
+// still see it.
 func TestLateLines(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -264,7 +261,7 @@ func TestResultWaitsForLog(t *testing.T) {
 		} {
 			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
 		}
-		// What exists nowhere any more is told, and blocks nothing.
+		// Log that no longer exists is reported and blocks nothing.
 		r.Steps[0].Gone = true
 		r.Steps = append(r.Steps, protocol.StepResult{Step: 0, Bytes: 0, SHA256: strings.Repeat("0", 64)})
 		if err := jc.Result(t.Context(), r); err != nil {
@@ -280,8 +277,8 @@ func TestResultWaitsForLog(t *testing.T) {
 	})
 }
 
-// TestLogPagesAreBounded: a thousand lines may have 64 MiB, which several readers would bring into
-// memory, and JSON escapes them. Pages are bounded by bytes, and together they have every line.
+// TestLogPagesAreBounded reads long lines: a thousand may have 64 MiB, and more as escaped JSON.
+// Bytes bound each page, and together the pages have every line.
 func TestLogPagesAreBounded(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -338,8 +335,8 @@ func TestLogLimit(t *testing.T) {
 	}
 }
 
-// TestLogByOffsets sends a stream in random pieces: too early, twice,
-// overlapping, compressed or not. What is kept is the stream.
+// TestLogByOffsets sends a stream in random pieces, early, repeated, overlapping or compressed: the
+// server keeps the stream.
 func TestLogByOffsets(t *testing.T) {
 	eachLab(t, deployments.Options{LogSync: 5 * time.Millisecond}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")
@@ -356,7 +353,7 @@ func TestLogByOffsets(t *testing.T) {
 		long := strings.Repeat("y", 3*protocol.MaxFrameText)
 		stream = protocol.AppendFrame(stream, time.Unix(1, 0), false, []byte(long))
 		stream = protocol.AppendFrame(stream, time.Unix(1, 0), false, []byte("bin\xff\xfe\x00"))
-		want.WriteString(long + "\n" + "bin\uFFFD\uFFFD\n") // a control character is not for readers
+		want.WriteString(long + "\n" + "bin\uFFFD\uFFFD\n") // the server drops the control character
 		var at int64
 		for at < int64(len(stream)) {
 			offset := max(0, at+int64(rnd.IntN(4000))-2000)
@@ -403,7 +400,6 @@ func TestLogByOffsets(t *testing.T) {
 	})
 }
 
-// stepMode reads step 1 by lines and compares.
 func (l *lab) stepMode(path, id, want string) {
 	l.t.Helper()
 	var got strings.Builder

@@ -12,16 +12,15 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// shortLived are the routes that change an organization for callers whose token
-// ends soon, too: what they change is neither a credential nor opens the way to one.
+// shortLived are the routes that change an organization even for callers with an expiring token:
+// the change is no credential and grants none.
 var shortLived = []string{
 	"POST /api/orgs/{org}/deployments/pause",
 	"POST /api/orgs/{org}/deployments/resume",
 }
 
-// TestExchangedTokensGrantNothingThatLasts calls every route that changes an
-// organization or an account with tokens of administrators that were exchanged
-// for an identity token.
+// TestExchangedTokensGrantNothingThatLasts calls every route that changes an organization or an
+// account with exchanged tokens of administrators.
 func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestWhoReadsMetrics: a proxy on the machine makes everybody a caller from it.
+// TestWhoReadsMetrics includes callers behind a local proxy, which all appear to be local.
 func TestWhoReadsMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		name, token, remote, host string
@@ -46,7 +46,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, w.Code, tt.status)
 		}
 	}
-	// nginx as it comes tells nothing of its client and names its upstream.
+	// An unconfigured nginx forwards nothing about its client and sends the name of its upstream.
 	handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry()}})
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8800"

@@ -30,7 +30,7 @@ const (
 	acmeAudience  = "urn:pulumi:org:acme"
 )
 
-// issuerRoots trusts the certificate that all TLS servers of tests show.
+// issuerRoots trusts the certificate of all httptest TLS servers.
 var issuerRoots = sync.OnceValue(func() *x509.CertPool {
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
@@ -39,12 +39,12 @@ var issuerRoots = sync.OnceValue(func() *x509.CertPool {
 	return pool
 })
 
-// testIssuer is an issuer whose tokens can be made wrong in every way. The real
-// provider that the end-to-end tests use makes only good ones.
+// testIssuer can issue invalid tokens of every kind. The real provider of the end-to-end tests
+// issues only valid ones.
 type testIssuer struct {
 	t       *testing.T
 	URL     string
-	keysURL string // as the issuer tells it
+	keysURL string // as the issuer reports it
 	server  *httptest.Server
 	fetches atomic.Int64
 
@@ -52,7 +52,6 @@ type testIssuer struct {
 	published []jose.JSONWebKey
 }
 
-// signer is a private key with its id.
 type signer struct {
 	kid string
 	key *ecdsa.PrivateKey
@@ -106,7 +105,7 @@ func (s signer) public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: s.key.Public(), KeyID: s.kid, Use: "sig", Algorithm: "ES256"}
 }
 
-// claims are good claims, changed; a change to nil removes one.
+// claims are valid claims with changes; nil removes one.
 func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	now := time.Now().Unix()
 	claims := map[string]any{"iss": i.URL, "sub": "agent-1", "aud": acmeAudience, "iat": now, "exp": now + 300}
@@ -115,13 +114,12 @@ func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	return claims
 }
 
-// token is a good token with changed claims.
+// token is a valid token with changed claims.
 func (i *testIssuer) token(s signer, changes map[string]any) string {
 	i.t.Helper()
 	return sign(i.t, jose.ES256, s.key, map[jose.HeaderKey]any{"kid": s.kid, "typ": "JWT"}, i.claims(changes))
 }
 
-// sign makes a token.
 func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, header map[jose.HeaderKey]any, claims map[string]any) string {
 	t.Helper()
 	maker, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, &jose.SignerOptions{ExtraHeaders: header})
@@ -143,7 +141,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, header map[jose.He
 	return text
 }
 
-// derOf is a public key as someone may use it for a shared secret.
+// derOf is a public key that an attacker could use as a shared secret.
 func derOf(t *testing.T, public crypto.PublicKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(public)
@@ -172,7 +170,7 @@ func (l *lab) runnerPolicy(decision, subject string) map[string]any {
 	return map[string]any{"decision": decision, "tokenType": "runner", "runnerID": l.pool, "rules": map[string]string{"sub": subject}}
 }
 
-// grant is a good exchange of a token for a type and scope.
+// grant is a valid exchange of a token for a type and scope.
 func grant(token, tokenType, scope string) url.Values {
 	return url.Values{
 		"grant_type": {exchangeGrant}, "audience": {acmeAudience}, "subject_token_type": {idTokenType},
@@ -180,7 +178,6 @@ func grant(token, tokenType, scope string) url.Values {
 	}
 }
 
-// granted is the answer to an exchange.
 type granted struct {
 	AccessToken     string `json:"access_token"`
 	IssuedTokenType string `json:"issued_token_type"`
@@ -198,7 +195,6 @@ func (l *lab) exchange(form url.Values) answer {
 	})
 }
 
-// granted exchanges a token and returns what it got.
 func (l *lab) granted(form url.Values) granted {
 	l.t.Helper()
 	var g granted
@@ -209,8 +205,8 @@ func (l *lab) granted(form url.Values) granted {
 	return g
 }
 
-// refused fails the test unless an exchange was refused as RFC 6749 says, with
-// an error code and a text, and without the token.
+// refused fails the test unless an exchange was refused as RFC 6749 requires, with an error code
+// and a text, and without the token.
 func (a answer) refused(status int, code, text, token string) {
 	a.t.Helper()
 	var body struct {

@@ -54,7 +54,7 @@ func TestOIDCIssuers(t *testing.T) {
 			t.Errorf("stored policies are %+v", policy)
 		}
 
-		// The provider sends null for thumbprints that are not set.
+		// The provider sends null for unset thumbprints.
 		l.do("PATCH", base+"/"+made.ID, map[string]any{"name": "ci 2", "thumbprints": nil, "maxExpiration": 3600}).want(200, nil)
 		l.do("POST", base+"/"+made.ID+"/regenerate-thumbprints", nil).want(200, nil)
 		l.do("GET", base+"/"+made.ID, nil).want(200, &got)
@@ -131,7 +131,7 @@ func TestOIDCIssuersThatAreRefused(t *testing.T) {
 	patch(map[string]any{"decision": "allow", "tokenType": "personal", "userLogin": "nobody", "rules": map[string]string{"sub": "x"}}).want(400, nil).says("policies[0].userLogin")
 	patch(map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": l.pool, "rules": map[string]any{"sub": 1}}).want(400, nil).says("rules")
 
-	// Only administrators decide whom the organization trusts.
+	// Only administrators may trust an issuer.
 	var plain struct{ TokenValue string }
 	l.do("POST", "/api/orgs/acme/tokens", map[string]any{"name": "plain", "description": "", "expires": 0, "admin": false}).want(200, &plain)
 	for _, auth := range []string{"token " + plain.TokenValue, "token " + l.poolToken} {

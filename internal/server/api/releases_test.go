@@ -68,7 +68,7 @@ func TestReleases(t *testing.T) {
 			t.Errorf("%s answers %d %q, want %d %q", tt.path, a.Status, a.Body, tt.status, tt.body)
 		}
 	}
-	// A download that broke off goes on where it was.
+	// An interrupted download resumes.
 	a := f.send(call{Method: "GET", Path: "/releases/v1.2.3/agent.tar.gz", Auth: "none", Header: map[string]string{"Range": "bytes=7-"}})
 	if a.Status != http.StatusPartialContent || string(a.Body) != "789" {
 		t.Errorf("a range is answered by %d %q", a.Status, a.Body)
@@ -81,7 +81,7 @@ func TestReleases(t *testing.T) {
 	if a.Status != http.StatusMethodNotAllowed {
 		t.Errorf("PUT is answered by %d", a.Status)
 	}
-	// What was not changed is not sent again, which apt counts on.
+	// An unchanged file is not sent again; apt relies on it.
 	since := f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none"}).Header.Get("Last-Modified")
 	a = f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none", Header: map[string]string{"If-Modified-Since": since}})
 	if a.Status != http.StatusNotModified {
@@ -89,8 +89,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestSlowDownloadsGiveWay occupies every place with clients that take nothing, and
-// asks for a file from another address.
+// TestSlowDownloadsGiveWay occupies every place with clients that read nothing, and requests a file
+// from another address.
 func TestSlowDownloadsGiveWay(t *testing.T) {
 	dir := t.TempDir()
 	const size = 16 << 20 // more than the buffers of a connection
@@ -105,7 +105,7 @@ func TestSlowDownloadsGiveWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var first [1]byte
-		if _, err := io.ReadFull(conn, first[:]); err != nil { // it has its place
+		if _, err := io.ReadFull(conn, first[:]); err != nil { // the download has its place
 			t.Fatal(err)
 		}
 		slow = append(slow, conn)

@@ -29,18 +29,17 @@ import (
 const fuzzTimeEnv = "WORKFLOW_FUZZ_TIME"
 
 const (
-	// perRoute is how many requests each route gets in one round.
+	// perRoute is the number of requests per route and round.
 	perRoute = 3
-	// slowest is how long a request may take that does not wait for anything.
+	// slowest bounds the time of a request that waits for nothing.
 	slowest = 20 * time.Second
 	// mostMemory bounds the heap while one request at a time is served.
 	mostMemory = 512 << 20
 )
 
-// TestOddRequests sends requests that no client would send to every route, with
-// every kind of credential. The server answers each: not with an error of its own,
-// not late, not with the memory of the machine, and without a change to another
-// organization. A failure names its seed and the request.
+// TestOddRequests sends requests that no client would send to every route, with every kind of
+// credential. The server must answer each without a 5xx, in time and in bounded memory, and change
+// no other organization. A failure names its seed and the request.
 func TestOddRequests(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		long, err := time.ParseDuration(os.Getenv(fuzzTimeEnv))
@@ -51,7 +50,7 @@ func TestOddRequests(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(releases, "file"), make([]byte, 1000), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// No claim returns to the queue meanwhile, however slow the machine is.
+		// The long lease keeps claims from returning to the queue on slow machines.
 		l := newLabWith(t, db, options{deployments: deployments.Options{Lease: time.Hour}, releases: releases})
 		end := time.Now().Add(long)
 		for seed := uint64(1); ; seed++ {
@@ -78,8 +77,7 @@ func (l *lab) newTenant(name string, seed uint64) tenant {
 	return l.tenant(name, l.newOrganization(name))
 }
 
-// newOrganization makes an organization and returns the Authorization header of its
-// administrator.
+// newOrganization makes an organization and returns the Authorization header of its administrator.
 func (l *lab) newOrganization(name string) string {
 	l.t.Helper()
 	now := time.Now()
@@ -100,7 +98,7 @@ func (l *lab) newOrganization(name string) string {
 	return "token " + l.issue(store.Token{Kind: store.PersonalToken, UserID: user.ID})
 }
 
-// visibleTo returns what an organization's administrator sees of it.
+// visibleTo returns what an organization's administrator can read.
 func (l *lab) visibleTo(n tenant) string {
 	l.t.Helper()
 	org := "/api/orgs/" + n.names["org"]
@@ -128,7 +126,7 @@ type fuzzer struct {
 	ours, theirs tenant
 }
 
-// round sends some requests to each route. Those that end things come last.
+// round sends requests to each route. Routes that delete things come last.
 func (o *fuzzer) round() {
 	t := o.lab.t
 	routes, ok := o.lab.server.Config.Handler.(chi.Routes)
@@ -159,13 +157,11 @@ func (o *fuzzer) round() {
 	}
 }
 
-// one returns one of some.
 func one[T any](o *fuzzer, of ...T) T { return of[o.IntN(len(of))] }
 
 // chance is true once in n times.
 func (o *fuzzer) chance(n int) bool { return o.IntN(n) == 0 }
 
-// try sends one request and checks the answer.
 func (o *fuzzer) try(method, route string) {
 	t := o.lab.t
 	if o.chance(20) {
@@ -181,7 +177,7 @@ func (o *fuzzer) try(method, route string) {
 	}
 	req, err := http.NewRequestWithContext(ctx, method, o.lab.server.URL+path, reader)
 	if err != nil {
-		return // no client can send that
+		return // not a request that a client can send
 	}
 	req.Header = header
 	names := []string{"administrator", "administrator", "agent", "runner", "deployment", "update", "update as a token", "administrator's, of the update"}
@@ -221,14 +217,14 @@ func (o *fuzzer) try(method, route string) {
 	}
 }
 
-// heap returns the bytes of memory that are used, garbage included.
+// heap returns the bytes of used memory, garbage included.
 func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// fitting is the credential that opens a route.
+// fitting is the credential that a route accepts.
 func (o *fuzzer) fitting(route string) string { return authorizations(o.ours, route)[1] }
 
 var oddSegments = []string{
@@ -236,9 +232,9 @@ var oddSegments = []string{
 	"{org}", "'%3b--", "%22", "latest", "null", "none", "#", strings.Repeat("a", 3000), strings.Repeat("%e2%82%ac", 1000),
 }
 
-// path fills a route and adds a query.
+// path fills in a route's parameters and adds a query.
 func (o *fuzzer) path(route string) string {
-	spoiled := o.IntN(12) // the parameter that is not what it should be, mostly none
+	spoiled := o.IntN(12) // the index of the invalid parameter, often none
 	path := pathParameter.ReplaceAllStringFunc(route, func(p string) string {
 		name := strings.Trim(p, "{}")
 		spoiled--

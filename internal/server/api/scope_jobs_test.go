@@ -16,8 +16,8 @@ import (
 // secretSig marks secrets in states, as pulumi writes them.
 const secretSig = `"4dabf18193072939515e22adb298388d":"1b47061264138c4ac30d75fd1eb44270"`
 
-// publish gives a stack a state with a plain and a secret output and a resource
-// with another secret, and returns the two ciphertexts.
+// publish gives a stack a state with a plain output, a secret output and a resource with another
+// secret, and returns the two ciphertexts.
 func (f *fixture) publish(stack string) (output, hidden string) {
 	f.t.Helper()
 	encrypt := func(text string) string {
@@ -39,8 +39,7 @@ func (f *fixture) publish(stack string) (output, hidden string) {
 	return output, hidden
 }
 
-// job starts a deployment of a stack as a caller and returns the credential of
-// its pulumi process.
+// job starts a deployment of a stack as a caller and returns the credential of its pulumi process.
 func (l *lab) job(stack, operation, as string, options ...string) string {
 	l.t.Helper()
 	context := map[string]any{}
@@ -60,8 +59,8 @@ func (l *lab) job(stack, operation, as string, options ...string) string {
 	return "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
 }
 
-// TestJobsReadOnlyOutputsOfOtherStacks makes the calls of a StackReference, and
-// what else a job could try.
+// TestJobsReadOnlyOutputsOfOtherStacks makes the calls of a StackReference, and others that a job
+// could try.
 func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	mine, other := l.stack("mine"), l.stack("other")
@@ -122,8 +121,8 @@ func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	}
 }
 
-// TestJobsWithoutAUserReadNoOtherStack starts deployments with an
-// organization's token, and in the name of a user who is no member any more.
+// TestJobsWithoutAUserReadNoOtherStack starts deployments with an organization's token, and in the
+// name of a former member.
 func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	other := l.stack("other")
@@ -166,7 +165,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, jc := l.start("late")
-	for range 2 { // a definition may be asked for again
+	for range 2 { // an agent may request a definition again
 		definition, err := jc.Definition(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -178,8 +177,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	}
 }
 
-// TestPreviewsChangeNothing tries with the credential of jobs that only look
-// what changes a stack.
+// TestPreviewsChangeNothing tries to change a stack with the credentials of read-only jobs.
 func TestPreviewsChangeNothing(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	for _, operation := range []string{"preview", "detect-drift"} {
@@ -220,11 +218,10 @@ func TestPreviewsChangeNothing(t *testing.T) {
 					t.Errorf("%s %s answered %d %s, want 403", c.method, c.path, a.Status, a.Body)
 				}
 			}
-			// What no deployment may is not missing from the token of this one.
+			// The error must not suggest that another deployment's token could do it.
 			if a := as("POST", mine+"/rename", map[string]string{"newName": "x"}); !strings.Contains(string(a.Body), "only users and organization tokens") {
 				t.Errorf("rename answered %s", a.Body)
 			}
-			// What it needs, works.
 			as("GET", mine, nil).want(200, nil)
 			as("GET", mine+"/export", nil).want(200, nil)
 			as("POST", mine+"/encrypt", map[string][]byte{"plaintext": {1}}).want(200, nil)

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// routesByAbility is the table of docs/security.md: which routes below a stack
-// need which ability of a job's token. A route with several needs one of them.
+// routesByAbility is the table of docs/security.md: the abilities of a job's token, one of which a
+// route below a stack needs.
 var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs: {"GET", "GET /export"},
 	identity.Decrypt | identity.Outputs:   {"POST /decrypt", "POST /batch-decrypt"},
@@ -30,7 +30,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
 		"GET /deployments/SCHEDULES",
 	},
-	// The update of the test is not a preview, except where the path makes it one.
+	// The test's update is not a preview, except where the path makes it one.
 	identity.Preview: {"POST /preview"},
 	identity.Write: {
 		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
@@ -45,8 +45,8 @@ var routesByAbility = map[identity.Ability][]string{
 	},
 }
 
-// routesWithoutStack are the others, by who may call them. No job's token is
-// refused where it says "people" or "everybody", and every one is elsewhere.
+// routesWithoutStack are the other routes, by caller. "people" and "everybody" include every job's
+// token; the others exclude all.
 var routesWithoutStack = map[string][]string{
 	"everybody": {
 		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
@@ -89,7 +89,7 @@ var routesWithoutStack = map[string][]string{
 	},
 }
 
-// spread writes out the short forms of the tables.
+// spread expands the short forms of the tables.
 func spread(route string) []string {
 	route = strings.ReplaceAll(route, "STACK", stackPattern)
 	for short, long := range map[string][]string{
@@ -110,8 +110,8 @@ func spread(route string) []string {
 
 const stackPattern = "/api/stacks/{org}/{project}/{stack}"
 
-// classified returns what each route needs: the abilities of one below a stack,
-// else who may call it.
+// classified returns what each route needs: the abilities of one below a stack, else the kind of
+// caller.
 func classified() (abilities map[string]identity.Ability, callers map[string]string) {
 	abilities, callers = map[string]identity.Ability{}, map[string]string{}
 	for need, routes := range routesByAbility {
@@ -132,8 +132,8 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 	return abilities, callers
 }
 
-// TestEveryRouteWithEveryScope calls every route with the tokens of jobs, one
-// for each ability and one for each operation, on their own stack and another.
+// TestEveryRouteWithEveryScope calls every route with a job's token for each ability and each
+// operation, on the job's own stack and another.
 func TestEveryRouteWithEveryScope(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

@@ -92,7 +92,6 @@ func TestBadCredentials(t *testing.T) {
 	}
 }
 
-// issue makes a token of any kind.
 func (f *fixture) issue(tok store.Token) string {
 	f.t.Helper()
 	text, hash := identity.NewToken()
@@ -103,7 +102,7 @@ func (f *fixture) issue(tok store.Token) string {
 	return text
 }
 
-// names returns ids of the fixture's rows.
+// ids returns ids of the fixture's rows.
 func (f *fixture) ids(stack string) (orgID, userID, stackID string) {
 	f.t.Helper()
 	err := f.db.Read(f.t.Context(), func(tx *store.Tx) error {
@@ -226,7 +225,7 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	if err != nil || res.Header.Get("Content-Encoding") != "" || !json.Valid(plain) {
 		t.Errorf("uncompressed: %v, %v", res.Header, err)
 	}
-	// The default client asks for gzip and undoes it.
+	// The default client asks for gzip and decompresses.
 	if got := f.do("GET", path+"/export", nil).want(200, nil).Body; !bytes.Equal(got, plain) {
 		t.Error("the compressed answer differs from the plain one")
 	}

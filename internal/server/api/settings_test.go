@@ -52,7 +52,7 @@ func TestSettingsLife(t *testing.T) {
 		l.do("GET", path, nil).want(404, nil)
 		l.do("POST", path, `{"tag":"x"}`).want(200, nil) // creates
 
-		// A ciphertext belongs to its stack, and to settings alone.
+		// A ciphertext is valid only in the settings of its stack.
 		var sealed struct{ Ciphertext string }
 		l.do("POST", path+"/encrypt", `{"secret":"hunter2"}`).want(200, &sealed)
 		l.do("POST", path+"/encrypt", `{"secret":""}`).want(400, nil).says("Invalid empty value")

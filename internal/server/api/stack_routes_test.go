@@ -43,7 +43,6 @@ func TestStackLife(t *testing.T) {
 	f.do("GET", path, nil).want(404, nil)
 }
 
-// statusOnly checks the status of an answer without a body.
 func (a answer) statusOnly(status int) {
 	a.t.Helper()
 	if a.Status != status {
@@ -156,7 +155,7 @@ func TestSecretsAreBytes(t *testing.T) {
 	if diff := cmp.Diff(plain, dec.Plaintext); diff != "" {
 		t.Errorf("plaintext (-want +got):\n%s", diff)
 	}
-	// A stack's secrets mean nothing to another stack.
+	// A stack cannot decrypt another stack's secrets.
 	f.do("POST", other+"/decrypt", map[string][]byte{"ciphertext": enc.Ciphertext}).want(400, nil)
 	f.do("POST", path+"/decrypt", map[string][]byte{"ciphertext": []byte("junk")}).want(400, nil)
 
@@ -177,7 +176,6 @@ func TestSecretsAreBytes(t *testing.T) {
 	f.do("POST", path+"/decrypt/log-batch-decryption", map[string]any{"commandName": "x"}).want(204, nil)
 }
 
-// state is a state with some resources.
 func state(resources int) map[string]any {
 	list := []any{}
 	for i := range resources {

@@ -20,11 +20,10 @@ import (
 // tenant is an organization with one of everything that a route can name.
 type tenant struct {
 	names map[string]string // values of path parameters
-	auth  map[string]string // credentials by what they are
+	auth  map[string]string // by kind of credential
 }
 
-// tenant fills an organization that exists. admin is the Authorization header of
-// its administrator.
+// tenant fills an existing organization. admin is the Authorization header of its administrator.
 func (l *lab) tenant(org, admin string) tenant {
 	l.t.Helper()
 	send := func(method, path string, body any, status int, into any) {
@@ -99,7 +98,7 @@ func (f *fixture) routes() []string {
 	return all
 }
 
-// path fills the parameters of a route with the tenant's own.
+// path fills the parameters of a route with the tenant's names.
 func (n tenant) path(t *testing.T, pattern string) string {
 	t.Helper()
 	for name, value := range n.names {
@@ -111,8 +110,8 @@ func (n tenant) path(t *testing.T, pattern string) string {
 	return pattern
 }
 
-// TestStrangersFindNothing calls every route there is, with the names of one
-// organization's things and every credential of another, and with none.
+// TestStrangersFindNothing calls every route with the names of one organization, with every
+// credential of another and with none.
 func TestStrangersFindNothing(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
@@ -142,7 +141,7 @@ func TestStrangersFindNothing(t *testing.T) {
 		path := ours.path(t, route)
 		for who, auth := range theirs.auth {
 			if path == route && auth != "none" {
-				continue // it names nothing of ours
+				continue // the route names nothing of the organization
 			}
 			target := path
 			if strings.HasSuffix(route, "/log") {
@@ -163,7 +162,7 @@ func TestStrangersFindNothing(t *testing.T) {
 	if tried < 500 {
 		t.Errorf("only %d calls were tried", tried)
 	}
-	// Nothing of ours was changed.
+	// The named organization is unchanged.
 	l.do("GET", "/api/stacks/acme/proj/dev", nil).want(200, nil)
 	l.do("GET", "/api/orgs/acme/agent-pools/"+ours.names["poolID"], nil).want(200, nil)
 	var d details
@@ -171,7 +170,7 @@ func TestStrangersFindNothing(t *testing.T) {
 	if d.Status != "accepted" {
 		t.Errorf("our deployment is %+v", d)
 	}
-	// Lists of the rival's do not show ours.
+	// The rival's lists do not show it.
 	for _, path := range []string{"/api/user", "/api/user/stacks", "/api/orgs/rival/deployments", "/api/orgs/rival/agent-pools"} {
 		a := l.send(call{Method: "GET", Path: path, Auth: theirs.auth["administrator"]}).want(200, nil)
 		if strings.Contains(string(a.Body), "acme") || strings.Contains(string(a.Body), ours.names["poolID"]) {
@@ -180,8 +179,8 @@ func TestStrangersFindNothing(t *testing.T) {
 	}
 }
 
-// open are the routes that everybody may use: they tell what the server is, or
-// take another proof of who is asking.
+// open are the routes without authentication: they describe the server, or take another proof of
+// identity.
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // is always "not installed"
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",

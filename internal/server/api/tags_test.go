@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTagsAreBounded: all tags are replaced in one write, for which others wait.
+// TestTagsAreBounded bounds the one write that replaces all tags, because it blocks others.
 func TestTagsAreBounded(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -14,9 +14,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// TestTextThatIsNoText sends NUL and bytes that are no UTF-8 to every place of
-// every route where a client can put text: the client is told so, whichever
-// database there is.
+// TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can put text: every route
+// refuses it, with either database.
 func TestTextThatIsNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		ours := l.tenant("acme", "token "+l.admin)
@@ -61,7 +60,7 @@ func TestTextThatIsNoText(t *testing.T) {
 	})
 }
 
-// authorizations are none, and the credential of a tenant that opens a route.
+// authorizations are none, and a tenant's credential that the route accepts.
 func authorizations(n tenant, route string) []string {
 	who := "administrator"
 	switch {
@@ -76,9 +75,8 @@ func authorizations(n tenant, route string) []string {
 	return []string{"none", n.auth[who]}
 }
 
-// TestBodiesThatAreNoText does the same with members of bodies that are kept as
-// text. What is kept as JSON or as bytes may hold an escaped NUL: states and
-// events of real programs do.
+// TestBodiesThatAreNoText does the same with members of bodies that are kept as text. Bodies kept
+// as JSON or bytes may hold an escaped NUL: states and events of real programs do.
 func TestBodiesThatAreNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		stack := l.stack("dev")
@@ -106,7 +104,7 @@ func TestBodiesThatAreNoText(t *testing.T) {
 				}
 			}
 		}
-		// A lone surrogate is no character, and decodes to the one that says so.
+		// A lone surrogate decodes to U+FFFD.
 		l.do("POST", stack+"/tags", `{"name":"lone","value":"\ud800"}`).want(204, nil)
 		// An escaped backslash before u0000 is no NUL.
 		l.do("POST", stack+"/tags", `{"name":"slash","value":"\\u0000"}`).want(204, nil)

@@ -47,7 +47,7 @@ func TestUpdateLife(t *testing.T) {
 		}}).want(200, nil)
 		u.send("POST", "/complete", map[string]string{"status": "bogus"}).want(400, nil)
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
-		// A repeated word is a retry; another one is a mistake.
+		// The same status again is a retry; another one is a mistake.
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 		u.send("POST", "/complete", map[string]string{"status": "failed"}).want(409, nil)
 		u.send("PATCH", "/checkpoint", state(1)).want(409, nil)
@@ -180,7 +180,6 @@ func TestExpiredLeaseFreesTheStack(t *testing.T) {
 	if status.Status != "failed" {
 		t.Errorf("status of the dead update = %q", status.Status)
 	}
-	// What it reached is kept.
 	var exported struct {
 		Deployment struct{ Resources []any }
 	}

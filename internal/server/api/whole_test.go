@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// read asks for a path in an encoding and reads the answer to its end.
+// read requests a path in an encoding and reads the whole answer.
 func (f *fixture) read(path, encoding string) (status int, body []byte, err error) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.server.URL+path, http.NoBody)
@@ -31,13 +31,12 @@ func (f *fixture) read(path, encoding string) (status int, body []byte, err erro
 	return res.StatusCode, body, err
 }
 
-// TestScarceMemoryCutsNoAnswer asks for lists with a long update at their end
-// while an upload holds the memory that it takes: they are put off, and not
-// begun and left incomplete.
+// TestScarceMemoryCutsNoAnswer requests lists with a large update at their end while an upload
+// holds the memory: the server rejects them before it begins an answer.
 func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	stack := f.stack("dev")
-	for _, size := range []int{8 << 10, 3500, 3500} { // the newest first
+	for _, size := range []int{8 << 10, 3500, 3500} { // newest first
 		prog := program()
 		prog["metadata"] = map[string]any{"message": strings.Repeat("x", size)}
 		var created struct{ UpdateID string }
@@ -70,8 +69,8 @@ func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswersAreAborted exports a state whose file is damaged: no client
-// may take what comes of it for the whole.
+// TestIncompleteAnswersAreAborted exports a state whose file is damaged: no client may take the
+// answer for complete.
 func TestIncompleteAnswersAreAborted(t *testing.T) {
 	f := newFixture(t, options{})
 	stack := f.stack("dev")

@@ -11,9 +11,8 @@ import (
 	"workflowagent/internal/server/deployments"
 )
 
-// What clients look for in errors. The CLI prints a response as
-// "[code] message"; the Automation API looks for these in its output, in this
-// order, and takes the first that matches.
+// The texts that clients match in errors. The CLI prints a response as "[code] message"; the
+// Automation API matches its output against these, in this order, and takes the first match.
 var (
 	noStackWords       = regexp.MustCompile("no stack named.*found")
 	existsWords        = regexp.MustCompile("stack.*already exists")
@@ -23,7 +22,6 @@ var (
 	stillResourcesText = "Bad Request: Stack still contains resources."
 )
 
-// printed returns an error as the CLI prints it.
 func (a answer) printed() string {
 	a.t.Helper()
 	var e struct {
@@ -36,8 +34,8 @@ func (a answer) printed() string {
 	return fmt.Sprintf("[%d] %s", e.Code, e.Message)
 }
 
-// TestWordsThatClientsMatch pins the texts and statuses of errors by which the
-// CLI, the Automation API and the pulumiservice provider decide what to do.
+// TestWordsThatClientsMatch pins the texts and statuses of errors by which the CLI, the Automation
+// API and the pulumiservice provider decide what to do.
 func TestWordsThatClientsMatch(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	busy := l.stack("busy")
@@ -63,7 +61,7 @@ func TestWordsThatClientsMatch(t *testing.T) {
 			t.Errorf("%s %s says %q, which clients take for another error", c.method, c.path, text)
 		}
 	}
-	// A lease that is lost is 403: only then does the CLI stop renewing it.
+	// A lost lease is 403: only then does the CLI stop renewing it.
 	l.do("POST", u.path+"/cancel", nil).want(204, nil)
 	u.send("POST", "/renew_lease", map[string]any{}).want(403, nil)
 
@@ -75,7 +73,7 @@ func TestWordsThatClientsMatch(t *testing.T) {
 	if text := l.do("DELETE", busy, nil).want(400, nil).printed(); text != "[400] "+stillResourcesText {
 		t.Errorf("removing a stack with resources says %q, clients compare with %q", text, stillResourcesText)
 	}
-	// The CLI and the provider take these for "there is none", by the status alone.
+	// For the CLI and the provider the status alone means that none exists.
 	empty := l.stack("empty")
 	for _, path := range []string{
 		"/api/stacks/acme/proj/none", empty + "/updates/latest", empty + "/deployments/settings", empty + "/config",
@@ -84,6 +82,6 @@ func TestWordsThatClientsMatch(t *testing.T) {
 		l.do("GET", path, nil).want(404, nil)
 	}
 	l.do("DELETE", "/api/stacks/acme/proj/none", nil).want(404, nil)
-	// The CLI asks people to log in when it sees 401, and only then.
+	// The CLI asks users to log in if and only if it sees 401.
 	l.send(call{Method: "GET", Path: "/api/user", Auth: "token pul-none"}).want(401, nil)
 }

@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// optionalTime leaves out times that are not known.
 func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -28,7 +27,7 @@ type stepBody struct {
 	Status      workflow.StepStatus `json:"status"`
 	Started     *time.Time          `json:"started,omitempty"`
 	LastUpdated *time.Time          `json:"lastUpdated,omitempty"`
-	ExitCode    *int                `json:"exitCode,omitempty"` // ours
+	ExitCode    *int                `json:"exitCode,omitempty"` // not in the public API
 }
 
 type jobBody struct {
@@ -38,7 +37,6 @@ type jobBody struct {
 	Steps       []stepBody      `json:"steps"`
 }
 
-// jobsOf lists the job of a deployment once it has been claimed.
 func jobsOf(d deployments.Details) []jobBody {
 	if d.Job.Status == workflow.StatusNotStarted || d.Job.ClaimedAt.IsZero() {
 		return nil
@@ -76,8 +74,8 @@ func agentRefOf(d deployments.Details) *agentRef {
 	return &agentRef{d.Job.AgentID, d.Job.AgentHostname, d.Job.AgentVersion}
 }
 
-// deploymentBody is what lists and details share. Reason, message and agent
-// are not in the public API.
+// deploymentBody is what lists and details share. Reason, message and agent are not in the public
+// API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
 	Created         string             `json:"created"`
@@ -176,8 +174,8 @@ type resultBody struct {
 	Signal   string          `json:"signal,omitempty"`
 }
 
-// detailsBody is one deployment. The members from CancelRequested
-// on are not in the public API.
+// detailsBody is one deployment. CancelRequested and the members after it are not in the public
+// API.
 type detailsBody struct {
 	deploymentBody
 	LatestVersion   int64             `json:"latestVersion"`
@@ -243,8 +241,7 @@ func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// logLineBody is a line of a log. A line with a header has no text and the
-// zero time.
+// logLineBody is a line of a log. A header has no text and the zero time.
 type logLineBody struct {
 	Header    *string   `json:"header,omitempty"`
 	Timestamp time.Time `json:"timestamp"`

@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// deploymentRoutes create, list, show and cancel deployments.
 type deploymentRoutes struct {
 	deployments *deployments.Service
 	stacks      *stacks.Service
@@ -55,7 +54,7 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	}
 }
 
-// notBuilt answers calls of the public API that this version does not have.
+// notBuilt answers calls of the public API that this version does not implement.
 func notBuilt(http.ResponseWriter, *http.Request, store.Stack) error {
 	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: schedules are not built in this version of the server"}
 }
@@ -75,7 +74,7 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	}
 	return web.WriteJSON(w, r, http.StatusAccepted, map[string]any{
 		"id": dep.ID, "version": dep.Version,
-		"consoleUrl": "", // there is no console yet; clients print nothing for an empty URL
+		"consoleUrl": "", // clients print nothing for an empty URL
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// settingsRoutes manage the deployment settings of stacks.
 type settingsRoutes struct{ deployments *deployments.Service }
 
 func (s *settingsRoutes) register(rt *web.Router) {
@@ -67,15 +66,14 @@ func settingsSource(r *http.Request) string {
 	return "api"
 }
 
-// Bounds of settings. They are merged as trees, and decoded wherever a deployment
-// is shown.
+// Settings are merged as trees and decoded wherever a deployment is shown.
 const (
 	maxSettings    = 1 << 20 // bytes
 	settingsValues = 10_000
-	settingsCopies = 8 // how often they are in memory meanwhile
+	settingsCopies = 8 // copies in memory while they are decoded
 )
 
-// jsonBody returns settings, which the domain decodes itself.
+// jsonBody returns settings undecoded; the domain decodes them.
 func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b := request.Ordinary(r)
 	b.Sent, b.Inflated, b.Values = min(b.Sent, maxSettings), min(b.Inflated, maxSettings), settingsValues

@@ -34,8 +34,7 @@ type agentRoutes struct {
 	externalURL string
 }
 
-// Register adds the routes that agents and runners call. runnerDir is the directory
-// of the runner binary.
+// Register adds the routes for agents and runners. runnerDir is the directory of the runner binary.
 func Register(rt *web.Router, s *deployments.Service, runnerDir, externalURL string) {
 	(&agentRoutes{s, runnerDir, externalURL}).register(rt)
 	(&jobRoutes{s}).register(rt)
@@ -75,8 +74,8 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// readPoll reads an agent's description of itself. Agents that know only the
-// stock calls send none; they are distinguished by address and program.
+// readPoll reads an agent's description of itself. Agents that use only the stock calls send none;
+// they are distinguished by address and program.
 func readPoll(r *http.Request) (deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -127,8 +126,8 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 	return p, nil
 }
 
-// preferredWait reads "Prefer: wait=N", in seconds. It ignores
-// unknown preferences, as the standard requires.
+// preferredWait reads "Prefer: wait=N", in seconds. It ignores unknown preferences, as RFC 7240
+// requires.
 func preferredWait(values []string) time.Duration {
 	for _, value := range values {
 		for part := range strings.SplitSeq(value, ",") {
@@ -146,7 +145,7 @@ func preferredWait(values []string) time.Duration {
 }
 
 func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
-	// For an agent's self-test, whose id belongs to no deployment.
+	// The agent's self-test reads these; its id belongs to no deployment.
 	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
 	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
 	if r.URL.Path == protocol.StatusProbe {

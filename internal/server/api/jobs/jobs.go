@@ -1,4 +1,4 @@
-// Package jobs serves what agents and runners call.
+// Package jobs serves agents and runners.
 package jobs
 
 import (
@@ -20,7 +20,6 @@ const (
 	maxLogInflated = 8 << 20
 )
 
-// jobRoutes are called by the agent and the runner of a claimed job.
 type jobRoutes struct{ deployments *deployments.Service }
 
 func (j *jobRoutes) register(rt *web.Router) {

@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// runnerNames lists the file names of the runner binary. The call names no
-// platform and means linux on amd64.
+// runnerNames lists the file names of the runner binary. The request names no platform and means
+// linux/amd64.
 func runnerNames() []string {
 	names := []string{"workflow-runner-embeddable-linux-amd64", "workflow-runner-embeddable"}
 	if runtime.GOOS == "linux" {
@@ -25,7 +25,7 @@ func runnerNames() []string {
 	return names
 }
 
-// executor sends the Linux runner, compressed by gzip, to agents that bring none.
+// executor sends the Linux runner, compressed by gzip, to agents that have none.
 func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range runnerNames() {
 		file, err := os.Open(filepath.Join(a.runnerDir, name))

@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// oidcRoutes manage foreign issuers of identity tokens and exchange their
-// tokens.
+// oidcRoutes manage foreign issuers of identity tokens and exchange their tokens.
 type oidcRoutes struct{ oidc *oidc.Service }
 
 func (o *oidcRoutes) register(rt *web.Router) {
@@ -29,7 +28,6 @@ func (o *oidcRoutes) register(rt *web.Router) {
 	rt.Public(http.MethodPost, "/api/oauth/token", o.token)
 }
 
-// issuerBody is an issuer as clients see it.
 type issuerBody struct {
 	ID            string          `json:"id"`
 	Name          string          `json:"name"`
@@ -67,7 +65,6 @@ func (o *oidcRoutes) list(w http.ResponseWriter, r *http.Request, org store.Orga
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"oidcIssuers": bodies})
 }
 
-// issuerRequest is the body of requests that register or change an issuer.
 type issuerRequest struct {
 	Name          *string         `json:"name"`
 	URL           *string         `json:"url"`
@@ -142,7 +139,6 @@ func (o *oidcRoutes) regenerate(w http.ResponseWriter, r *http.Request, org stor
 	return web.Answer(w, r, issuerBodyOf(issuer), err)
 }
 
-// policiesBody is the policies of an issuer as clients see them.
 type policiesBody struct {
 	ID       string        `json:"id"`
 	Version  int64         `json:"version"`

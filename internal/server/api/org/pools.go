@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// poolRoutes manage agent pools.
 type poolRoutes struct {
 	pools *pools.Service
 	users *userRoutes
@@ -34,8 +33,7 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes the default pool of an organization and ignores its other
-// settings.
+// patchOrg changes the default pool of an organization and ignores its other settings.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	var req struct {
 		DefaultPool *string `json:"setDefaultAgentPoolID"`

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// tokenRoutes manage access tokens of users, organizations and teams.
 type tokenRoutes struct{ identity *identity.Service }
 
 func (t *tokenRoutes) register(rt *web.Router) {

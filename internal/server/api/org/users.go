@@ -1,5 +1,5 @@
-// Package org serves users, organizations, their tokens and agent pools, and the
-// OIDC issuers that they trust.
+// Package org serves users, organizations, their tokens and agent pools, and the OIDC issuers that
+// they trust.
 package org
 
 import (
@@ -13,11 +13,9 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// userRoutes describe callers and their organizations.
 type userRoutes struct{ identity *identity.Service }
 
-// Register adds the routes of users, organizations, their tokens, their agent
-// pools and the issuers they trust.
+// Register adds the routes of users, organizations, tokens, agent pools and OIDC issuers.
 func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service) {
 	users := &userRoutes{ids}
 	users.register(rt)
@@ -93,8 +91,8 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// defaultOrg answers where stacks live that are named without an organization:
-// the one the user chose, else the first.
+// defaultOrg answers the organization of stacks that are named without one: the one the user chose,
+// else the first.
 func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	orgs, err := u.identity.OrganizationsOf(r.Context(), p)

@@ -1,5 +1,5 @@
-// Package request reads the bodies and parameters of requests. What a request
-// holds in memory is bounded and charged before it is allocated.
+// Package request reads the bodies and parameters of requests. The memory of a request is bounded
+// and charged before it is allocated.
 package request
 
 import (
@@ -14,15 +14,13 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Decode reads a JSON body whose members become columns of text into v. Members
-// match case-insensitively and unknown ones are ignored, as clients of the public
-// API expect; the content type is ignored.
+// Decode reads a JSON body whose members become columns of text into v. As clients of the public
+// API expect, members match case-insensitively and unknown ones and the content type are ignored.
 func Decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Ordinary(r))
 }
 
-// DecodeDocument is [Decode] for a body that is kept as JSON, which may hold an
-// escaped NUL.
+// DecodeDocument is [Decode] for a body that is kept as JSON, which may hold an escaped NUL.
 func DecodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, documentBounds(r))
 }
@@ -32,7 +30,7 @@ func DecodeBatch(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Batch(r))
 }
 
-// DecodeOptional is [Decode] for calls whose body may be left out.
+// DecodeOptional is [Decode] for calls whose body may be missing.
 func DecodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	err := Decode(w, r, v)
 	if errors.Is(err, errEmptyBody) {
@@ -69,7 +67,7 @@ func decodeBytes(r *http.Request, data []byte, v any, b Bounds) error {
 	return nil
 }
 
-// ReadJSON reads a body that will be decoded, and charges that.
+// ReadJSON reads a body and charges the memory of decoding it.
 func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([]byte, error) {
 	data, err := Read(w, r, b)
 	if err != nil {
@@ -78,9 +76,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([
 	return data, charge(r, data, b, copies)
 }
 
-// charge checks a body before it is decoded. It refuses more values than the
-// bounds allow, and charges the memory of the others: copies times their bytes,
-// and something for each.
+// charge refuses a body with more values than the bounds allow, and charges the memory of decoding
+// it: copies times its bytes, and valueCost per value.
 func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errEmptyBody
@@ -92,8 +89,7 @@ func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*g.values))
 }
 
-// EachElement decodes the array that is one member of a JSON object, one element
-// at a time. decode is called for each and decodes it.
+// EachElement calls decode for each element of the array that is one member of a JSON object.
 func EachElement(data []byte, member string, decode func(dec *json.Decoder) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -153,8 +149,7 @@ func notObject(err error) error {
 	return fault.Invalid("Bad Request: the body must be a JSON object")
 }
 
-// Read reads a whole body, decompressed, and checks that it is text if it has
-// to be.
+// Read reads and decompresses a body, and checks that it is text if the bounds require it.
 func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
 	sent, err := readSent(w, r, b)
 	if err != nil {
@@ -170,8 +165,8 @@ func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
 	return data, checkText(data, b.text)
 }
 
-// ReadState reads a body that carries a state. packed is its compressed form, if it
-// was sent by gzip.
+// ReadState reads a body that carries a state. packed is its compressed form, if it was sent as
+// gzip.
 func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, err error) {
 	b := State(r)
 	sent, err := readSent(w, r, b)
@@ -190,8 +185,7 @@ func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, er
 	return plain, packed, nil
 }
 
-// InvalidJSON explains an error of decoding without repeating the body's values,
-// which may be secret.
+// InvalidJSON explains a decoding error without repeating the body's values, which may be secret.
 func InvalidJSON(err error) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError

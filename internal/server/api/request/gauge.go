@@ -2,18 +2,16 @@ package request
 
 import "workflowagent/internal/server/fault"
 
-// gauge counts the values of a JSON text and how deep they are nested, without
-// decoding it: the memory that decoding takes is known beforehand. For text that
-// is not JSON the count is an upper bound.
+// gauge counts the values of a JSON text and their depth without decoding it, which tells the
+// memory of decoding in advance. For text that is not JSON the count is an upper bound.
 type gauge struct {
 	limit  int64
 	values int64
 	depth  int
-	quoted bool // inside of a string
-	escape bool // behind a backslash
+	quoted bool // inside a string
+	escape bool // after a backslash
 }
 
-// count counts a piece of the text.
 func (g *gauge) count(p []byte) error {
 	for i := range p {
 		if g.quoted {

@@ -40,7 +40,7 @@ func TestGaugeRefuses(t *testing.T) {
 	}
 }
 
-// values counts what a decoder makes of a text.
+// values counts the values of decoded JSON.
 func values(v any) (n int64) {
 	switch v := v.(type) {
 	case []any:
@@ -57,7 +57,7 @@ func values(v any) (n int64) {
 	return 0
 }
 
-// FuzzGauge holds the count against a decoder: it must never be less.
+// FuzzGauge checks that the count is never less than that of a decoder.
 func FuzzGauge(f *testing.F) {
 	f.Add([]byte(`{"a":[1,"\\",{}],"b":"\"[,"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

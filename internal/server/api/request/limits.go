@@ -8,26 +8,26 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// Limits bounds requests: their bodies, their memory, and their time.
+// Limits bounds the bodies, memory and time of requests.
 type Limits struct {
 	Body        int64 // ordinary bodies, as sent and after decompression; default 8 MiB
 	Batch       int64 // batches of events and secrets, as sent and after decompression; default 32 MiB
 	BigBody     int64 // state uploads, as sent; default 64 MiB
 	BigInflated int64 // state uploads after decompression; default 512 MiB
-	// Together bounds the memory of all requests at one time: bodies, what they
-	// are decoded to, and answers; default 1 GiB.
+	// Together bounds the memory of all concurrent requests: bodies, their decoded form, and
+	// answers; default 1 GiB.
 	Together int64
-	// Patience bounds how long a request waits for memory that others hold; default 10 s.
+	// Patience bounds how long a request waits for memory; default 10 s.
 	Patience time.Duration
-	// Stall is how long a client may make no progress in sending a body or receiving
-	// a response; default 1 min.
+	// Stall is how long a client may make no progress in sending a body or receiving a response;
+	// default 1 min.
 	Stall time.Duration
-	// Rate is the minimum speed of a client after the first stall, in bytes per
-	// second; default 4 KiB.
+	// Rate is the minimum speed of a client after the first stall, in bytes per second; default 4
+	// KiB.
 	Rate int64
 }
 
-// WithDefaults returns the limits with defaults for those that are not set.
+// WithDefaults returns l with defaults for the unset limits.
 func (l Limits) WithDefaults() Limits {
 	for _, f := range []struct {
 		v   *int64
@@ -46,21 +46,21 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Bounds are those of one body.
+// Bounds are the limits of one body.
 type Bounds struct {
 	Sent, Inflated int64 // bytes
 	Values         int64 // values of JSON, member names not counted
 	text           textKind
 }
 
-// Each value of a body costs memory however short it is.
+// Each value of a body costs memory, however short it is.
 const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
-	// valueCost is the memory of a decoded value in addition to its bytes: an element of
-	// a slice or a map that grew, and the header of what it points to.
+	// valueCost is the memory of a decoded value in addition to its bytes: its element in a grown
+	// slice or map, and the header of what it points to.
 	valueCost = 192
-	// maxDepth bounds how deep values are nested, because decoders recurse.
+	// maxDepth bounds the nesting of values, because decoders recurse.
 	maxDepth = 500
 )
 
@@ -82,8 +82,7 @@ func Batch(r *http.Request) Bounds {
 	return Bounds{l.Batch, l.Batch, batchValues, textDocument}
 }
 
-// State are those of bodies that carry states, which are scanned
-// without being decoded.
+// State are the bounds of a body that carries a state, which is scanned without decoding.
 func State(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{Sent: l.BigBody, Inflated: l.BigInflated}

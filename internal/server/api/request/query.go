@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// QueryFlag reads a boolean query parameter; absent is false.
+// QueryFlag reads a boolean query parameter; a missing one is false.
 func QueryFlag(r *http.Request, name string) (bool, error) {
 	v := r.URL.Query().Get(name)
 	if v == "" {
@@ -20,8 +20,7 @@ func QueryFlag(r *http.Request, name string) (bool, error) {
 	return b, nil
 }
 
-// QueryInt reads a whole number of the query into v, which stays as it is if the
-// parameter is missing.
+// QueryInt reads an integer query parameter into v, and leaves v unchanged if it is missing.
 func QueryInt(r *http.Request, name string, v *int) error {
 	text := r.URL.Query().Get(name)
 	if text == "" {

@@ -18,15 +18,13 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// sentBody is a body as it was sent. Clients may be slow, so a body is first
-// gathered in this form: what it inflates to is held only while the server
-// works on it.
+// sentBody is a body as it was sent. Clients may be slow, so the inflated form is held only while
+// the server works on it.
 type sentBody struct {
 	data     []byte
 	encoding string // "", "gzip" or "zstd"
 }
 
-// readSent reads a body as it is sent, and charges its memory.
 func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error) {
 	enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
 	switch enc {
@@ -52,7 +50,7 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 	return sentBody{data, enc}, nil
 }
 
-// open returns the body as a stream that ends with an error behind limit bytes.
+// open returns the body as a stream that fails after limit bytes.
 func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
 	src, share := bytes.NewReader(s.data), budget.Of(ctx)
 	switch {
@@ -81,12 +79,12 @@ func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), err
 }
 
 const (
-	gunzipMemory = 64 << 10 // of a reader
-	zstdWindow   = 8 << 20  // the most that is accepted
+	gunzipMemory = 64 << 10 // of a gzip reader
+	zstdWindow   = 8 << 20  // the largest accepted
 )
 
-// inflate returns the whole decompressed body, and charges its memory in
-// addition to that of the sent form.
+// inflate returns the decompressed body, and charges its memory in addition to that of the sent
+// form.
 func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	if s.encoding == "" || len(s.data) == 0 {
 		return s.data, nil
@@ -118,12 +116,11 @@ func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) 
 	return data, bodyError(err)
 }
 
-// claimed returns the size that a compressed body claims for its contents, so
-// that they are inflated into one piece of memory; -1 if it claims none. What no
-// compression could reach is not believed.
+// claimed returns the size that a compressed body claims for its contents, so that one allocation
+// suffices, or -1 if it claims none or one that no compression reaches.
 func (s sentBody) claimed(limit int64) int64 {
 	const (
-		best     = 1032 // the ratio of deflate at its best
+		best     = 1032 // the best ratio of deflate
 		bestZstd = 64 << 10
 	)
 	switch {
@@ -154,7 +151,6 @@ func bodyError(err error) error {
 	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read to its end")
 }
 
-// boundedReader refuses to inflate more than limit bytes.
 type boundedReader struct {
 	r     io.Reader
 	left  int64

@@ -12,18 +12,17 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Not every string of a request is text that a database keeps: PostgreSQL takes
-// neither NUL nor bytes that are not UTF-8. SQLite takes both, but clients must
-// not notice which of them the server uses. Such text is refused here, where requests
-// are decoded, and nowhere else; [store.ErrInvalid] is the fallback.
+// PostgreSQL accepts as text neither NUL nor bytes that are not UTF-8. SQLite accepts both, but
+// clients must not notice which database the server uses. Such text is refused here, where requests
+// are decoded; [store.ErrInvalid] is the fallback.
 //
 //   - Paths and queries name things: both are refused.
-//   - Bodies of JSON that is not UTF-8 are refused; JSON is UTF-8.
+//   - JSON bodies that are not UTF-8 are refused, as JSON requires.
 //   - An escaped NUL is legal JSON. It is refused where members of the body become
 //     columns of text ([Decode]), and passes where the body is kept as JSON or as
 //     bytes ([DecodeDocument], [DecodeBatch]): programs, events, reports of jobs.
-//   - A lone surrogate (\ud800) is refused nowhere: decoding replaces it by U+FFFD,
-//     and JSON that is kept undecoded holds it as ASCII.
+//   - A lone surrogate (\ud800) passes: decoding replaces it by U+FFFD, and JSON that
+//     is kept undecoded holds it as ASCII.
 //   - States are kept as bytes and not checked.
 //   - Headers that are kept pass through [PlainText].
 
@@ -63,7 +62,6 @@ const (
 	textColumns                  // columns of text
 )
 
-// checkText refuses a body that is not the text it has to be.
 func checkText(data []byte, kind textKind) error {
 	if kind == textAny {
 		return nil
@@ -78,20 +76,20 @@ func checkText(data []byte, kind textKind) error {
 	return nil
 }
 
-// textReader reads a body of JSON and fails where it is not text.
+// textReader reads a JSON body and fails where it is not text.
 type textReader struct {
 	r       io.Reader
 	escapes bool // refuse an escaped NUL too
 
-	matched int                   // how much of nulEscape the last bytes were
+	matched int                   // how much of nulEscape the last bytes matched
 	part    [utf8.UTFMax]byte     // an incomplete character at the end of the last piece
 	nPart   int                   // its length
-	joined  [2 * utf8.UTFMax]byte // that character with the bytes that followed it
+	joined  [2 * utf8.UTFMax]byte // that character and the bytes after it
 }
 
 const nulEscape = `\u0000`
 
-// Read reads text, or fails at a piece that holds something else.
+// Read implements [io.Reader].
 func (t *textReader) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	if bad := t.check(p[:n]); bad != nil {
@@ -129,7 +127,7 @@ func (t *textReader) findEscape(p []byte) bool {
 			continue
 		}
 		if p[i] != nulEscape[t.matched] {
-			t.matched = 0 // the backslash escaped something else, maybe a backslash
+			t.matched = 0 // the backslash escaped another character
 			continue
 		}
 		if t.matched++; t.matched == len(nulEscape) {
@@ -139,8 +137,8 @@ func (t *textReader) findEscape(p []byte) bool {
 	return false
 }
 
-// validUTF8 reports whether the body is UTF-8 up to the end of p, where a
-// character may be incomplete.
+// validUTF8 reports whether the body is UTF-8 up to the end of p, where a character may be
+// incomplete.
 func (t *textReader) validUTF8(p []byte) bool {
 	if t.nPart > 0 {
 		k := copy(t.joined[:], t.part[:t.nPart])
@@ -173,7 +171,7 @@ func (t *textReader) validUTF8(p []byte) bool {
 // maxPlainText bounds [PlainText], in bytes.
 const maxPlainText = 256
 
-// PlainText bounds and cleans text that users will see.
+// PlainText bounds and cleans text that is shown to users.
 func PlainText(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {

@@ -13,7 +13,7 @@ import (
 // escapedNUL finds an escaped NUL whose backslash is not escaped itself.
 var escapedNUL = regexp.MustCompile(`^(?:[^\\]|\\[^u]|\\u[^0]|\\u0[^0]|\\u00[^0]|\\u000[^0])*\\u0000`)
 
-// FuzzTextReader holds what is found in pieces against what is found in a whole.
+// FuzzTextReader compares the result for pieces with the result for the whole.
 func FuzzTextReader(f *testing.F) {
 	for _, s := range []string{"", `{"a":"b"}`, `"\u0000"`, `"\\u0000"`, `"\\\u0000"`, `\\u000\u0000`, "a\x00", "\xff", "ä€😀", "€\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"} {
 		f.Add([]byte(s))

@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// historyRoutes list and show the updates of a stack.
 type historyRoutes struct{ stacks *stacks.Service }
 
 func (h *historyRoutes) register(rt *web.Router) {
@@ -53,7 +52,7 @@ type UpdateInfoBody struct {
 	RequestedBy   web.UserInfo `json:"requestedBy"`
 }
 
-// resultOf words a status as histories do.
+// resultOf returns a status in the words of histories.
 func resultOf(status string) string {
 	switch stacks.Status(status) {
 	case stacks.NotStarted:
@@ -67,7 +66,7 @@ func resultOf(status string) string {
 	}
 }
 
-// kindOf words a kind as histories do: previews of other kinds have a P.
+// kindOf returns a kind in the words of histories: previews of other kinds have a P.
 func kindOf(u store.Update) string {
 	if u.Preview && stacks.Kind(u.Kind) != stacks.KindPreview {
 		return "P" + u.Kind
@@ -83,8 +82,8 @@ func ProgramMemory(updates ...store.Update) int64 {
 	return 0
 }
 
-// UpdateBodyOf returns an update as histories have it. The caller has charged the
-// memory of its program.
+// UpdateBodyOf returns an update in the form of histories. The caller has charged the memory of its
+// program.
 func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updateBody, error) {
 	prog, err := s.Program(ctx, u)
 	if err != nil {
@@ -101,7 +100,7 @@ func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updat
 		b.Config = map[string]stacks.ConfigValue{}
 	}
 	if u.ResourceChanges != "" {
-		// The text was encoded by the domain from the same type.
+		// The domain encoded the text from the same type.
 		json.Unmarshal([]byte(u.ResourceChanges), &b.ResourceChanges) //nolint:errcheck // see above
 	}
 	if !u.Preview && stacks.Status(u.Status).Finished() {
@@ -110,8 +109,8 @@ func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updat
 	return b, nil
 }
 
-// UpdateInfoOf returns the description of an update of a stack. The caller has
-// charged the memory of its program.
+// UpdateInfoOf returns the description of an update of a stack. The caller has charged the memory
+// of its program.
 func UpdateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry) (UpdateInfoBody, error) {
 	b, err := UpdateBodyOf(ctx, s, e.Update)
 	return UpdateInfoBody{
@@ -120,7 +119,6 @@ func UpdateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stac
 	}, err
 }
 
-// answer writes one update.
 func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.Stack, e stacks.Entry) error {
 	if err := budget.Of(r.Context()).Take(r.Context(), ProgramMemory(e.Update)); err != nil {
 		return err
@@ -166,8 +164,8 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	}, func(int) string { return "]}" })
 }
 
-// history answers with a page, or all, of the updates of a stack. It is streamed,
-// because their number is not bounded.
+// history answers with a page of a stack's updates, or all. It streams, because their number is
+// unbounded.
 func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
 	limit, offset, err := page(r)
 	if err != nil {
@@ -193,7 +191,7 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 	})
 }
 
-// latest answers 404 when there was no update yet; clients rely on it.
+// latest answers 404 if the stack has no update; clients rely on it.
 func (h *historyRoutes) latest(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var found []stacks.Entry
 	err := h.stacks.History(r.Context(), st, false, 1, 0, func(e stacks.Entry) error {

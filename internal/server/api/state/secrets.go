@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// secretRoutes encrypt and decrypt the secrets of stacks. Values are bytes, not
-// text, in base64.
+// secretRoutes encrypt and decrypt the secrets of stacks. Values are bytes in base64, not text.
 type secretRoutes struct{ stacks *stacks.Service }
 
 func (s *secretRoutes) register(rt *web.Router) {
@@ -38,8 +37,8 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
-// secretCopies is how often secrets are in memory: as sent, as texts, as bytes,
-// and in an answer that grows.
+// secretCopies is the number of copies of secrets in memory: as sent, as texts, as bytes, and in a
+// growing answer.
 const secretCopies = 5
 
 func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -70,7 +69,7 @@ func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st s
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "]}\n"...))
 }
 
-// appendBase64 adds bytes as JSON has them.
+// appendBase64 appends bytes as a JSON string.
 func appendBase64(out, p []byte) []byte {
 	out = append(out, '"')
 	out = base64.StdEncoding.AppendEncode(out, p)
@@ -91,8 +90,8 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"plaintext": pt}, err)
 }
 
-// mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in
-// base64: a caller with access to outputs only decrypts the secrets among those.
+// mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in base64: a caller
+// with access to outputs only may decrypt the secrets among those.
 func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
 	if web.Principal(r).Can(st, identity.Decrypt) {
 		return nil
@@ -100,8 +99,8 @@ func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts .
 	return s.stacks.CheckOutputSecrets(r.Context(), st, ciphertexts)
 }
 
-// batchDecrypt answers every ciphertext under the very text it was sent as: a
-// client looks its own text up and stops at one that is missing.
+// batchDecrypt answers each ciphertext under exactly the text it was sent as: clients look that
+// text up and stop if it is missing.
 func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
 	if err != nil {
@@ -150,8 +149,8 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "}}\n"...))
 }
 
-// logDecryption is how clients report that they decrypted a secret by other
-// means than this server; the access log has the call and the caller.
+// logDecryption receives a client's report that it decrypted a secret without this server; the
+// access log records the call and the caller.
 func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
 	var body struct {
 		SecretName  string `json:"secretName"`

@@ -1,5 +1,5 @@
-// Package state serves the state backend: stacks, their tags and configuration,
-// states, secrets, updates and histories.
+// Package state serves the state backend: stacks, their tags and configuration, states, secrets,
+// updates and histories.
 package state
 
 import (
@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stackRoutes manage stacks, their tags and their stored configuration.
 type stackRoutes struct {
 	stacks   *stacks.Service
 	identity *identity.Service
@@ -37,7 +36,7 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodHead, "/api/stacks/{org}/{project}", web.NeedMember, s.projectExists)
 	rt.Org(http.MethodPost, "/api/stacks/{org}/{project}", web.NeedMember, s.create)
 	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs, s.get)
-	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack|identity.StateRead, s.remove) // remove checks which of them
+	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack|identity.StateRead, s.remove) // remove checks which ability is needed
 	rt.Stack(http.MethodPost, web.StackPath+"/rename", identity.Manage, s.rename)
 	rt.Stack(http.MethodGet, web.StackPath+"/metadata", identity.StateRead, s.metadata)
 
@@ -143,7 +142,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if err != nil {
 		return err
 	}
-	// A state may be large, and is not decoded; the rest is a small body.
+	// A state may be large and is not decoded; the rest is a small body.
 	state, rest, err := rawjson.Cut(data, "state")
 	if err != nil {
 		return err
@@ -217,7 +216,7 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// remove deletes a stack. The CLI says force, the provider says forceDestroy.
+// remove deletes a stack. The CLI sends force, the provider forceDestroy.
 func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	need := identity.DeleteStack
 	force, err := request.QueryFlag(r, "force")
@@ -298,8 +297,8 @@ func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.St
 	return web.WriteRaw(w, r, http.StatusOK, []byte(st.Config))
 }
 
-// maxStackConfig bounds a stack's configuration, which is read with the stack: names
-// and wrapped keys.
+// maxStackConfig bounds a stack's configuration (names and wrapped keys), which is read with the
+// stack.
 const maxStackConfig = 64 << 10
 
 // stackConfig keeps the known members of a stack configuration.

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stateRoutes export and import the states of stacks.
 type stateRoutes struct{ stacks *stacks.Service }
 
 func (s *stateRoutes) register(rt *web.Router) {
@@ -58,14 +57,14 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 	return web.Answer(w, r, map[string]string{"updateId": u.ID}, err)
 }
 
-// readState reads a body that carries a state. Its compressed form is kept.
+// readState reads a body that carries a state and keeps its compressed form.
 func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 	plain, packed, err := request.ReadState(w, r)
 	if err != nil {
 		return nil, err
 	}
 	if packed == nil {
-		// It is compressed while it is stored.
+		// The state is compressed while it is stored.
 		if err := budget.Of(r.Context()).Take(r.Context(), web.GzipMemory); err != nil {
 			return nil, err
 		}

@@ -14,16 +14,16 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// updateRoutes are the life of an update: create, start, renew, checkpoint,
-// events, complete, cancel.
+// updateRoutes are the life of an update: create, start, renew, checkpoint, events, complete,
+// cancel.
 type updateRoutes struct{ stacks *stacks.Service }
 
-// updateKinds are the path segments under which updates are created and found.
-// Clients use "update" for every kind once an update exists.
+// updateKinds are the path segments under which updates are created and found. Clients use "update"
+// for every kind once an update exists.
 var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.KindRefresh, stacks.KindDestroy}
 
 func (u *updateRoutes) register(rt *web.Router) {
-	const run = identity.Write | identity.Preview // which one, the update decides
+	const run = identity.Write | identity.Preview // the update decides which one
 	for _, kind := range updateKinds {
 		path := web.StackPath + "/" + string(kind)
 		rt.Stack(http.MethodPost, path, run, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -42,8 +42,7 @@ func (u *updateRoutes) register(rt *web.Router) {
 	}
 }
 
-// leased registers a route for the client that started an update, which proves
-// itself with the update's own token.
+// leased registers a route for the client that started an update and sends the update's token.
 func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w http.ResponseWriter, r *http.Request, up store.Update) error) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		token := web.Bearer(r, "update-token")
@@ -99,7 +98,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	// No journalVersion: this server takes whole checkpoints.
+	// Without a journalVersion clients send whole checkpoints.
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
 		"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix(),
 	})
@@ -173,7 +172,7 @@ func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.S
 	return web.Done(w, u.stacks.Cancel(r.Context(), up, web.Principal(r).Name()))
 }
 
-// status is polled by clients until there is no continuation token.
+// status is polled by clients until it returns no continuation token.
 func (u *updateRoutes) status(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	up, err := u.find(r, st)
 	if err != nil {
@@ -186,7 +185,7 @@ func (u *updateRoutes) status(w http.ResponseWriter, r *http.Request, st store.S
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// events answers null as token only when the update is over and drained.
+// events answers a null token only when the update has ended and all events are read.
 func (u *updateRoutes) events(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	up, err := u.find(r, st)
 	if err != nil {

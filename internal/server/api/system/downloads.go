@@ -11,23 +11,21 @@ import (
 )
 
 const (
-	// maxDownloads bounds how many files of releases are sent at a time: an agent that is
-	// told to wait tries again, while a pool that updates must not keep deployments from
-	// the server.
+	// maxDownloads bounds the concurrent downloads of releases: a rejected agent retries, and a
+	// pool that updates must not block deployments.
 	maxDownloads = 32
-	// A download that is slower than that after its grace period makes room for another one.
+	// A download slower than downloadRate after its grace period gives way to another.
 	downloadGrace = 10 * time.Second
 	downloadRate  = 128 << 10 // bytes per second
 )
 
-// downloads are the files being sent. When all places are taken, a new download
-// replaces another one: see victim.
+// downloads are the files being sent. When all places are taken, a new download replaces another
+// one: see victim.
 type downloads struct {
 	mu     sync.Mutex
 	active map[*download]bool
 }
 
-// download is a response with a file.
 type download struct {
 	http.ResponseWriter
 	from  netip.Prefix
@@ -60,8 +58,8 @@ func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
 		}
 		delete(s.active, v)
 		v.cut.Store(true)
-		// Ends a write that waits for its client. One that begins just now ends with its
-		// own deadline.
+		// Interrupts a write that waits for its client. A write that begins now ends at its own
+		// deadline.
 		_ = http.NewResponseController(v.ResponseWriter).SetWriteDeadline(time.Now())
 	}
 	s.active[d] = true
@@ -74,10 +72,9 @@ func (s *downloads) leave(d *download) {
 	delete(s.active, d)
 }
 
-// victim finds the download whose place a new one may take: the slowest of the
-// address that has most of them, if the newcomer's would still have fewer; else the
-// slowest of all, if it is too slow. Where all come through one proxy only the
-// second counts.
+// victim returns the download whose place a newcomer may take: the slowest of the address with the
+// most downloads, if the newcomer's address would still have fewer; else the slowest of all, if it
+// is too slow. Behind one proxy only the second rule applies.
 func (s *downloads) victim(newcomer *download) *download {
 	count := map[netip.Prefix]int{}
 	for d := range s.active {
@@ -105,8 +102,8 @@ func (d *download) rate(now time.Time) float64 {
 	return float64(d.sent.Load()) / max(now.Sub(d.began).Seconds(), 0.001)
 }
 
-// addressOf returns where a request comes from: an IPv4 address, or the network of
-// an IPv6 address, of which one client has many.
+// addressOf returns the origin of a request: an IPv4 address, or an IPv6 network, because one
+// client has many addresses in it.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -15,15 +15,14 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// releaseRoutes serve a mirror of the agent's releases.
 type releaseRoutes struct {
 	dir       string
 	downloads downloads
 }
 
-// newReleases serves the files below a directory at /releases/ without authentication: agents
-// that update themselves fetch them, and install scripts. The files are signed, and their server
-// is not trusted.
+// newReleases serves the files below a directory at /releases/ without authentication, for agents
+// that update themselves and install scripts. The files are signed; clients need not trust the
+// server.
 func newReleases(dir string) *releaseRoutes {
 	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
 }
@@ -33,8 +32,8 @@ func (s *releaseRoutes) register(rt *web.Router) {
 	rt.Public(http.MethodHead, "/releases/*", s.file)
 }
 
-// file answers with one file, or the requested ranges of it. Directories are not
-// listed, and names that begin with a dot do not exist.
+// file answers with one file, or the requested ranges of it. It lists no directories, and hides
+// names that begin with a dot.
 func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	name := web.Param(r, "*")
 	missing := fault.NotFound("Not Found: the releases contain no such file")
@@ -46,13 +45,13 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; retry later"}
 	}
 	defer s.downloads.leave(d)
-	// Opened anew each time, so that a directory that was put in its place counts.
+	// Opened for each request, so that the operator can replace the directory.
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return fmt.Errorf("opening the directory of releases: %w", err)
 	}
 	defer root.Close()
-	// A named pipe must not block.
+	// O_NONBLOCK: a named pipe must not block.
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
@@ -74,7 +73,7 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 		kind = "text/plain; charset=utf-8"
 	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-cache") // which means: check whether it has changed
+	w.Header().Set("Cache-Control", "no-cache") // revalidate each time
 	http.ServeContent(d, r, "", info.ModTime(), file)
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package system serves what describes the server itself: health, metrics,
-// capabilities, and the releases of the agent.
+// Package system serves what describes the server itself: health, metrics, capabilities, and the
+// releases of the agent.
 package system
 
 import (
@@ -20,20 +20,17 @@ import (
 
 // Server describes the server itself.
 type Server struct {
-	// Version is the server's version.
 	Version string
-	// Metrics is what /metrics answers.
 	Metrics *prometheus.Registry
-	// MetricsToken is the bearer token of /metrics. Empty: only callers on this
-	// machine, directly.
+	// MetricsToken is the bearer token of /metrics. If empty, only direct callers on this machine
+	// may read it.
 	MetricsToken string
 	// Ready returns an error while the server is not ready; nil means always ready.
 	Ready func(r *http.Request) error
-	// Releases is a directory with a mirror of the agent's releases; "" is none.
+	// Releases is a directory with a mirror of the agent's releases; "" means none.
 	Releases string
 }
 
-// serverRoutes are the routes about the server itself.
 type serverRoutes struct {
 	Server
 	externalURL string
@@ -54,7 +51,7 @@ func Register(rt *web.Router, server Server, externalURL string) {
 	rt.Authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", web.People, s.githubApp)
 }
 
-// root explains the server to a person with a browser.
+// root explains the server to a user with a browser.
 func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'")
@@ -64,7 +61,7 @@ func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// healthz answers as long as the process can answer at all.
+// healthz answers while the process runs.
 func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.Version})
 }
@@ -79,8 +76,7 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// metrics is open to those who have the token, if one is set, and else to callers
-// on this machine.
+// metrics requires the token if one is set, and else a caller on this machine.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	switch token := web.Bearer(r, "Bearer"); {
 	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
@@ -92,11 +88,11 @@ func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// isLocal reports whether a request comes from this machine and names it, and was
-// not forwarded by a proxy on it.
+// isLocal reports whether a request comes from this machine, names it, and was not forwarded by a
+// local proxy.
 func isLocal(r *http.Request) bool {
 	if !r.ProtoAtLeast(1, 1) {
-		return false // nginx sends no other sign of itself unless configured to
+		return false // an unconfigured nginx sends no other sign of itself
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
@@ -112,8 +108,8 @@ type capability struct {
 	Configuration map[string]any `json:"configuration,omitempty"`
 }
 
-// capabilities names the optional calls that are built, and no other: clients
-// use a named call without a fallback.
+// capabilities names exactly the optional calls that are implemented: clients use a named call
+// without a fallback.
 func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
 		{Capability: "batch-encrypt"},
@@ -123,8 +119,8 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 
 var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 
-// cliVersion answers each CLI with its own version, because this server does not know
-// the releases of the CLI, and an invented one would ask users to upgrade.
+// cliVersion answers each CLI with its own version: this server does not know the CLI's releases,
+// and a newer version would ask users to upgrade.
 func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
 	version := "3.0.0"
 	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {
@@ -135,7 +131,7 @@ func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
-// githubApp is asked by the CLI before it sets up deployment settings.
+// githubApp is called by the CLI before it sets up deployment settings.
 func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
 }

@@ -20,8 +20,7 @@ const gzipFrom = 4 << 10
 // GzipMemory is the memory of a compressor of responses, in bytes.
 const GzipMemory = 1 << 20
 
-// compressors are used again, because making one costs more than its work on
-// most responses.
+// compressors are reused, because making one costs more than most compressions.
 var compressors = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
@@ -30,8 +29,8 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// WriteJSON answers with a status and a JSON body, compressed when it is large
-// and the client takes it. Its memory is charged to the request.
+// WriteJSON answers with a status and a JSON body, compressed if it is large and the client accepts
+// it. Its memory is charged to the request.
 func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	body, err := encodeJSON(v)
 	if err != nil {
@@ -43,7 +42,7 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error 
 	return WriteRaw(w, r, status, body)
 }
 
-// Answer answers 200 with a value, or returns err.
+// Answer answers 200 with v, or returns err.
 func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
 	if err != nil {
 		return err
@@ -77,8 +76,8 @@ func jsonHeader(w http.ResponseWriter) http.Header {
 	return h
 }
 
-// WriteRaw is writeJSON for JSON that is encoded already. A client that does
-// not read its response is no error of the server.
+// WriteRaw is [WriteJSON] for encoded JSON. A client that does not read its response is no error of
+// the server.
 func WriteRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
 	h := jsonHeader(w)
 	if len(body) >= gzipFrom && acceptsGzip(r) {
@@ -122,7 +121,6 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// byteCount formats a number of bytes for messages.
 func byteCount(n int64) string {
 	if n >= 1<<20 && n%(1<<20) == 0 {
 		return fmt.Sprintf("%d MiB", n>>20)

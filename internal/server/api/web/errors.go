@@ -20,10 +20,9 @@ type Error struct {
 	RetryAfter time.Duration // 0: no Retry-After header
 }
 
-// Error returns the message that the client sees.
+// Error returns the message for the client.
 func (e *Error) Error() string { return e.Message }
 
-// errorBody is the public form of errors.
 type errorBody struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -40,10 +39,10 @@ var statusOfKind = map[fault.Kind]int{
 	fault.KindUnavailable:     http.StatusServiceUnavailable,
 }
 
-// statusClientClosed is the conventional status for a client that went away.
+// statusClientClosed is the conventional status for a client that disconnected.
 const statusClientClosed = 499
 
-// Classify is the one place that decides status and message of an error.
+// Classify decides the status and message of every error.
 func Classify(err error) (status int, message string) {
 	if he, ok := errors.AsType[*Error](err); ok {
 		return he.Status, he.Message
@@ -72,7 +71,7 @@ func Classify(err error) (status int, message string) {
 	}
 }
 
-// WriteError answers with an error and leaves it for the access log.
+// WriteError answers with an error and notes it for the access log.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	status, message := Classify(err)
 	NoteError(r, err)
@@ -92,12 +91,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// RetryAfter sets the time after which the client should retry, in whole seconds.
+// RetryAfter sets the time after which the client should retry, rounded to whole seconds.
 func RetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
 }
 
-// panicError is a panic of a handler.
 type panicError struct {
 	value any
 	stack []byte

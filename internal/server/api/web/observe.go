@@ -21,7 +21,6 @@ import (
 // requestIDHeader is printed by the CLI when the server fails.
 const requestIDHeader = "X-Pulumi-Request-ID"
 
-// record collects the access log's fields of one request.
 type record struct {
 	err    error
 	caller string
@@ -30,15 +29,15 @@ type record struct {
 
 type recordKey struct{}
 
-// NoteError leaves an error for the access log.
+// NoteError notes an error for the access log.
 func NoteError(r *http.Request, err error) {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
 		rec.err = err
 	}
 }
 
-// Abort has the connection aborted, because of an error, after a response has
-// begun: otherwise it would end as one that is whole.
+// Abort aborts the connection because of an error after a response has begun, so that the response
+// does not appear complete.
 func Abort(r *http.Request, err error) {
 	NoteError(r, err)
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
@@ -46,7 +45,6 @@ func Abort(r *http.Request, err error) {
 	}
 }
 
-// noteCaller leaves the caller's name for the access log.
 func noteCaller(r *http.Request, name string) {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
 		rec.caller = name
@@ -76,9 +74,8 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 	return m
 }
 
-// Observe gives each request an id, counts it and writes the access log.
-// Requests that succeed are logged at debug level: a busy server answers
-// thousands of polls.
+// Observe gives each request an id, counts it and writes the access log. It logs successful
+// requests at debug level: a busy server answers thousands of polls.
 func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) http.Handler {
 	m := newMetrics(reg)
 	return func(next http.Handler) http.Handler {
@@ -91,8 +88,7 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			m.inFlight.Inc()
 			defer m.inFlight.Dec()
-			// The route context is made here so that the pattern can be read
-			// after the router has filled it in.
+			// Made here so that the pattern can be read after the router has filled it in.
 			ctx := context.WithValue(r.Context(), recordKey{}, rec)
 			r = r.WithContext(ctx)
 			next.ServeHTTP(ww, r)
@@ -139,8 +135,8 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 	}
 }
 
-// knownMethod returns a method of HTTP, or "other": clients may send any word,
-// and each would become its own series in the metrics.
+// knownMethod returns a method of HTTP, or "other": clients may send any word, and each would
+// become a series in the metrics.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -149,7 +145,6 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// shortened bounds a path for the access log.
 func shortened(path string) string {
 	const limit = 512
 	if len(path) > limit {
@@ -158,7 +153,7 @@ func shortened(path string) string {
 	return path
 }
 
-// logged shows an error with the cause that its message keeps from clients.
+// logged includes the cause that the error's message hides from clients.
 type logged struct{ err error }
 
 func (l logged) Error() string {
@@ -171,8 +166,7 @@ func (l logged) Error() string {
 	return msg
 }
 
-// RecoverPanic answers 500 instead of dropping the connection, unless the response
-// has begun.
+// RecoverPanic answers 500 instead of closing the connection, unless the response has begun.
 func RecoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -194,8 +188,8 @@ func RecoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// SignAnswers proves to agents and runners that an answer comes from the server and not from
-// something in between. It comes first: every answer passes through it.
+// SignAnswers proves to agents and runners that the server sent an answer, not a proxy. It is the
+// outermost handler, so that every answer passes through it.
 func SignAnswers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signer := protocol.SignAnswers(w, r)

@@ -1,5 +1,5 @@
-// Package web has what every route needs: routing with authentication, answers,
-// errors, and the access log.
+// Package web provides what every route needs: routing with authentication, answers, errors, and
+// the access log.
 package web
 
 import (
@@ -33,28 +33,26 @@ func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Route
 	return &Router{mux, ids, st}
 }
 
-// handler answers a request or returns the error to answer with. After it has
-// begun to write a response it returns nil.
+// handler answers a request, or returns the error to answer with. Once it has begun a response it
+// returns nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// Callers that routes are open to.
+// Kinds of callers.
 var (
 	// People are users, organization tokens and the pulumi process of a job.
-	People = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
-	// members are users and organization tokens.
+	People  = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
 	members = []identity.Kind{identity.KindUser, identity.KindOrg}
 	// Agents are the agents of a pool.
 	Agents = []identity.Kind{identity.KindPool}
-	// Runners are agent and runner of one claimed job.
+	// Runners are the agent and the runner of one claimed job.
 	Runners = []identity.Kind{identity.KindRunner}
 )
 
-// need is what a route does with an organization.
+// need is the permission in an organization that a route requires.
 type need int
 
-// Permissions in an organization.
 const (
-	NeedMember need = iota // see its lists, make stacks
+	NeedMember need = iota // read its lists, make stacks
 	NeedAdmin              // administer it
 	NeedGrant              // administer access to it
 )
@@ -66,8 +64,8 @@ func (rt *Router) Public(method, pattern string, h handler) {
 	rt.mux.Method(method, pattern, adapt(h))
 }
 
-// Authed registers a route for authenticated callers of some kinds; the
-// handler finds the caller with [Principal].
+// Authed registers a route for authenticated callers of some kinds; the handler gets the caller
+// from [Principal].
 func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		p, err := rt.identity.Authenticate(r.Context(), Bearer(r, "token"))
@@ -106,8 +104,8 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 	})
 }
 
-// Stack registers a route below a stack for callers with one of the abilities
-// needed; pattern holds {org}, {project} and {stack}.
+// Stack registers a route below a stack for callers with one of the needed abilities; pattern holds
+// {org}, {project} and {stack}.
 func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.Authed(method, pattern, People, func(w http.ResponseWriter, r *http.Request) error {
 		st, err := rt.stacks.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
@@ -129,7 +127,7 @@ func OwnToken(h handler) handler {
 	}
 }
 
-// adapt is the one place where errors of handlers become responses.
+// adapt turns the errors of handlers into responses.
 func adapt(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -152,15 +150,15 @@ func Param(r *http.Request, name string) string {
 	if r.URL.RawPath == "" {
 		return v
 	}
-	// chi matches the escaped path when there is one.
+	// chi matches the escaped path if the request has one.
 	if dec, err := url.PathUnescape(v); err == nil {
 		return dec
 	}
 	return v
 }
 
-// Bearer returns the credential of the Authorization header if it has the
-// given scheme: "token" or "update-token".
+// Bearer returns the credential of the Authorization header if it has the given scheme: "token" or
+// "update-token".
 func Bearer(r *http.Request, scheme string) string {
 	s, cred, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(s, scheme) {

@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestSilentHandlersAreSigned: net/http answers 200 for a handler that writes nothing.
+// TestSilentHandlersAreSigned covers handlers that write nothing, for which net/http answers 200.
 func TestSilentHandlersAreSigned(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set(protocol.HeaderNonce, "a nonce")

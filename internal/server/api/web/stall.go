@@ -9,16 +9,15 @@ import (
 
 const (
 
-	// stallsInAll bounds one body or response, however it trickles, in times of
-	// the stall.
+	// stallsInAll bounds the time of one body or response, in stalls.
 	stallsInAll = 30
-	// writePiece is how much of a response has to be taken in one stall, in bytes.
+	// writePiece is how many bytes of a response a client must receive per stall.
 	writePiece = 64 << 10
 )
 
-// pace is how fast a client has to be: it makes some progress in each stall, and
-// behind the first of them it is as fast as the rate on average. What it holds in
-// memory meanwhile is proportional to the bytes that it sent or still has to receive.
+// pace is the required speed of a client: some progress in each stall, and after the first the rate
+// on average. The memory it holds meanwhile is proportional to the bytes that it sent or still has
+// to receive.
 type pace struct {
 	stall time.Duration
 	rate  int64 // bytes per second
@@ -26,7 +25,6 @@ type pace struct {
 	bytes int64
 }
 
-// deadline is when the next progress must have been made.
 func (p *pace) deadline() time.Time {
 	now := time.Now()
 	if p.began.IsZero() {
@@ -44,15 +42,15 @@ func (p *pace) deadline() time.Time {
 	return next
 }
 
-// CutStalled ends connections of clients that send a body, or take a response, too
-// slowly, so that they cannot hold all of them. Waiting for the server, as in a
-// long poll, is bounded elsewhere.
+// CutStalled closes connections of clients that send a body or receive a response too slowly, so
+// that they cannot hold all of them. Waiting for the server, as in a long poll, is bounded
+// elsewhere.
 func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// Not every writer of tests has deadlines; those of connections do.
+			// Writers in tests may have no deadlines; those of connections do.
 			c := http.NewResponseController(w)
-			_ = c.SetWriteDeadline(time.Time{}) // of the request before, on the same connection
+			_ = c.SetWriteDeadline(time.Time{}) // of the previous request on the same connection
 			if r.ContentLength != 0 {
 				b := &stallBody{ReadCloser: r.Body, conn: c, pace: pace{stall: stall, rate: rate}}
 				b.extend()
@@ -63,7 +61,6 @@ func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler
 	}
 }
 
-// stallBody is a request's body that must make progress.
 type stallBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
@@ -72,7 +69,7 @@ type stallBody struct {
 
 func (b *stallBody) extend() { _ = b.conn.SetReadDeadline(b.pace.deadline()) }
 
-// Read reads from the body; at its end the connection may be silent again.
+// Read reads from the body; at its end it clears the deadline.
 func (b *stallBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.pace.bytes += int64(n)
@@ -85,7 +82,6 @@ func (b *stallBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stallWriter is a response that the client must receive.
 type stallWriter struct {
 	http.ResponseWriter
 	conn *http.ResponseController
@@ -103,7 +99,7 @@ func (w *stallWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes in pieces, each of which has its time.
+// Write writes in pieces, each with its own deadline.
 func (w *stallWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {

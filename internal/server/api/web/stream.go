@@ -12,10 +12,9 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// streaming is a JSON response that is written while it is made, so that only a
-// piece of it is in memory. Until gzipFrom bytes were written an error can still
-// be answered as one; later the connection is aborted, so that no client takes
-// an incomplete response for a complete one.
+// streaming is a JSON response of which only a piece is in memory. Before gzipFrom bytes an error
+// is still answered as one; later it aborts the connection, so that no client takes an incomplete
+// response for a complete one.
 type streaming struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -23,8 +22,8 @@ type streaming struct {
 	z    *gzip.Writer
 }
 
-// Stream answers 200 with the output of write. All the memory of write is charged
-// before, because a response that has begun cannot be refused.
+// Stream answers 200 with the output of write. It charges all the memory of write first, because a
+// response that has begun cannot be refused.
 func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w io.Writer) error) error {
 	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
 		return err
@@ -61,7 +60,7 @@ func notTaken(err error) error {
 	return fmt.Errorf("%w: %w", errNotTaken, err)
 }
 
-// Write adds to the response. It fails when the client is gone.
+// Write adds to the response. It fails if the client has disconnected.
 func (s *streaming) Write(p []byte) (int, error) {
 	if s.head != nil {
 		if len(s.head)+len(p) < gzipFrom {
@@ -101,8 +100,8 @@ func (s *streaming) send(p []byte) (int, error) {
 	return n, notTaken(err)
 }
 
-// StreamList streams a JSON list. fill adds its elements by add; head and tail are
-// the JSON before and after them, tail for the number of elements.
+// StreamList streams a JSON list. fill adds its elements by add; head and tail are the JSON before
+// and after them, tail for the number of elements.
 func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add func(v any) error) error, tail func(n int) string) error {
 	return Stream(w, r, memory, func(out io.Writer) error {
 		n := 0

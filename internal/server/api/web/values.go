@@ -22,7 +22,7 @@ func UserInfoOf(u store.User) UserInfo {
 	return UserInfo{Name: u.Name, GithubLogin: u.Login, Email: u.Email}
 }
 
-// Unix writes a time as Unix seconds, 0 for none.
+// Unix returns t in Unix seconds, 0 for the zero time.
 func Unix(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -30,9 +30,8 @@ func Unix(t time.Time) int64 {
 	return t.Unix()
 }
 
-// Stamp writes a time as the public API does where it uses neither RFC 3339
-// nor Unix seconds.
+// Stamp formats a time as the public API does where it uses neither RFC 3339 nor Unix seconds.
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 
-// RFC3339 writes a time as the public API's date-time.
+// RFC3339 formats a time as the public API's date-time.
 func RFC3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
