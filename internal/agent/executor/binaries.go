@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// The names of the runner in the agent's working directory. Every archive holds
-// the runner of its own platform and the embeddables: static Linux builds that
-// are put into containers.
+// File names in the agent's working directory. An embeddable is a static Linux build of the
+// runner that the agent copies into containers.
 const (
 	RunnerName     = "workflow-runner"
 	EmbeddableName = "workflow-runner-embeddable" // also with -amd64 or -arm64 appended
@@ -33,10 +32,9 @@ func FindRunner(dir string) (string, error) {
 	return path, nil
 }
 
-// FindEmbeddable returns the path of the Linux runner for containers of the given
-// architecture (amd64 or arm64, as Go and image configurations name them) in dir.
-// The file names only say where to look: what the file is made for is read from
-// the file, because archives of both architectures are easily mixed up.
+// FindEmbeddable returns the path of the Linux runner in dir for containers of arch, which is
+// amd64 or arm64. It reads the machine from the ELF header and not from the file name, because
+// archives of both architectures are easily mixed up.
 func FindEmbeddable(dir, arch string) (string, error) {
 	machine, ok := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if !ok {
@@ -66,8 +64,7 @@ func FindEmbeddable(dir, arch string) (string, error) {
 		arch, dir, strings.Join(names, " and "), seen)
 }
 
-// FindAnyEmbeddable reports an error if dir has no runner for containers at all, of
-// whatever architecture.
+// FindAnyEmbeddable returns an error if dir has no runner for containers of any architecture.
 func FindAnyEmbeddable(dir string) error {
 	for _, arch := range []string{"amd64", "arm64"} {
 		if _, err := FindEmbeddable(dir, arch); err == nil {
@@ -78,8 +75,8 @@ func FindAnyEmbeddable(dir string) error {
 		EmbeddableName, EmbeddableName, dir)
 }
 
-// embeddableMachine returns what the Linux executable at path is made for. One
-// that needs a dynamic linker is refused: the image may have another, or none.
+// embeddableMachine returns the machine the Linux executable at path is built for. It refuses a
+// dynamically linked one: the image may have another dynamic linker, or none.
 func embeddableMachine(path string) (elf.Machine, error) {
 	info, err := os.Stat(path)
 	if err != nil {

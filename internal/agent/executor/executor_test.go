@@ -105,7 +105,7 @@ func TestFindEmbeddable(t *testing.T) {
 			case !test.fails && (err != nil || got != filepath.Join(dir, test.want)):
 				t.Errorf("found %q, %v; want %s", got, err, test.want)
 			}
-			// One for another machine may still be the right one for the engine.
+			// An embeddable for another machine may fit the engine.
 			usable := !test.fails || test.name == "for another machine" || test.name == "unknown architecture"
 			if err := executor.FindAnyEmbeddable(dir); (err == nil) != usable {
 				t.Errorf("any runner at all: %v", err)

@@ -9,17 +9,15 @@ import (
 	"strings"
 )
 
-// namePrefix begins the name of every object of a job.
 const namePrefix = "workflow-"
 
-// plainID is what a job id may look like to be used in the names of objects as
-// it is. The id comes from the server: whatever else it is must not reach a path.
+// plainID matches the job ids that object names contain unchanged. The id comes from the
+// server, so any other text must not reach a path.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// ObjectName returns the name that the directory, container and volume of a job
-// have. It is made of characters that are safe in all of them, is the same for
-// the same job and epoch, and differs between owners, so that two agents with
-// equal job ids from different servers do not meet.
+// ObjectName returns the name of a job's directory, container and volume. It is safe in all of
+// them, the same for the same job and epoch, and different between owners, so agents with equal
+// job ids from different servers do not collide.
 func ObjectName(owner, jobID string, epoch int64) string {
 	id := jobID
 	if !plainID.MatchString(id) {
@@ -30,14 +28,14 @@ func ObjectName(owner, jobID string, epoch int64) string {
 
 func ownerSuffix(owner string) string { return Digest(owner)[:8] }
 
-// IsObjectName reports whether name looks like the name of a job's object, of
-// whatever owner. Such a name is a single path element.
+// IsObjectName reports whether name looks like the name of a job's object, of any owner. Such a
+// name is a single path element.
 func IsObjectName(name string) bool {
 	return strings.HasPrefix(name, namePrefix) && !strings.ContainsAny(name, `/\`)
 }
 
-// ParseObjectName returns the job and epoch of an object that owner made, for one
-// that has nothing but its name. The job id is a digest if it was not fit for names.
+// ParseObjectName returns the job and epoch of an object of owner that is known only by its
+// name. The job id is a digest if the original was not fit for names.
 func ParseObjectName(owner, name string) (jobID string, epoch int64, ok bool) {
 	rest, found := strings.CutSuffix(name, "-"+ownerSuffix(owner))
 	if !found || !IsObjectName(name) {
@@ -52,7 +50,7 @@ func ParseObjectName(owner, name string) (jobID string, epoch int64, ok bool) {
 	return rest[:dash], epoch, err == nil
 }
 
-// Digest returns the first 16 hexadecimal digits of the SHA-256 of s, for names.
+// Digest returns the first 16 hexadecimal digits of the SHA-256 of s.
 func Digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])

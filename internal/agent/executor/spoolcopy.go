@@ -12,27 +12,26 @@ import (
 )
 
 const (
-	// spaceReserve is how much of the agent's disk the copy of a spool leaves free.
+	// spaceReserve is the free space that a spool copy leaves on the agent's disk, in bytes.
 	spaceReserve = 32 << 20
-	// smallestFile is what a file of a copy is taken to need, so that there cannot be
-	// many that are empty.
+	// smallestFile is the least size, in bytes, that a file counts for; it limits the number of
+	// empty files.
 	smallestFile = 4 << 10
 )
 
-// ErrNoSpace is the error of copying a log spool to a disk that has no space for it.
+// ErrNoSpace reports that the disk has no space for a log spool.
 var ErrNoSpace = errors.New("the disk has no space for it")
 
-// SpoolCopy is a copy of a job's log spool that is being made. The job can put into its
-// spool what it likes: files that are large and take no space there, names that lead
-// elsewhere, any number of files. So only files that a spool has are copied, and no more
-// bytes than a spool has.
+// SpoolCopy is a copy of a job's log spool in progress. The job controls its spool and may fill
+// it with sparse files, names that lead elsewhere or countless files, so only files that belong
+// to a spool are copied, up to the size limit of a spool.
 type SpoolCopy struct {
 	dst  *os.Root
-	left int64                  // bytes that may still come
-	free func() (uint64, error) // bytes on the disk of dst
+	left int64                  // bytes still allowed
+	free func() (uint64, error) // returns the free bytes on the disk of dst
 }
 
-// NewSpoolCopy begins a copy in the directory dst, which is made if it is missing.
+// NewSpoolCopy begins a copy in the directory dst, which it creates if missing.
 func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	if err := os.MkdirAll(dst, 0o700); err != nil {
 		return nil, err
@@ -49,8 +48,8 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
 
-// Add copies a file of the spool, of which name is the path within the spool. A file
-// that no spool has is not read, but counts: somebody had to transport it.
+// Add copies the file name, a path within the spool. It does not read a file that no spool has,
+// but counts its size, because transporting it has a cost.
 func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
 		return fmt.Errorf("it is larger than any log spool, of which the limit is %d bytes", delivery.MaxCopy)

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// Sweep removes what jobs of owner left behind: objects that ex lists, that were
-// made more than minAge before now, and that keep does not claim. minAge must be
-// longer than a Prepare and the writing of the agent's journal together, because
-// in between an object is there that nobody claims yet. It returns the handles it
-// removed; one that cannot be removed does not keep it from the others.
+// Sweep removes the leftovers of owner's jobs: objects that ex lists, that were created more
+// than minAge before now, and that keep does not claim. minAge must exceed a Prepare plus the
+// writing of the agent's journal, because until then the journal does not claim the object. It
+// returns the removed handles; a failed removal does not stop the others.
 func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge time.Duration, keep func(Handle) bool) ([]Handle, error) {
 	all, err := ex.List(ctx, owner)
 	if err != nil {
