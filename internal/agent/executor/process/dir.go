@@ -20,9 +20,8 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// The files in a job's directory; the package comment says what they are for.
 const (
-	// removedPrefix is before the name of a directory that is being removed.
+	// removedPrefix marks a directory that is being removed.
 	removedPrefix = ".removed-"
 	fileMeta      = "meta.json"
 	fileStarted   = "started"
@@ -35,18 +34,17 @@ const (
 	dirTemp       = "tmp"
 )
 
-// maxResult is how large a result.json may be, in bytes; it is written by the job.
+// maxResult bounds result.json, which the job writes, in bytes.
 const maxResult = 64 << 10
 
-// dir is the absolute path of a job's directory.
 type dir string
 
 func (d dir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// marker is the environment entry that every process of the job inherits, by
-// which those are found that left the runner's session.
+// marker is the environment entry that every process of the job inherits. It identifies those
+// that left the runner's session.
 func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
 // create makes the directory, or nothing.
@@ -76,16 +74,15 @@ func (d dir) meta() (meta, error) {
 	return m, err
 }
 
-// process returns what process.json says, or fs.ErrNotExist.
+// process reads process.json. Its error is fs.ErrNotExist if the file is missing or damaged.
 func (d dir) process() (identity, error) {
 	var id identity
 	err := readJSON(d.path(fileProcess), &id)
 	return id, err
 }
 
-// lock takes the directory's lock, which orders Start and the taking of the exit
-// status between everything that may do it at once, in any process. Holders are
-// quick. The caller releases it by calling the returned function.
+// lock takes the directory's lock, which orders Start and the reading of the exit status across
+// processes. Holders are quick. The caller must call the returned function.
 func (d dir) lock(ctx context.Context) (func(), error) {
 	lock, err := filelock.Wait(ctx, d.path(fileLock))
 	if err != nil {
@@ -94,7 +91,7 @@ func (d dir) lock(ctx context.Context) (func(), error) {
 	return lock.Release, nil
 }
 
-// result returns what the runner left in its result file, nil if nothing.
+// result returns the runner's result file, nil if there is none.
 func (d dir) result() *protocol.Result {
 	root, err := os.OpenRoot(d.path(dirJob))
 	if err != nil {
@@ -120,8 +117,8 @@ func (d dir) result() *protocol.Result {
 	return &r
 }
 
-// copySpool copies the files of the spool to dst. The job wrote them: nothing in the
-// directory leads outside of it.
+// copySpool copies the spool to dst. The job controls the directory, so the copy follows
+// nothing that leads outside.
 func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
@@ -170,14 +167,14 @@ func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return nil // since the directory was read
+		return nil // removed since the directory was read
 	}
 	return to.Add(name, info.Size(), in)
 }
 
-// remove deletes the directory. It gets another name first, so that nobody who
-// watches the job makes a file in it meanwhile. Jobs leave directories without
-// write permission behind (Go's module cache does), which are given it.
+// remove deletes the directory. It renames it first, so that a process that watches the job
+// makes no file in it meanwhile. Jobs leave directories without write permission (Go's module
+// cache does), so remove grants it.
 func (d dir) remove() error {
 	root, err := os.OpenRoot(filepath.Dir(string(d)))
 	if err != nil {
@@ -202,8 +199,8 @@ func (d dir) remove() error {
 	return errors.Join(root.RemoveAll(doomed), walkErr)
 }
 
-// writeJSON writes a file of the executor's own, whole or not at all. It is on disk
-// with its name, because what it tells of must be known after a loss of power, too.
+// writeJSON writes a file of the executor atomically and syncs it with its name, because its
+// content must survive a loss of power.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -215,8 +212,8 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// readJSON reads a file of the executor's own. A missing one is fs.ErrNotExist,
-// and so is a damaged one, which a crash of the host can leave.
+// readJSON reads a file of the executor. A missing or damaged file is fs.ErrNotExist: a crash
+// of the host can leave a damaged one.
 func readJSON(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCopySpoolOfAHostileJob has a job leave in its spool what must not be copied:
-// a file of 300 MiB that takes no space, ways out of the spool, and what never ends.
+// TestCopySpoolOfAHostileJob plants a sparse file of 300 MiB, ways out of the spool, and files
+// without an end.
 func TestCopySpoolOfAHostileJob(t *testing.T) {
 	base := t.TempDir()
 	d := dir(filepath.Join(base, "workflow-job"))

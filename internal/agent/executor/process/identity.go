@@ -8,23 +8,22 @@ import (
 	"workflowagent/internal/bootid"
 )
 
-// identity names one process for as long as the host runs, and beyond: the
-// number alone is reused.
+// identity names one process across reuse of its number and reboots of the host.
 type identity struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"` // in the system's own unit; only compared
 	BootID    string `json:"bootID"`
 }
 
-// proc is what the system tells of a process.
+// proc is the system's record of a process.
 type proc struct {
 	pid, parent, session int
 	start                uint64
-	zombie               bool // ended, its status not yet taken
-	status               int  // of a zombie, as wait(2) has it; 0 also if the system does not tell
+	zombie               bool // ended, its exit status not yet collected
+	status               int  // of a zombie, as in wait(2); 0 also if the system does not report it
 }
 
-// identify returns the identity of the process that has the number pid now.
+// identify returns the identity of the process that currently has the number pid.
 func identify(pid int) (identity, error) {
 	boot, err := bootid.Get()
 	if err != nil {
@@ -37,7 +36,7 @@ func identify(pid int) (identity, error) {
 	return identity{PID: pid, StartTime: p.start, BootID: boot}, nil
 }
 
-// find returns the process if it is still there, running or as a zombie.
+// find returns the process if it exists, running or as a zombie.
 func (id identity) find() (proc, bool) {
 	if id.PID <= 0 {
 		return proc{}, false
@@ -50,8 +49,8 @@ func (id identity) find() (proc, bool) {
 	return p, err == nil && boot == id.BootID
 }
 
-// pollGone waits until the process is gone or a zombie by looking at it, where
-// the system offers nothing better.
+// pollGone polls until the process is gone or a zombie, where the system offers no
+// notification.
 func pollGone(ctx context.Context, id identity) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

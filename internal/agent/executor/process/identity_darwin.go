@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zombieState is SZOMB of the system's sys/proc.h.
+// zombieState is SZOMB of sys/proc.h.
 const zombieState = 5
 
-// lookUp asks the kernel for one process.
 func lookUp(pid int) (proc, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
@@ -38,7 +37,6 @@ func fromKinfo(info *unix.KinfoProc) proc {
 	}
 }
 
-// processes returns all processes.
 func processes() ([]proc, error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
@@ -51,8 +49,8 @@ func processes() ([]proc, error) {
 	return out, nil
 }
 
-// carries reports nothing on this system, which does not show environments:
-// processes that leave the runner's session and outlive it are not found.
+// carries always reports false: macOS does not show environments, so processes that leave the
+// runner's session and outlive it are not found.
 func (p proc) carries(string) bool { return false }
 
 // waitGone waits until the process is gone or a zombie.

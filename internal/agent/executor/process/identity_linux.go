@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookUp reads /proc/PID/stat.
 func lookUp(pid int) (proc, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return proc{}, err
 	}
-	// The second field, the command's name, may hold anything; the last closing
-	// parenthesis ends it. The third field is the first after it.
+	// The second field, the command's name, may hold anything; the last closing parenthesis
+	// ends it. Field 3 follows.
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
 		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
@@ -38,12 +37,12 @@ func lookUp(pid int) (proc, error) {
 	}
 	p := proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}
 	if p.zombie && len(f) > 49 {
-		p.status, _ = strconv.Atoi(f[49]) // absent on old kernels, which is as good as 0
+		p.status, _ = strconv.Atoi(f[49]) // missing on old kernels, which equals 0
 	}
 	return p, nil
 }
 
-// processes returns all processes that can be seen.
+// processes returns all visible processes.
 func processes() ([]proc, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -55,15 +54,15 @@ func processes() ([]proc, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := lookUp(pid); err == nil { // else it has ended meanwhile
+		if p, err := lookUp(pid); err == nil { // else it has ended
 			out = append(out, p)
 		}
 	}
 	return out, nil
 }
 
-// carries reports whether the process was started with the environment entry
-// marker. Those of other users cannot be read, and are not the job's.
+// carries reports whether the process was started with the environment entry marker. The
+// environments of other users' processes are unreadable, and those are not the job's.
 func (p proc) carries(marker string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	if err != nil {
@@ -77,8 +76,8 @@ func (p proc) carries(marker string) bool {
 	return false
 }
 
-// waitGone waits until the process is gone or a zombie. For one that is not a
-// child of this process it returns the exit status if the kernel tells it, else nil.
+// waitGone waits until the process is gone or a zombie. For a process that is not a child it
+// returns the exit status if the kernel reveals it, else nil.
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -86,7 +85,7 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The descriptor stands for whoever had the number when it was opened.
+	// The descriptor refers to the process that had the number when it was opened.
 	p, ok := id.find()
 	if !ok {
 		return nil, nil
@@ -112,15 +111,14 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 		return nil, pollGone(ctx, id)
 	}
 	if p.parent == os.Getpid() {
-		return nil, nil // its status is there to be taken
+		return nil, nil // its status can be collected
 	}
 	return exitInfo(ctx, id, fd), nil
 }
 
-// exitInfo asks for the exit status of a process that has ended and is not ours
-// to wait for. While it is a zombie, the file of the process has the status; a
-// zero there may also mean that we may not know. Once its parent has taken the
-// status, Linux 6.15 and later have it in the descriptor.
+// exitInfo returns the exit status of an ended process that is not a child. While it is a
+// zombie, its stat file has the status; a zero may also mean a lack of permission. Once the
+// parent has collected the status, Linux 6.15 and later report it through the descriptor.
 func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

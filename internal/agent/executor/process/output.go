@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// The bounds of how often a file that does not grow is looked at.
+// Bounds of the polling interval for a file that does not grow.
 const (
 	followFast = 10 * time.Millisecond
 	followSlow = 250 * time.Millisecond
@@ -36,7 +36,7 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	return &follower{ctx: ctx, cancel: cancel, file: file, id: id}, nil
 }
 
-// follower reads a file to its end and beyond, until its writer is gone.
+// follower reads a file until its writer is gone and everything is read.
 type follower struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,8 +44,8 @@ type follower struct {
 	id     identity // of the writer
 }
 
-// Read returns io.EOF when everything was read that was there after the runner
-// had gone. What processes write that outlive it is not the runner's output.
+// Read returns io.EOF after everything the file had when the runner was gone. The output of
+// processes that outlive the runner does not count.
 func (f *follower) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -66,7 +66,7 @@ func (f *follower) Read(b []byte) (int, error) {
 	}
 }
 
-// Close ends a Read that waits.
+// Close ends a blocked Read.
 func (f *follower) Close() error {
 	f.cancel()
 	return f.file.Close()

@@ -1,15 +1,14 @@
-// Package process runs jobs as plain processes of the agent's own user. There is
-// no isolation whatsoever: it is for hosts that are themselves disposable and for
-// trying the product without a container engine, and has to be asked for.
+// Package process runs jobs as plain processes of the agent's own user, without isolation. It
+// is for disposable hosts and for trying the product without a container engine, and the
+// operator has to ask for it.
 //
-// A job is a directory, and everything that has to be known about it is a file
-// in that directory, so that an agent that was started again goes on with it:
+// A job is a directory whose files hold everything a restarted agent needs to resume it:
 //
-//	meta.json     whose job it is
+//	meta.json     owner, job and labels
 //	started       made by the first Start; its presence refuses any other
 //	process.json  the runner's pid, start time and boot id
-//	output.log    what the runner printed
-//	exit.json     how it ended, written by whichever agent learned it
+//	output.log    the runner's output
+//	exit.json     how it ended, written by the agent that learned it
 //	job/          the runner's own directory (--job-dir)
 //	home/ tmp/    HOME and TMPDIR of the job
 package process
@@ -39,7 +38,7 @@ const Name = "process"
 // Options configure an [Executor].
 type Options struct {
 	RunnerPath string // absolute path of the workflow-runner for this host
-	BaseDir    string // where the jobs' directories are; created if missing, 0700
+	BaseDir    string // the parent of the jobs' directories; created if missing, 0700
 	Log        *logrus.Entry
 }
 
@@ -54,8 +53,8 @@ type Executor struct {
 	reapers sync.WaitGroup
 }
 
-// New returns an executor. It makes the base directory; that the runner is there
-// is the business of [Executor.Check].
+// New returns an executor and makes the base directory. [Executor.Check] reports a missing
+// runner.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.RunnerPath) || !filepath.IsAbs(o.BaseDir) {
 		return nil, fmt.Errorf("the process executor needs absolute paths, got runner %q and base directory %q", o.RunnerPath, o.BaseDir)
@@ -84,14 +83,13 @@ func (e *Executor) Check(context.Context) error {
 	return nil
 }
 
-// Close ends the watching of jobs, not the jobs.
+// Close stops watching jobs and leaves them running.
 func (e *Executor) Close() error {
 	e.cancel()
 	e.reapers.Wait()
 	return nil
 }
 
-// meta is what meta.json holds.
 type meta struct {
 	JobID     string            `json:"jobID"`
 	Epoch     int64             `json:"epoch"`
@@ -100,7 +98,6 @@ type meta struct {
 	CreatedAt time.Time         `json:"createdAt"`
 }
 
-// handleData is the executor's part of a handle.
 type handleData struct {
 	Dir string `json:"dir"` // absolute, a direct child of the base directory
 }
@@ -110,9 +107,8 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
-	// A job that says linux, which all jobs do that were not told otherwise, may
-	// well run on macOS: it is the pulumi program that knows. The reverse is a
-	// request for a Mac.
+	// Every job without a setting says linux and may run on macOS; only the pulumi program
+	// knows. The reverse asks for a Mac.
 	if spec.OS != "" && spec.OS != "linux" && spec.OS != runtime.GOOS {
 		return executor.Handle{}, launchError(fmt.Sprintf("This job asks for %s, and the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
 	}
@@ -128,7 +124,6 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	return e.handle(d, m)
 }
 
-// launchError is a failure that the deployment shows as one of launching.
 func launchError(message string, err error) error {
 	return &executor.Error{Reason: workflow.ReasonLaunch, Message: message, Err: err}
 }
@@ -141,8 +136,8 @@ func (e *Executor) handle(d dir, m meta) (executor.Handle, error) {
 	return executor.Handle{Executor: Name, JobID: m.JobID, Epoch: m.Epoch, CreatedAt: m.CreatedAt, Data: data}, nil
 }
 
-// open returns the directory of h. One that is not ours to touch is an error:
-// handles come from files, and Remove deletes what they name.
+// open returns the directory of h. It refuses one outside the base directory: handles come from
+// files, and Remove deletes what they name.
 func (e *Executor) open(h executor.Handle) (dir, error) {
 	if h.Executor != Name {
 		return "", fmt.Errorf("the handle of job %s belongs to executor %q, not to %q", h.JobID, h.Executor, Name)
@@ -170,7 +165,7 @@ func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string)
 	return nil
 }
 
-// Remove kills what is left of the job and deletes its directory.
+// Remove kills the job's processes and deletes its directory.
 func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -183,7 +178,7 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 	if err := killTree(ctx, p, d.marker()); err != nil {
 		return fmt.Errorf("removing job %s: %w", h.JobID, err)
 	}
-	// The runner may be a child of this process: take its status, or it stays a zombie.
+	// The runner may be a child of this process: without a wait it stays a zombie.
 	if _, err := d.settle(ctx); err != nil && !errors.Is(err, executor.ErrNotStarted) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing job %s: %w", h.JobID, err)
 	}
@@ -193,7 +188,7 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 	return nil
 }
 
-// List returns the jobs of owner that have a directory here.
+// List returns the jobs of owner that have a directory.
 func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, error) {
 	entries, err := os.ReadDir(e.base)
 	if err != nil {
@@ -218,8 +213,8 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	return out, nil
 }
 
-// identify says whose job a directory is. The name tells it too, for one whose
-// meta.json was never written because the agent died.
+// identify returns the job of a directory, from its name if the agent died before it wrote
+// meta.json.
 func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
 	name := strings.TrimPrefix(entry.Name(), removedPrefix)
 	if !entry.IsDir() || !executor.IsObjectName(name) {

@@ -45,7 +45,7 @@ func handleDir(t testing.TB, h executor.Handle) dir {
 	return dir(data.Dir)
 }
 
-// leftovers names the directory of a job and the processes that belong to it.
+// leftovers lists the directory of a job and the processes that belong to it.
 func leftovers(t testing.TB, d dir) []string {
 	t.Helper()
 	var out []string
@@ -97,7 +97,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// testContext bounds the calls of a test; only a failure takes so long.
+// testContext bounds the calls of a test; only a failure takes that long.
 func testContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Minute)
 }

@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// agentEnv makes the test binary an agent that starts one job and is gone.
+// agentEnv makes the test binary an agent that starts one job and exits.
 const agentEnv = "PROCESS_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agentOrder is what the agent is told to do.
 type agentOrder struct {
 	Runner, Base string
 	Launch       program.Launch
@@ -67,7 +66,7 @@ func startAsAgent(args string) error {
 	return json.NewEncoder(os.Stdout).Encode(h)
 }
 
-// startedElsewhere returns a job that an agent process started which has ended.
+// startedElsewhere returns a job that another, exited agent process started.
 func startedElsewhere(t *testing.T, runner string, actions ...program.Action) (*Executor, executor.Handle) {
 	t.Helper()
 	order := agentOrder{Runner: runner, Base: filepath.Join(t.TempDir(), "jobs"), Launch: program.Launch{Actions: actions}}
@@ -113,8 +112,8 @@ func await(t *testing.T, e *Executor, h executor.Handle) {
 }
 
 func TestJobOutlivesItsAgent(t *testing.T) {
-	// The kernel may tell how a process ended that is not a child; if it does not,
-	// nobody knows.
+	// The kernel may report the exit status of a process that is not a child; otherwise it is
+	// lost.
 	lost := func(e executor.Exit) bool { return runtime.GOOS != "linux" && e.Code == -1 && e.Lost }
 	runner := buildRunner(t)
 	ready, count := program.Action{Print: "ready\n"}, program.Action{CountInterrupts: 300 * time.Millisecond}
@@ -179,8 +178,7 @@ func TestJobOutlivesItsAgent(t *testing.T) {
 	}
 }
 
-// TestAgentDiesWhileStarting is about the moment between the mark that Start
-// makes and the runner's identity.
+// TestAgentDiesWhileStarting covers the moment between Start's mark and the runner's identity.
 func TestAgentDiesWhileStarting(t *testing.T) {
 	e := newExecutor(t, buildRunner(t), t.TempDir())
 	defer e.Close()
@@ -202,7 +200,7 @@ func TestAgentDiesWhileStarting(t *testing.T) {
 	}
 }
 
-// TestReusedProcessNumber is about a host that gave the runner's number to another.
+// TestReusedProcessNumber covers a host that gave the runner's number to another process.
 func TestReusedProcessNumber(t *testing.T) {
 	e := newExecutor(t, buildRunner(t), t.TempDir())
 	defer e.Close()

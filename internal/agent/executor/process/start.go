@@ -15,15 +15,15 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// launchPatience is how long the runner may take to read the launch document.
-// The runner waits as long for it.
+// launchPatience is how long the runner may take to read the launch document; the runner waits
+// as long for it.
 const launchPatience = 30 * time.Second
 
-// Start starts the runner in a session of its own.
+// Start starts the runner in its own session.
 //
-// Its identity is on disk before it gets its launch document, and a runner that
-// gets none, or half of one, starts nothing. So an agent that dies anywhere in
-// here leaves either a job that never ran or one that the next agent finds.
+// The runner's identity is on disk before the launch document is sent, and a runner that gets
+// none, or half of one, starts nothing. So an agent that dies here leaves a job that never ran
+// or one that the next agent finds.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -53,8 +53,8 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	return nil
 }
 
-// spawn starts the runner and records who it is. It returns the writing end of
-// the runner's standard input.
+// spawn marks the job as started and starts the runner. It returns the writing end of the
+// runner's standard input.
 func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error) {
 	unlock, err := d.lock(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	// With its name, before the runner gets its launch document: a job that ran must not
-	// look as if it never had when the host has lost its power.
+	// Sync before the runner gets its launch document: after a loss of power, a job that ran
+	// must not look as if it never had.
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
@@ -81,8 +81,8 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	return id, stdin, nil
 }
 
-// startRunner starts the runner in the directory of a job and records its identity. It
-// returns the writing end of the runner's standard input.
+// startRunner starts the runner and records its identity. It returns the writing end of the
+// runner's standard input.
 func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -103,13 +103,13 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	if err != nil {
 		return identity{}, nil, errors.Join(err, stdin.Close())
 	}
-	// From here on the runner is known by its identity, as to any other agent process.
-	// It is a child, so its pid is not reused before its status is taken.
+	// From here on the runner is known by its identity, as to any other agent process. It is a
+	// child, so its pid is not reused before it is waited for.
 	id, err := identify(p.Pid)
 	if err == nil {
 		err = writeJSON(d.path(fileProcess), id)
 	}
-	if err != nil { // it has no launch document, so it has started nothing
+	if err != nil { // without a launch document it has started nothing
 		_ = stdin.Close()
 		_ = p.Kill()
 		_, _ = p.Wait()
@@ -121,14 +121,14 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	return id, stdin, nil
 }
 
-// environment is the environment of a job's runner: what a program needs to find
-// other programs, its language and certificate authorities, and directories of
-// its own. Nothing else of the agent's, whose environment may hold its token.
+// environment returns the environment of a job's runner. It leaves out the rest of the agent's
+// environment, which may hold its token.
 func environment(agent []string, d dir) []string {
 	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
 }
 
-// PassedOn returns what jobs get of the agent's environment.
+// PassedOn returns the part of the agent's environment that jobs get: what a program needs to
+// find other programs, its language and certificate authorities.
 func PassedOn(agent []string) []string {
 	var env []string
 	path := false
@@ -149,7 +149,6 @@ func PassedOn(agent []string) []string {
 	return env
 }
 
-// deliver writes the launch document and closes the runner's standard input.
 func deliver(ctx context.Context, stdin *os.File, launch []byte) error {
 	if err := stdin.SetWriteDeadline(time.Now().Add(launchPatience)); err != nil {
 		return errors.Join(err, stdin.Close())

@@ -37,9 +37,8 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	return nil
 }
 
-// signal sends sig to the process if it still is the one that was started. On
-// Linux the descriptor that os.FindProcess opens keeps the number from being
-// reused between the check and the signal.
+// signal sends sig to the process unless its number was reused. On Linux the descriptor that
+// os.FindProcess opens keeps the number from being reused between the check and the signal.
 func (id identity) signal(sig syscall.Signal) error {
 	p, err := os.FindProcess(id.PID)
 	if err != nil {
@@ -55,9 +54,9 @@ func (id identity) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// killTree kills the leader's session, its descendants and everything that
-// carries marker, again and again until none is left: they may start more while
-// they are being killed. A zero leader stands for one that is not known.
+// killTree kills the leader's session, its descendants and every process that carries marker,
+// repeatedly until none exists: they may start more while they are being killed. A zero leader
+// is an unknown one.
 func killTree(ctx context.Context, leader identity, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -83,9 +82,9 @@ func killTree(ctx context.Context, leader identity, marker string) error {
 	}
 }
 
-// tree returns the processes of a job that run. The session and the family of the
-// leader count only while the leader is there, be it as a zombie: afterwards its
-// number may belong to somebody else.
+// tree returns the running processes of a job. The leader's session and descendants count only
+// while the leader exists, even as a zombie: afterwards its number may belong to another
+// process.
 func tree(leader identity, marker string) ([]identity, error) {
 	all, err := processes()
 	if err != nil {
@@ -108,9 +107,9 @@ func tree(leader identity, marker string) ([]identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was started before the leader does not carry the job's marker, and looking
-	// into the environment of every process of a big host is dear. On Linux the start
-	// is counted from the boot of the host; elsewhere the clock may have been set.
+	// A process older than the leader does not carry the job's marker, and reading the
+	// environment of every process of a big host is expensive. Linux counts the start from
+	// boot; elsewhere the clock may have been set.
 	var since uint64
 	if leader.BootID == boot && runtime.GOOS == "linux" {
 		since = leader.StartTime

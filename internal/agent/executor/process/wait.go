@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/bootid"
 )
 
-// exitRecord is what exit.json holds.
 type exitRecord struct {
 	Code       int       `json:"code"` // -1 if there is none
 	Signal     string    `json:"signal,omitempty"`
@@ -23,10 +22,9 @@ type exitRecord struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// Wait returns how the runner ended. The operating system tells that to the agent
-// process that started the runner, and on newer Linux to every other that watched it
-// end. Otherwise it is unknown, which is what Exit.Lost says; a sealed result that the
-// runner left still counts.
+// Wait returns how the runner ended. The operating system reports that to the agent process
+// that started the runner and, on newer Linux, to any other that watched it end. Otherwise
+// Exit.Lost is set; a sealed result still counts.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	d, err := e.open(h)
 	if err != nil {
@@ -44,10 +42,10 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 	return executor.Exit{}, err
 }
 
-// errEnded is returned by [dir.started] for a job with no process to look at.
+// errEnded is returned by [dir.started] for a job without a process.
 var errEnded = errors.New("the job has ended")
 
-// started returns who the runner is. It waits for a Start that is going on.
+// started returns the runner's identity. It waits for a concurrent Start.
 func (d dir) started(ctx context.Context) (identity, error) {
 	if id, err := d.process(); err == nil {
 		return id, nil
@@ -66,7 +64,7 @@ func (d dir) started(ctx context.Context) (identity, error) {
 	return identity{}, errEnded
 }
 
-// await waits until the process id is gone and settles how it ended.
+// await waits until the process is gone and records how it ended.
 func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	status, err := waitGone(ctx, id)
 	if err != nil {
@@ -75,12 +73,11 @@ func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	return d.settleWith(ctx, status)
 }
 
-// settle returns how a runner that is not running any more has ended.
+// settle returns how a runner that has exited ended.
 func (d dir) settle(ctx context.Context) (executor.Exit, error) { return d.settleWith(ctx, nil) }
 
-// settleWith is settle with the status that the kernel told of a process that is
-// no child of this one, if it did. A child's status is taken here, and whatever
-// was learned is kept for later calls.
+// settleWith is settle with the status, if any, that the kernel reported of a process that is
+// not a child. It waits for a child, and keeps the outcome for later calls.
 func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Exit, error) {
 	unlock, err := d.lock(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,9 +128,9 @@ func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Ex
 	return exit, nil
 }
 
-// reap takes the exit status of a child that has ended. Asking for anything else
-// is harmless: the process is checked to be the one that was started. A process
-// of several threads looks dead a moment before its status can be taken.
+// reap collects the exit status of an ended child. Any other process is safe: reap checks that
+// it is the one that was started. A process of several threads looks dead a moment before its
+// status is available.
 func reap(ctx context.Context, id identity) (unix.WaitStatus, bool, error) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -147,7 +144,7 @@ func reap(ctx context.Context, id identity) (unix.WaitStatus, bool, error) {
 		case err == nil && pid == id.PID:
 			return status, true, nil
 		case err != nil && !errors.Is(err, unix.EINTR):
-			return 0, false, nil // not a child of ours
+			return 0, false, nil // not a child
 		}
 		select {
 		case <-ticker.C:
