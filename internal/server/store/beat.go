@@ -5,28 +5,26 @@ import (
 	"time"
 )
 
-// maxAbsence bounds the time that is given back to the leases of updates.
+// maxAbsence bounds the time by which [Tx.LeaseTime] extends the leases of updates.
 const maxAbsence = 24 * time.Hour
 
-// missedBeats is after how many beats that did not come no server was up.
+// missedBeats is the number of missed beats after which all servers count as down.
 const missedBeats = 3
 
-// beat is the last sign of life of any server.
+// beat is the last heartbeat of any server.
 type beat struct {
-	at     time.Time     // by the clock of the database
-	every  time.Duration // when the next one is due
+	at     time.Time     // by the database's clock
+	every  time.Duration // until the next beat is due
 	bootID string        // of the machine; "" with PostgreSQL
-	boot   time.Duration // since the start of the machine
+	boot   time.Duration // since the machine started
 }
 
-// LeaseTime returns the time by which leases and silence are judged, and signs of
-// life are noted: what is noted by a clock that was set, before all else was moved
-// along, would be moved too. If no
-// server has committed a beat for a while (all were stopped or away, or the
-// database took no writes) or the clock was set, this transaction first moves
-// all that is judged by that time: whoever could not be heard keeps what was
-// left at the last beat. The beat is moved along, so this happens once, whatever
-// the number of servers.
+// LeaseTime returns the time against which leases and silence are judged and heartbeats are
+// recorded. If no server has committed a beat for a while (all servers were down, or the database
+// took no writes) or the clock was set, the transaction first shifts all stored times that are
+// judged by it, so that every client and agent keeps the time it had at the last beat. It shifts
+// the beat too, so only one server does this. Call it before recording a time: a time recorded by
+// the changed clock would be shifted as well.
 func (tx *Tx) LeaseTime() (time.Time, error) {
 	last, err := tx.lastBeat()
 	now := tx.Now()
@@ -48,17 +46,16 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 	return now, tx.Beat(now, last.every)
 }
 
-// passed compares the last beat with the clock: away is the time in which no
-// server was up, step is by how much the clock was set.
+// passed compares the last beat with the clock: away is how long no server was up, step by how much
+// the clock was set.
 func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, step time.Duration) {
 	away = now.Sub(b.at)
-	// A machine that resumes an earlier snapshot has the same id, and so has a
-	// container with its own clock.
+	// A machine that resumes a snapshot, and a container with its own clock, keep the id.
 	if b.bootID != "" && b.bootID == bootID && boot >= b.boot {
 		away = boot - b.boot
 		step = now.Sub(b.at) - away
 	} else if away < 0 {
-		// Without a clock that nothing sets only a step back is recognized.
+		// Without a monotonic clock, only a step back can be recognized.
 		away, step = 0, away
 	}
 	slack := missedBeats * b.every
@@ -71,8 +68,8 @@ func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, st
 	return away, step
 }
 
-// giveBack moves all leases of running updates, the last signs of life of
-// active jobs and, after a step of the clock, the presence of agents.
+// giveBack shifts the leases of running updates, the last signs of life of active jobs and, after a
+// clock step, the presence of agents.
 func (tx *Tx) giveBack(away, step time.Duration, now time.Time) error {
 	_, err := tx.exec("UPDATE updates SET lease_expires_at = lease_expires_at + $1 WHERE status = 'running'",
 		(min(away, maxAbsence) + step).Microseconds())
@@ -106,8 +103,7 @@ func (tx *Tx) lastBeat() (beat, error) {
 	}, "SELECT beat_at, every_us, boot_id, boot_us FROM server_beat WHERE id = 1")
 }
 
-// Beat notes that a server is up at the [Tx.LeaseTime] now, and that it will do
-// so again after every.
+// Beat records that a server is up at now, a [Tx.LeaseTime], and beats again after every.
 func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	bootID, boot := tx.boot()
 	_, err := tx.exec(`INSERT INTO server_beat (id, beat_at, every_us, boot_id, boot_us) VALUES (1, $1, $2, $3, $4)
@@ -116,7 +112,7 @@ func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	return err
 }
 
-// logAbsence logs what a committed transaction has given back.
+// logAbsence logs the shifts of a committed transaction.
 func (db *DB) logAbsence(tx *Tx) {
 	if tx.away > 0 {
 		db.log.WithField("away", tx.away.Round(time.Second)).Info("no server was up for a while; leases and silence of jobs are extended by that time")

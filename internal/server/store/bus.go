@@ -12,30 +12,28 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// postgresChannel is the one LISTEN/NOTIFY channel that carries all notes.
+// postgresChannel is the LISTEN/NOTIFY channel that carries all notes.
 const postgresChannel = "workflow_server"
 
-// note is a message that is delivered once its transaction is committed.
+// note is a message that is delivered once its transaction has committed.
 type note struct{ channel, payload string }
 
 func (n note) encode() string { return n.channel + "\n" + n.payload }
 
-// Notify delivers payload to the subscribers of channel, on every server that
-// shares the database, after this transaction has been committed. Payloads
-// are short (PostgreSQL takes 8000 bytes).
+// Notify delivers payload to the subscribers of channel on every server that shares the database,
+// once this transaction has committed. PostgreSQL limits a payload to 8000 bytes.
 func (tx *Tx) Notify(channel, payload string) {
 	tx.notes = append(tx.notes, note{channel, payload})
 }
 
-// Subscribe calls fn with the payload of every note on channel until cancel
-// is called. fn must not block and must not use the database itself. An empty
-// payload means that notes may have been missed (the connection that carries
-// them was lost) and fn should look for itself.
+// Subscribe calls fn with the payload of every note on channel until cancel is called. fn must not
+// block and must not use the database. An empty payload means that the connection was lost and
+// notes may have been missed, so fn must check for changes itself.
 func (db *DB) Subscribe(channel string, fn func(payload string)) (cancel func()) {
 	return db.bus.subscribe(channel, fn)
 }
 
-// bus fans notes out to the subscribers of this process.
+// bus distributes notes to the subscribers of this process.
 type bus struct {
 	mu   sync.RWMutex
 	next int
@@ -80,7 +78,7 @@ func (b *bus) publish(notes []note) {
 	}
 }
 
-// missed tells every subscriber that it may have missed something.
+// missed reports to every subscriber that notes may have been missed.
 func (b *bus) missed() {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -89,7 +87,7 @@ func (b *bus) missed() {
 	}
 }
 
-// listen keeps one connection that receives the notes of all servers.
+// listen holds the one connection that receives the notes of all servers.
 func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop, b.done = cancel, make(chan struct{})

@@ -8,16 +8,15 @@ import (
 	"workflowagent/internal/bootid"
 )
 
-// Clock is the clock of a machine.
+// Clock is a machine's clock.
 type Clock interface {
-	// Now returns the time of day, which the operator or NTP may set.
+	// Now returns the wall clock time, which the operator or NTP may set.
 	Now() time.Time
-	// Boot returns an id of the machine's current start and the time since then,
-	// sleep included; "" if the system reports none.
+	// Boot returns an id of the machine's current boot, "" if the system reports none, and the time
+	// since then, sleep included.
 	Boot() (id string, since time.Duration)
 }
 
-// machineClock is the clock of this machine.
 type machineClock struct{}
 
 func (machineClock) Now() time.Time { return time.Now() }
@@ -34,10 +33,9 @@ func (machineClock) Boot() (string, time.Duration) {
 	return id, since
 }
 
-// Now returns the time of the database: with PostgreSQL that of its server, so
-// that servers whose clocks differ agree; with SQLite that of this machine. It
-// stays the same within a transaction. Stored times are compared with it, never
-// with the clock of one server.
+// Now returns the database's time: with PostgreSQL that of its server, so that servers with
+// different clocks agree; with SQLite that of this machine. It is constant within a transaction.
+// Compare stored times with it, never with a server's own clock.
 func (tx *Tx) Now() time.Time {
 	if tx.now.IsZero() {
 		tx.now, tx.err = tx.db.ask(tx.ctx, tx.q)
@@ -45,7 +43,7 @@ func (tx *Tx) Now() time.Time {
 	return tx.now
 }
 
-// ask reads the clock of the database.
+// ask reads the database's clock.
 func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	if !db.Shared() {
 		return db.clock.Now().UTC(), nil
@@ -68,8 +66,8 @@ func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// Skew returns how far the clock of this machine is ahead of the database's. The
-// error is at most half of the round trip to the database.
+// Skew returns by how much this machine's clock is ahead of the database's, accurate to half a
+// round trip.
 func (db *DB) Skew(ctx context.Context) (time.Duration, error) {
 	before := db.clock.Now()
 	now, err := db.ask(ctx, db.pool)

@@ -11,12 +11,12 @@ import (
 // Deployment is a request to run an operation on a stack.
 type Deployment struct {
 	ID, OrgID, StackID string
-	Project, Stack     string // names of the stack, the current ones while it exists
+	Project, Stack     string // the stack's current names while it exists
 	Version            int64  // 1-based, per stack
 	Operation          workflow.Operation
 	Initiator          string
-	RequestedBy        string // user id, "" for tokens that are no user's
-	Requester          string // name of the requester at that time
+	RequestedBy        string // user id; "" if the token belongs to no user
+	Requester          string // name of the requester when the deployment was created
 	Configuration      string // JSON of workflow.Settings, secrets encrypted
 	CreatedAt          time.Time
 }
@@ -55,22 +55,22 @@ func (tx *Tx) Deployment(id string) (Deployment, error) {
 	return one(tx, readDeployment, "SELECT "+deploymentColumns+fromDeployments+"WHERE d.id = $1", id)
 }
 
-// DeploymentByVersion returns a deployment of a stack by its number.
+// DeploymentByVersion returns a deployment of a stack by its version.
 func (tx *Tx) DeploymentByVersion(stackID string, version int64) (Deployment, error) {
 	return one(tx, readDeployment, "SELECT "+deploymentColumns+fromDeployments+"WHERE d.stack_id = $1 AND d.version = $2", stackID, version)
 }
 
-// DeploymentFilter selects and orders deployments for a list.
+// DeploymentFilter selects and orders the deployments of a list.
 type DeploymentFilter struct {
 	OrgID   string // required
 	StackID string // "" for all of the organization
-	Sort    string // one of SortDeployments; "" by creation
+	Sort    string // a name that CanSortDeployments accepts; "" sorts by creation
 	Asc     bool
 	Limit   int
 	Offset  int
 }
 
-// deploymentOrder maps the names a client may sort by to columns.
+// deploymentOrder maps a client's sort keys to columns.
 var deploymentOrder = map[string]string{
 	"":          "d.created_at",
 	"created":   "d.created_at",
@@ -80,18 +80,18 @@ var deploymentOrder = map[string]string{
 	"operation": "d.operation",
 }
 
-// CanSortDeployments tells whether lists can be ordered by name.
+// CanSortDeployments reports whether lists can be sorted by name.
 func CanSortDeployments(name string) bool { return deploymentOrder[name] != "" }
 
-// DeploymentJob is a deployment with its execution.
+// DeploymentJob is a deployment with its job.
 type DeploymentJob struct {
 	Deployment
 	Job      Job
-	PoolName string // "" if the pool is gone or there is none
+	PoolName string // "" if the job has no pool or the pool was deleted
 }
 
-// Deployments returns one page of a list, without settings, results and notes, and
-// the size of all of it.
+// Deployments returns one page of a list, without settings, results and notes, and the number of
+// all deployments that the filter selects.
 func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	order, ok := deploymentOrder[f.Sort]
 	if !ok {
@@ -117,7 +117,7 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	return list, total, err
 }
 
-// DeploymentJob returns a deployment with its execution.
+// DeploymentJob returns a deployment with its job.
 func (tx *Tx) DeploymentJob(id string) (DeploymentJob, error) {
 	return one(tx, readDeploymentJob, "SELECT "+deploymentColumns+", "+jobColumns("j.")+", COALESCE(p.name, '')"+fromDeployments+
 		"JOIN jobs j ON j.deployment_id = d.id LEFT JOIN agent_pools p ON p.id = j.pool_id WHERE d.id = $1", id)

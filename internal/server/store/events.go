@@ -2,20 +2,19 @@ package store
 
 import "fmt"
 
-// EngineEvent is one event of an update's engine, as the client sent it.
+// EngineEvent is an event of an update's engine, as the client sent it.
 type EngineEvent struct {
 	Sequence int64
 	Body     string // JSON object
 }
 
-// advanceBy bounds how many events one call of [Tx.InsertEvents] or
-// [Tx.AdvanceEvents] counts, and so how long it holds the database.
+// advanceBy bounds the events that one call of [Tx.InsertEvents] or [Tx.AdvanceEvents] counts, and
+// so the time it holds the database.
 const advanceBy = 1000
 
-// InsertEvents adds events; existing ones are kept.
-// It returns the update's first missing sequence number. Where more than a
-// thousand events were waiting for a missing one, that is only as far as it got:
-// [Tx.AdvanceEvents] continues.
+// InsertEvents adds events, keeping existing ones, and returns the update's first missing sequence
+// number. That number is too low if more than advanceBy events waited for a missing one; call
+// [Tx.AdvanceEvents] to continue.
 func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error) {
 	for _, e := range events {
 		_, err := tx.exec(`INSERT INTO engine_events (update_id, sequence, body) VALUES ($1, $2, $3)
@@ -28,9 +27,8 @@ func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error)
 	return next, err
 }
 
-// AdvanceEvents moves the first missing sequence number of an update behind the
-// events that are there, and tells whether there may be more of them. What lies
-// behind a gap is not read.
+// AdvanceEvents moves the update's first missing sequence number past the stored events and reports
+// whether more may follow. It does not read events behind a gap.
 func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) {
 	if err := tx.queryOne("SELECT next_sequence FROM updates WHERE id = $1", []any{updateID}, &next); err != nil {
 		return 0, false, err
@@ -54,8 +52,8 @@ func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) 
 	return next, more, err
 }
 
-// followEvents moves next over at most limit events, and tells whether it found a
-// gap or the end.
+// followEvents advances next over at most limit events and reports whether it reached a gap or the
+// end.
 func (tx *Tx) followEvents(updateID string, next *int64, limit int) (gap bool, err error) {
 	found := 0
 	err = tx.queryEach(fmt.Sprintf("SELECT sequence FROM engine_events WHERE update_id = $1 AND sequence >= $2 ORDER BY sequence LIMIT %d", limit),
@@ -73,11 +71,10 @@ func (tx *Tx) followEvents(updateID string, next *int64, limit int) (gap bool, e
 	return found < limit, err
 }
 
-// EventSize is how long an event is.
+// EventSize is the length of an event.
 type EventSize struct{ Sequence, Bytes int64 }
 
-// EventSizes returns the sizes of up to limit events of an update with
-// from <= sequence < to, in order.
+// EventSizes returns, in order, the sizes of up to limit events with from <= sequence < to.
 func (tx *Tx) EventSizes(updateID string, from, to int64, limit int) ([]EventSize, error) {
 	return collect(tx, func(scan scanFunc) (EventSize, error) {
 		var e EventSize
@@ -87,7 +84,7 @@ func (tx *Tx) EventSizes(updateID string, from, to int64, limit int) ([]EventSiz
 		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`+fmt.Sprintf(" LIMIT %d", limit), updateID, from, to)
 }
 
-// Events returns the events of an update with from <= sequence < to, in order.
+// Events returns, in order, the events of an update with from <= sequence < to.
 func (tx *Tx) Events(updateID string, from, to int64) ([]EngineEvent, error) {
 	query := `SELECT sequence, body FROM engine_events
 		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`
@@ -98,16 +95,15 @@ func (tx *Tx) Events(updateID string, from, to int64) ([]EngineEvent, error) {
 	}, query, updateID, from, to)
 }
 
-// LastSequence returns the highest sequence number of an update's events, -1
-// when it has none.
+// LastSequence returns the highest sequence number of an update's events, -1 without events.
 func (tx *Tx) LastSequence(updateID string) (int64, error) {
 	var n int64
 	err := tx.queryOne("SELECT COALESCE(MAX(sequence), -1) FROM engine_events WHERE update_id = $1", []any{updateID}, &n)
 	return n, err
 }
 
-// DeleteUpdates removes at most limit events and updates of a stack, and tells
-// whether none are left.
+// DeleteUpdates removes at most limit events and updates of a stack and reports whether all are
+// removed.
 func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {
 	n, err := tx.exec(fmt.Sprintf(`DELETE FROM engine_events WHERE (update_id, sequence) IN (
 		SELECT e.update_id, e.sequence FROM updates u JOIN engine_events e ON e.update_id = u.id

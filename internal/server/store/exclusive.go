@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// exclusiveRetry is how often a server asks for work another one does.
+	// exclusiveRetry is the interval at which a waiting server tries to acquire the lock.
 	exclusiveRetry = 5 * time.Second
-	// exclusiveCheck is how often the holder makes sure that it still is.
+	// exclusiveCheck is the interval at which the holder checks that it still holds the lock.
 	exclusiveCheck = 5 * time.Second
 )
 
-// Exclusive runs work on one of the servers that share a database: it waits
-// until no other runs work of this name, then runs it with a context that ends
-// when the right to do so is lost. A SQLite database has only one server.
+// Exclusive runs work on one of the servers that share a database. It waits until no other server
+// runs work of this name; the context of work ends when the lock is lost. A SQLite database has
+// only one server.
 func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Context) error) error {
 	if !db.Shared() {
 		return work(ctx)

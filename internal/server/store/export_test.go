@@ -2,8 +2,7 @@ package store
 
 import "context"
 
-// MigrateAgain brings the schema of an open PostgreSQL database up to date once
-// more, as another server that starts does.
+// MigrateAgain migrates an open PostgreSQL database again, as another starting server does.
 func MigrateAgain(ctx context.Context, db *DB) error { return migrate(ctx, db.engine, db.pool) }
 
 // Exec runs a statement.

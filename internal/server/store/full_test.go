@@ -11,7 +11,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestIsFull covers what no test disk shows; server.TestNotReadyOnAFullDisk fills a real one.
+// TestIsFull covers errors that a test cannot cause; server.TestNotReadyOnAFullDisk fills a real
+// disk.
 func TestIsFull(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

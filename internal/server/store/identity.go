@@ -11,24 +11,23 @@ type Organization struct {
 	CreatedAt             time.Time
 }
 
-// User is a person or service that signs in.
+// User is a human or service that signs in.
 type User struct {
 	ID, Login, Name, Email string
 	SiteAdmin              bool
-	DefaultOrg             string // name of an organization, "" for none chosen
+	DefaultOrg             string // name of an organization, "" if none is chosen
 	CreatedAt              time.Time
 }
 
-// Member is a user's place in an organization.
+// Member is a user's membership of an organization.
 type Member struct {
 	OrgID, UserID, Role string
 	CreatedAt           time.Time
 }
 
-// TokenKind says what a token is for.
+// TokenKind is the purpose of a token.
 type TokenKind string
 
-// The kinds of token.
 const (
 	PersonalToken TokenKind = "personal" // acts as its user
 	OrgToken      TokenKind = "org"      // acts as the organization
@@ -38,8 +37,7 @@ const (
 	RunnerToken   TokenKind = "runner"   // the agent and runner of a job: job callbacks
 )
 
-// Token is a credential; only the SHA-256 of its text is stored. Which of the
-// reference fields are set depends on the kind.
+// Token is a credential. Which reference fields are set depends on its kind.
 type Token struct {
 	ID                string
 	Hash              []byte // SHA-256 of the token's text
@@ -51,7 +49,7 @@ type Token struct {
 	Epoch             int64
 	DeploymentID      string
 	StackID           string
-	Scope             string // what a job's token may do, as package identity writes it
+	Scope             string // what a job's token may do, in package identity's format
 	Admin             bool
 	CreatedBy         string // user id
 	IssuerID          string // the OIDC issuer whose token was exchanged for this one
@@ -67,7 +65,7 @@ func (tx *Tx) Installation(name string) ([]byte, error) {
 	return v, err
 }
 
-// SetInstallation stores a named value of the installation.
+// SetInstallation sets a named value of the installation.
 func (tx *Tx) SetInstallation(name string, value []byte) error {
 	_, err := tx.exec(`INSERT INTO installation (name, value) VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
@@ -84,7 +82,7 @@ func readOrg(scan scanFunc) (Organization, error) {
 	return o, err
 }
 
-// InsertOrganization adds an organization; [ErrConflict] if the name is taken.
+// InsertOrganization adds an organization, or returns [ErrConflict] if the name is taken.
 func (tx *Tx) InsertOrganization(o Organization) error {
 	_, err := tx.exec("INSERT INTO organizations ("+orgColumns+") VALUES ($1, $2, $3, $4)",
 		o.ID, o.Name, o.DisplayName, micros(o.CreatedAt))
@@ -122,7 +120,7 @@ func readUser(scan scanFunc) (User, error) {
 	return u, err
 }
 
-// InsertUser adds a user; [ErrConflict] if the login is taken.
+// InsertUser adds a user, or returns [ErrConflict] if the login is taken.
 func (tx *Tx) InsertUser(u User) error {
 	_, err := tx.exec("INSERT INTO users ("+userColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
 		u.ID, u.Login, u.Name, u.Email, flag(u.SiteAdmin), u.DefaultOrg, micros(u.CreatedAt))
@@ -139,7 +137,7 @@ func (tx *Tx) UserByLogin(login string) (User, error) {
 	return one(tx, readUser, "SELECT "+userColumns+" FROM users WHERE login = $1", login)
 }
 
-// SetDefaultOrg remembers the organization a user works in by default.
+// SetDefaultOrg sets a user's default organization.
 func (tx *Tx) SetDefaultOrg(userID, org string) error {
 	return tx.execOne("UPDATE users SET default_org = $2 WHERE id = $1", userID, org)
 }
@@ -191,32 +189,30 @@ func (tx *Tx) InsertToken(t Token) error {
 	return err
 }
 
-// TokenByHash returns the token whose text has this SHA-256.
+// TokenByHash returns the token with this SHA-256.
 func (tx *Tx) TokenByHash(hash []byte) (Token, error) {
 	return one(tx, readToken, "SELECT "+tokenColumns+" FROM tokens WHERE hash = $1", hash)
 }
 
-// TokensOfUser returns the personal tokens that a user made, newest first.
+// TokensOfUser returns the personal tokens that a user created, newest first.
 func (tx *Tx) TokensOfUser(userID string) ([]Token, error) {
 	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
 		WHERE user_id = $1 AND kind = 'personal' AND issuer_id = '' ORDER BY created_at DESC, id`, userID)
 }
 
-// TokensOfOrg returns the tokens of one kind that were made for an
-// organization, newest first.
+// TokensOfOrg returns the tokens of one kind created for an organization, newest first.
 func (tx *Tx) TokensOfOrg(orgID string, kind TokenKind) ([]Token, error) {
 	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
 		WHERE org_id = $1 AND kind = $2 AND issuer_id = '' ORDER BY created_at DESC, id`, orgID, string(kind))
 }
 
-// TokensOfPool returns the tokens that were made for an agent pool, newest
-// first.
+// TokensOfPool returns the tokens created for an agent pool, newest first.
 func (tx *Tx) TokensOfPool(poolID string) ([]Token, error) {
 	return collect(tx, readToken, "SELECT "+tokenColumns+` FROM tokens
 		WHERE pool_id = $1 AND kind = 'pool' AND issuer_id = '' ORDER BY created_at DESC, id`, poolID)
 }
 
-// DeleteToken removes a token by id; [ErrNotFound] if there is none.
+// DeleteToken removes a token by id, or returns [ErrNotFound].
 func (tx *Tx) DeleteToken(id string) error {
 	return tx.execOne("DELETE FROM tokens WHERE id = $1", id)
 }
@@ -233,14 +229,14 @@ func (tx *Tx) DeleteTokensOfJob(jobID string) error {
 	return err
 }
 
-// TouchToken notes when a token was last used.
+// TouchToken records when a token was last used.
 func (tx *Tx) TouchToken(id string, at time.Time) error {
 	_, err := tx.exec("UPDATE tokens SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2", id, micros(at))
 	return err
 }
 
-// DeleteExpiredTokens removes at most limit tokens that ended before a time and
-// returns how many those were.
+// DeleteExpiredTokens removes at most limit tokens that expired before a time and returns their
+// number.
 func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`DELETE FROM tokens WHERE id IN (
 		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1 LIMIT %d)`, limit), micros(before))

@@ -9,10 +9,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestValuesThatCannotBeKept: what PostgreSQL refuses is the client's mistake.
+// TestValuesThatCannotBeKept checks that a value PostgreSQL refuses is reported as invalid.
 func TestValuesThatCannotBeKept(t *testing.T) {
 	db := storetest.Postgres(t)
-	random := make([]byte, 8<<10) // longer than an index takes, and not to be compressed
+	random := make([]byte, 8<<10) // exceeds an index entry's limit and does not compress
 	for i := range random {
 		random[i] = byte('!' + rand.N(90))
 	}

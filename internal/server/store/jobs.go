@@ -27,8 +27,7 @@ type Note struct {
 	Text string    `json:"text"`
 }
 
-// JobResult is a recorded result of a job. A lost job may get a second one, and
-// both are kept.
+// JobResult is a recorded result of a job. A lost job may get a second one; both are kept.
 type JobResult struct {
 	At     time.Time              `json:"at"`
 	Epoch  int64                  `json:"epoch"`
@@ -57,8 +56,7 @@ func (l *jsonList[T]) Scan(src any) error {
 	return nil
 }
 
-// Value implements [driver.Valuer]. JSON may carry NUL as an escape, which
-// PostgreSQL's text accepts.
+// Value implements [driver.Valuer]. JSON escapes NUL, which PostgreSQL's text type refuses.
 func (l jsonList[T]) Value() (driver.Value, error) {
 	if len(l) == 0 {
 		return "", nil
@@ -70,12 +68,12 @@ func (l jsonList[T]) Value() (driver.Value, error) {
 	return string(text), nil
 }
 
-// Job is the execution of a deployment and its place in the queue.
+// Job is the execution of a deployment and its position in the queue.
 type Job struct {
 	ID, DeploymentID string
 	OrgID, StackID   string
-	PoolID           string // "" while no pool is known for it
-	PoolPinned       bool   // asked for by name: a new default pool does not move it
+	PoolID           string // "" while the job has no pool
+	PoolPinned       bool   // requested by name: a new default pool does not move the job
 	Operation        workflow.Operation
 	Version          int64
 	SkipIntermediate bool
@@ -97,8 +95,8 @@ type Job struct {
 
 	QueuedAt   time.Time
 	ClaimedAt  time.Time
-	StartedAt  time.Time // when leave was given
-	LastSeenAt time.Time // last sign of life, moved on by the time the server was down
+	StartedAt  time.Time // when the server permitted the start
+	LastSeenAt time.Time // last sign of life, shifted by the time the servers were down
 	EndedAt    time.Time
 	ModifiedAt time.Time
 }
@@ -110,10 +108,10 @@ var jobColumnNames = []string{
 	"queued_at", "claimed_at", "started_at", "last_seen_at", "ended_at", "modified_at",
 }
 
-// jobColumns lists the columns of a job in the order of jobTimes.fields.
+// jobColumns lists a job's columns in the order of jobTimes.fields.
 func jobColumns(prefix string) string { return prefix + strings.Join(jobColumnNames, ", "+prefix) }
 
-// jobTimes holds the columns of a job whose form differs from its fields.
+// jobTimes holds the columns whose form differs from the fields of a job.
 type jobTimes struct {
 	pinned, skip, stock, cancel, force                     int64
 	queued, claimed, started, lastSeen, ended, modifiedRaw int64
@@ -173,8 +171,8 @@ var saveJobSQL = func() string {
 // SaveJob stores a job that was read in the same transaction.
 func (tx *Tx) SaveJob(j Job) error { return tx.execOne(saveJobSQL, j.values()...) }
 
-// SaveClaim stores what a claim changes of a job that was read in the same
-// transaction. Claims are what everybody waits for, so they write no more.
+// SaveClaim stores the columns that a claim changes. The job must have been read in the same
+// transaction. It writes no other columns, because claims are the queue's bottleneck.
 func (tx *Tx) SaveClaim(j Job) error {
 	return tx.execOne(`UPDATE jobs SET status = $2, agent_id = $3, agent_hostname = $4, agent_version = $5, poll_id = $6,
 		stock = $7, claimed_at = $8, last_seen_at = $9, modified_at = $10 WHERE id = $1`,
@@ -192,10 +190,9 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 	return one(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE deployment_id = $1", id)
 }
 
-// NextJob returns the job that a pool may claim next, or [ErrNotFound]: the
-// first one in the queue whose stack exists, is not paused or blocked, runs no
-// other job and has none that waits longer, unless the organization is paused.
-// The organization's cap is the caller's.
+// NextJob returns the job that a pool may claim next, or [ErrNotFound]: the first queued job of an
+// organization that is not paused, whose stack exists, is neither paused nor blocked, has no active
+// job and no job that waits longer. The caller checks the organization's cap.
 func (tx *Tx) NextJob(poolID string) (Job, error) {
 	return one(tx, readJob, "SELECT "+jobColumns("j.")+` FROM jobs j
 		WHERE j.status = 'not-started' AND j.pool_id = $1
@@ -207,8 +204,7 @@ func (tx *Tx) NextJob(poolID string) (Job, error) {
 		ORDER BY j.queued_at, j.id LIMIT 1`, poolID)
 }
 
-// JobByPoll returns the job that was claimed by a poll of a pool and is still
-// held under that claim.
+// JobByPoll returns the job that a poll of a pool claimed, if that claim still holds.
 func (tx *Tx) JobByPoll(poolID, pollID string) (Job, error) {
 	return one(tx, readJob, "SELECT "+jobColumns("")+` FROM jobs
 		WHERE poll_id = $1 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'`, pollID, poolID)
@@ -221,8 +217,8 @@ func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
 	return n, err
 }
 
-// NewestClaim returns the number of the newest deployment of a stack that was
-// claimed and is newer than a given one, 0 for none.
+// NewestClaim returns the highest version of the stack's claimed deployments that are newer than
+// than, or 0.
 func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 	var n int64
 	err := tx.queryOne(`SELECT COALESCE(MAX(d.version), 0) FROM deployments d JOIN jobs j ON j.deployment_id = d.id
@@ -230,7 +226,7 @@ func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 	return n, err
 }
 
-// QueuedJobsOfStack returns the waiting jobs of a stack, oldest first.
+// QueuedJobsOfStack returns the queued jobs of a stack, oldest first.
 func (tx *Tx) QueuedJobsOfStack(stackID string) ([]Job, error) {
 	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
 }
@@ -240,46 +236,44 @@ func (tx *Tx) ActiveJobsOfStack(stackID string) ([]Job, error) {
 	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE stack_id = $1 AND status IN ('accepted', 'running')", stackID)
 }
 
-// SilentJobs returns the jobs in a status that gave no sign of life since
-// before.
+// SilentJobs returns the jobs in a status that have given no sign of life since before.
 func (tx *Tx) SilentJobs(status workflow.Status, before time.Time) ([]Job, error) {
 	return collect(tx, readJob, "SELECT "+jobColumns("")+" FROM jobs WHERE status = $1 AND last_seen_at < $2 ORDER BY last_seen_at LIMIT 200", string(status), micros(before))
 }
 
-// StaleQueuedJobs returns jobs that wait since before a time, or whose stack
-// is gone.
+// StaleQueuedJobs returns jobs queued before a time and queued jobs of deleted stacks.
 func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
 	return collect(tx, readJob, "SELECT "+jobColumns("j.")+` FROM jobs j WHERE j.status = 'not-started'
 		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, micros(before))
 }
 
-// MoveQueuedJobs gives a new pool to at most limit of an organization's waiting
-// jobs that did not ask for a pool by name, and returns how many those were.
+// MoveQueuedJobs moves at most limit queued jobs of an organization that did not request a pool by
+// name to a new pool, and returns their number.
 func (tx *Tx) MoveQueuedJobs(orgID, poolID string, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2 WHERE id IN (SELECT id FROM jobs
 		WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0 AND pool_id <> $2 LIMIT %d)`, limit), orgID, poolID)
 }
 
-// AdoptQueuedJobs gives a pool to the waiting jobs of a stack that have none.
+// AdoptQueuedJobs assigns a pool to a stack's queued jobs without one.
 func (tx *Tx) AdoptQueuedJobs(stackID, poolID string) (int64, error) {
 	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 1 WHERE stack_id = $1 AND status = 'not-started' AND pool_id = ''", stackID, poolID)
 }
 
-// UnpinQueuedJobs makes at most limit waiting jobs of a pool follow the
-// organization's default, and returns how many those were.
+// UnpinQueuedJobs moves at most limit queued jobs of a pool to the organization's default pool,
+// unpins them, and returns their number.
 func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2, pool_pinned = 0 WHERE id IN (SELECT id FROM jobs
 		WHERE pool_id = $1 AND status = 'not-started' LIMIT %d)`, limit), poolID, defaultPool)
 }
 
-// ExpireJobTokens bounds the life of a job's tokens of a kind.
+// ExpireJobTokens limits the lifetime of a job's tokens of one kind.
 func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
 	_, err := tx.exec("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
 		jobID, string(kind), micros(at))
 	return err
 }
 
-// DeleteJobTokens removes the tokens of a kind that a job holds.
+// DeleteJobTokens removes a job's tokens of one kind.
 func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
 	_, err := tx.exec("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, string(kind))
 	return err

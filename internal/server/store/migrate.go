@@ -14,16 +14,16 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrate brings the schema up to date. With PostgreSQL an advisory lock lets
-// one of several starting servers do it while the others wait.
+// migrate updates the schema. With PostgreSQL an advisory lock makes concurrently starting servers
+// wait.
 func migrate(ctx context.Context, e engine, db *sql.DB) error {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
 	dialect := goose.DialectSQLite3
-	// Domains number their migrations in ranges of their own, so a lower
-	// number may appear after a higher one was applied.
+	// Each domain numbers its migrations in its own range, so a lower number may appear after a
+	// higher one was applied.
 	opts := []goose.ProviderOption{
 		goose.WithAllowOutofOrder(true),
 		goose.WithDisableGlobalRegistry(true),
@@ -50,8 +50,8 @@ func migrate(ctx context.Context, e engine, db *sql.DB) error {
 	return nil
 }
 
-// refuseNewer returns an error if a newer program has changed the schema: this one
-// would write rows that mean something else there.
+// refuseNewer returns an error if a newer program has changed the schema: rows written by this one
+// could have another meaning there.
 func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Source) error {
 	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
 	if e == postgresEngine {

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestNewerSchemaIsRefused: a program must not write to a database whose rows may
-// mean more than it knows.
+// TestNewerSchemaIsRefused checks that a program does not open a database of a newer schema, whose
+// rows may mean more than it knows.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	age := func(t *testing.T, db *store.DB) {
 		t.Helper()

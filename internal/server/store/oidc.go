@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// OIDCIssuer is a foreign issuer of identity tokens that an organization
-// trusts.
+// OIDCIssuer is an external issuer of identity tokens that an organization trusts.
 type OIDCIssuer struct {
 	ID, OrgID, Name string
-	URL             string        // as it was registered
-	Issuer          string        // as it stands in the tokens
+	URL             string        // as registered
+	Issuer          string        // as in the tokens
 	Thumbprints     []string      // of TLS certificates
-	MaxExpiration   time.Duration // 0: none was chosen
-	JWKS            string        // static keys as JSON; "": they are fetched
+	MaxExpiration   time.Duration // 0 for none
+	JWKS            string        // static keys as JSON; "" if they are fetched
 	CreatedAt       time.Time
 	ModifiedAt      time.Time
 	LastUsedAt      time.Time // zero = never
 }
 
-// OIDCPolicy says what the tokens of an issuer may be exchanged for. The
-// document is the domain's.
+// OIDCPolicy defines what the tokens of an issuer may be exchanged for. Package oidc defines the
+// document.
 type OIDCPolicy struct {
 	ID, IssuerID string
 	Version      int64
@@ -48,8 +47,7 @@ func readIssuer(scan scanFunc) (OIDCIssuer, error) {
 	return i, nil
 }
 
-// InsertOIDCIssuer adds an issuer; [ErrConflict] if the organization trusts it
-// already.
+// InsertOIDCIssuer adds an issuer, or returns [ErrConflict] if the organization already trusts it.
 func (tx *Tx) InsertOIDCIssuer(i OIDCIssuer) error {
 	thumbprints, err := json.Marshal(i.Thumbprints)
 	if err != nil {
@@ -66,7 +64,7 @@ func (tx *Tx) OIDCIssuer(orgID, id string) (OIDCIssuer, error) {
 	return one(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE id = $1 AND org_id = $2", id, orgID)
 }
 
-// OIDCIssuerOf returns the issuer of an organization that stands in a token.
+// OIDCIssuerOf returns the issuer of an organization by the issuer claim of its tokens.
 func (tx *Tx) OIDCIssuerOf(orgID, issuer string) (OIDCIssuer, error) {
 	return one(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE org_id = $1 AND issuer = $2", orgID, issuer)
 }
@@ -76,8 +74,7 @@ func (tx *Tx) OIDCIssuers(orgID string) ([]OIDCIssuer, error) {
 	return collect(tx, readIssuer, "SELECT "+issuerColumns+" FROM oidc_issuers WHERE org_id = $1 ORDER BY created_at, id", orgID)
 }
 
-// UpdateOIDCIssuer changes what can change about an issuer: its name, its
-// thumbprints, its expiration and its static keys.
+// UpdateOIDCIssuer updates an issuer's name, thumbprints, expiration and static keys.
 func (tx *Tx) UpdateOIDCIssuer(i OIDCIssuer) error {
 	thumbprints, err := json.Marshal(i.Thumbprints)
 	if err != nil {
@@ -88,20 +85,17 @@ func (tx *Tx) UpdateOIDCIssuer(i OIDCIssuer) error {
 		i.ID, i.OrgID, i.Name, string(thumbprints), i.MaxExpiration.Microseconds(), i.JWKS, micros(i.ModifiedAt))
 }
 
-// TouchOIDCIssuer notes when a token of an issuer was last exchanged.
-// [ErrNotFound] if the issuer is gone.
+// TouchOIDCIssuer records when a token of an issuer was last exchanged, or returns [ErrNotFound].
 func (tx *Tx) TouchOIDCIssuer(id string, at time.Time) error {
 	return tx.execOne("UPDATE oidc_issuers SET last_used_at = $2 WHERE id = $1", id, micros(at))
 }
 
-// DeleteOIDCIssuer removes an issuer and its policy; the tokens it gave are the
-// caller's.
+// DeleteOIDCIssuer removes an issuer and its policy. The caller removes the tokens issued for it.
 func (tx *Tx) DeleteOIDCIssuer(orgID, id string) error {
 	return tx.execOne("DELETE FROM oidc_issuers WHERE id = $1 AND org_id = $2", id, orgID)
 }
 
-// DeleteTokensOfIssuer removes the tokens that an issuer's were exchanged for
-// and returns how many those were.
+// DeleteTokensOfIssuer removes the tokens exchanged for an issuer's and returns their number.
 func (tx *Tx) DeleteTokensOfIssuer(id string) (int64, error) {
 	return tx.exec("DELETE FROM tokens WHERE issuer_id = $1 AND issuer_id <> ''", id)
 }
@@ -128,13 +122,13 @@ func (tx *Tx) OIDCPolicyOf(issuerID string) (OIDCPolicy, error) {
 	return one(tx, readPolicy, "SELECT "+policyColumns+" FROM oidc_policies p WHERE p.issuer_id = $1", issuerID)
 }
 
-// OIDCPolicy returns a policy of an organization by its own id.
+// OIDCPolicy returns a policy of an organization by id.
 func (tx *Tx) OIDCPolicy(orgID, id string) (OIDCPolicy, error) {
 	return one(tx, readPolicy, "SELECT "+policyColumns+` FROM oidc_policies p
 		JOIN oidc_issuers i ON i.id = p.issuer_id WHERE p.id = $1 AND i.org_id = $2`, id, orgID)
 }
 
-// UpdateOIDCPolicy changes version and document of a policy.
+// UpdateOIDCPolicy updates the version and document of a policy.
 func (tx *Tx) UpdateOIDCPolicy(p OIDCPolicy) error {
 	return tx.execOne("UPDATE oidc_policies SET version = $2, document = $3, modified_at = $4 WHERE id = $1",
 		p.ID, p.Version, p.Document, micros(p.ModifiedAt))

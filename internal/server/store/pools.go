@@ -10,7 +10,7 @@ type AgentPool struct {
 	ID, OrgID, Name, Description string
 	CreatedAt                    time.Time
 	LastSeenAt                   time.Time // of any of its agents
-	LastJobAt                    time.Time // when it last took a job
+	LastJobAt                    time.Time // when the pool last claimed a job
 }
 
 const poolColumns = "id, org_id, name, description, created_at, last_seen_at, last_job_at"
@@ -40,25 +40,25 @@ func (tx *Tx) Pools(orgID string) ([]AgentPool, error) {
 	return collect(tx, readPool, "SELECT "+poolColumns+" FROM agent_pools WHERE org_id = $1 ORDER BY created_at, id", orgID)
 }
 
-// RenamePool changes name and description.
+// RenamePool updates a pool's name and description.
 func (tx *Tx) RenamePool(orgID, id, name, description string) error {
 	return tx.execOne("UPDATE agent_pools SET name = $3, description = $4 WHERE id = $1 AND org_id = $2", id, orgID, name, description)
 }
 
-// DeletePool removes a pool and its agents; its tokens are the caller's.
+// DeletePool removes a pool and its agents. The caller removes its tokens.
 func (tx *Tx) DeletePool(orgID, id string) error {
 	return tx.execOne("DELETE FROM agent_pools WHERE id = $1 AND org_id = $2", id, orgID)
 }
 
-// TouchPool notes that a pool took a job.
+// TouchPool records when a pool last claimed a job.
 func (tx *Tx) TouchPool(id string, at time.Time) error {
 	return tx.execOne("UPDATE agent_pools SET last_job_at = $2 WHERE id = $1", id, micros(at))
 }
 
-// PoolUse is what depends on a pool.
+// PoolUse counts what depends on a pool.
 type PoolUse struct {
 	Settings int64 // stacks whose settings name it
-	Queued   int64 // deployments that wait for it by name
+	Queued   int64 // queued deployments that request it by name
 	Active   int64 // deployments it runs
 }
 
@@ -73,14 +73,14 @@ func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 	return u, err
 }
 
-// OrgQueue is what an organization decides for all its queues.
+// OrgQueue holds an organization's settings for all its queues.
 type OrgQueue struct {
 	OrgID       string
 	Paused      bool
 	DefaultPool string // "" for none
 }
 
-// OrgQueue returns the decisions of an organization, zero if it made none.
+// OrgQueue returns an organization's queue settings, the zero settings if it has none.
 func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
 	return optional(tx, OrgQueue{OrgID: orgID}, func(scan scanFunc) (OrgQueue, error) {
 		q := OrgQueue{OrgID: orgID}
@@ -91,7 +91,7 @@ func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
 	}, "SELECT paused, default_pool FROM org_queues WHERE org_id = $1", orgID)
 }
 
-// SaveOrgQueue stores the decisions of an organization.
+// SaveOrgQueue stores an organization's queue settings.
 func (tx *Tx) SaveOrgQueue(q OrgQueue) error {
 	_, err := tx.exec(`INSERT INTO org_queues (org_id, paused, default_pool) VALUES ($1, $2, $3)
 		ON CONFLICT (org_id) DO UPDATE SET paused = excluded.paused, default_pool = excluded.default_pool`,
@@ -99,7 +99,7 @@ func (tx *Tx) SaveOrgQueue(q OrgQueue) error {
 	return err
 }
 
-// optional is one, with a value for the case that there is no row.
+// optional is one, but returns none if no row matches.
 func optional[T any](tx *Tx, none T, read func(scanFunc) (T, error), query string, args ...any) (T, error) {
 	all, err := collect(tx, read, query, args...)
 	if err != nil || len(all) == 0 {
@@ -108,13 +108,13 @@ func optional[T any](tx *Tx, none T, read func(scanFunc) (T, error), query strin
 	return all[0], nil
 }
 
-// PoolAgent is an agent as it last showed itself.
+// PoolAgent is the last known state of an agent.
 type PoolAgent struct {
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
 	Platform, Version          string
 	Every                      time.Duration // the longest pause it announced
-	LiveUntil                  time.Time     // until then another session of the id is refused
+	LiveUntil                  time.Time     // until then, another session of the id is refused
 	LastSeenAt                 time.Time
 }
 
@@ -128,8 +128,8 @@ func readAgent(scan scanFunc) (PoolAgent, error) {
 	return a, err
 }
 
-// SaveAgent stores an agent and notes the sign of life on its pool, whose
-// absence is [ErrNotFound].
+// SaveAgent stores an agent and records the sign of life on its pool. It returns [ErrNotFound] if
+// the pool does not exist.
 func (tx *Tx) SaveAgent(a PoolAgent) error {
 	if err := tx.execOne("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1", a.PoolID, micros(a.LastSeenAt)); err != nil {
 		return err
@@ -148,33 +148,30 @@ func (tx *Tx) Agent(poolID, agentID string) (PoolAgent, error) {
 	return one(tx, readAgent, "SELECT "+agentColumns+" FROM pool_agents WHERE pool_id = $1 AND agent_id = $2", poolID, agentID)
 }
 
-// Agents returns the agents of a pool by host name.
+// Agents returns the agents of a pool, ordered by host name.
 func (tx *Tx) Agents(poolID string) ([]PoolAgent, error) {
 	return collect(tx, readAgent, "SELECT "+agentColumns+" FROM pool_agents WHERE pool_id = $1 ORDER BY hostname, agent_id", poolID)
 }
 
-// EndSession notes that a session of an agent is over. Other sessions of the
-// agent are left alone.
+// EndSession records the end of one session of an agent; other sessions continue.
 func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
 	_, err := tx.exec("UPDATE pool_agents SET live_until = 0 WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3", poolID, agentID, sessionID)
 	return err
 }
 
-// TouchAgent notes a sign of life of an agent that reports a job.
+// TouchAgent records a sign of life of an agent that reports a job.
 func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
 	_, err := tx.exec("UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, micros(at))
 	return err
 }
 
-// ForgetAgents removes at most limit agents that were not seen since before, and
-// returns how many those were.
+// ForgetAgents removes at most limit agents last seen before a time and returns their number.
 func (tx *Tx) ForgetAgents(before time.Time, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
 		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d)`, limit), micros(before))
 }
 
-// DeleteAgents removes at most limit agents of a pool, and returns how many those
-// were.
+// DeleteAgents removes at most limit agents of a pool and returns their number.
 func (tx *Tx) DeleteAgents(poolID string, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
 		SELECT pool_id, agent_id FROM pool_agents WHERE pool_id = $1 LIMIT %d)`, limit), poolID)

@@ -18,10 +18,10 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// postgresWriteTimeout bounds one run of a transaction.
+// postgresWriteTimeout bounds one attempt of a transaction.
 const postgresWriteTimeout = 30 * time.Second
 
-// postgresWrites repeats a transaction that lost against a concurrent one.
+// postgresWrites retries a transaction that conflicted with a concurrent one.
 var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 12}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
@@ -50,8 +50,8 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, log: opts.Log, clock: opts.clock()}, nil
 }
 
-// writePostgres runs fn under SERIALIZABLE isolation, so that closures may be
-// written as if they were alone, and again when the engine found they were not.
+// writePostgres runs fn under SERIALIZABLE isolation, so that fn may ignore concurrency, and
+// retries it after a serialization failure.
 func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 	return postgresWrites.Do(ctx, isPostgresRetryable, func() error {
 		if err := ctx.Err(); err != nil {
@@ -62,7 +62,7 @@ func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
-	// A caller that goes away must not leave the outcome of a commit unknown.
+	// A caller that disconnects must not leave the outcome of a commit unknown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgresWriteTimeout)
 	defer cancel()
 	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
@@ -96,9 +96,8 @@ func isPostgresUnique(err error) bool {
 	return errors.As(err, &e) && e.Code == "23505"
 }
 
-// isPostgresInvalid tells whether err is about a value: a data exception, such as
-// 22021 (not UTF-8), 22P05 (NUL), 22P02 and 22003, or 54000, a text that is too
-// long for the index of its column.
+// isPostgresInvalid reports whether err is about a value: a data exception, such as 22021 (not
+// UTF-8), 22P05 (NUL), 22P02 and 22003, or 54000, a text too long for its column's index.
 func isPostgresInvalid(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (strings.HasPrefix(e.Code, "22") || e.Code == "54000")

@@ -6,11 +6,10 @@ import (
 	"fmt"
 )
 
-// readers are the connections that read from a SQLite database, each with its
-// compiled statements.
+// readers are the connections that read a SQLite database, each with its compiled statements.
 type readers struct {
 	pool *sql.DB
-	free chan *prepared // nil entries are connections that are not open yet
+	free chan *prepared // nil entries are connections not yet open
 }
 
 func newReaders(pool *sql.DB, n int) *readers {
@@ -21,9 +20,8 @@ func newReaders(pool *sql.DB, n int) *readers {
 	return r
 }
 
-// read runs fn in a transaction that sees one state of the database. The
-// driver knows no read-only transactions; the connections are opened with
-// query_only instead.
+// read runs fn in a transaction that sees one state of the database. The driver does not support
+// read-only transactions, so the connections are opened with query_only.
 func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	var p *prepared
 	select {
@@ -31,8 +29,7 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting to read the database: %w", ctx.Err())
 	}
-	// Whatever goes wrong, a panic of fn included, costs the connection, which
-	// is cheap; one in an unknown state would not be.
+	// Any failure, including a panic of fn, discards the connection: its state is unknown.
 	sound := false
 	defer func() {
 		if !sound && p != nil {
@@ -56,8 +53,7 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	return err
 }
 
-// close closes the idle connections. The others end with the
-// pool.
+// close closes the idle connections. The others end with the pool.
 func (r *readers) close() {
 	for range cap(r.free) {
 		select {
@@ -70,13 +66,13 @@ func (r *readers) close() {
 	}
 }
 
-// maxPrepared bounds the statements that are kept. The program has fewer texts; only lists of varying length could exceed it.
+// maxPrepared bounds the statements kept per connection. Only lists of varying length could exceed
+// it.
 const maxPrepared = 500
 
-// prepared runs statements on one connection and keeps them compiled: parsing
-// costs SQLite as much as running what is typical here. It is used by one
-// goroutine, and rows of a statement are read to their end before the
-// statement is run again.
+// prepared runs statements on one connection and keeps them compiled: for typical statements,
+// parsing costs SQLite as much as running. Only one goroutine may use it, and it must read the rows
+// of a statement to the end before running the statement again.
 type prepared struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
@@ -90,7 +86,7 @@ func newPrepared(ctx context.Context, db *sql.DB) (*prepared, error) {
 	return &prepared{conn: conn, stmts: map[string]*sql.Stmt{}}, nil
 }
 
-// close gives the connection back.
+// close returns the connection to the pool.
 func (p *prepared) close() {
 	p.forget()
 	_ = p.conn.Close()
@@ -118,7 +114,6 @@ func (p *prepared) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// ExecContext runs a statement within the connection's transaction.
 func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	stmt, err := p.stmt(ctx, query) //nolint:sqlclosecheck // kept for the next time; forget closes it
 	if err != nil {
@@ -127,7 +122,6 @@ func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (
 	return stmt.ExecContext(ctx, args...)
 }
 
-// QueryContext runs a query within the connection's transaction.
 func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	stmt, err := p.stmt(ctx, query) //nolint:sqlclosecheck // kept for the next time; forget closes it
 	if err != nil {

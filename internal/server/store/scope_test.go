@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestTokensOfRunningJobsGetTheirScope opens a database of the version before
-// scopes, in which jobs are running.
+// TestTokensOfRunningJobsGetTheirScope opens a database with running jobs from the version before
+// scopes.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "old.db")

@@ -9,7 +9,7 @@ import (
 type DeploymentSettings struct {
 	StackID   string
 	Document  string // JSON of workflow.Settings, secrets encrypted
-	Source    string // which kind of client wrote them
+	Source    string // the kind of client that wrote them
 	Version   int64  // counts the changes
 	PoolID    string // as in Document, for queries
 	UpdatedAt time.Time
@@ -30,7 +30,7 @@ func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
 	return one(tx, readSettings, "SELECT "+settingsColumns+" FROM deployment_settings WHERE stack_id = $1", stackID)
 }
 
-// SettingsOfPool returns at most limit of the settings that name a pool.
+// SettingsOfPool returns at most limit settings that name a pool.
 func (tx *Tx) SettingsOfPool(poolID string, limit int) ([]DeploymentSettings, error) {
 	return collect(tx, readSettings, fmt.Sprintf("SELECT "+settingsColumns+" FROM deployment_settings WHERE pool_id = $1 LIMIT %d", limit), poolID)
 }
@@ -44,7 +44,7 @@ func (tx *Tx) SaveDeploymentSettings(s DeploymentSettings) error {
 	return err
 }
 
-// DeleteDeploymentSettings removes the settings of a stack, if there are any.
+// DeleteDeploymentSettings removes the settings of a stack, if any.
 func (tx *Tx) DeleteDeploymentSettings(stackID string) error {
 	_, err := tx.exec("DELETE FROM deployment_settings WHERE stack_id = $1", stackID)
 	return err
@@ -58,7 +58,7 @@ type StackQueue struct {
 	BlockedBy   string // a lost deployment whose update may still be running
 }
 
-// StackQueue returns the queue of a stack, zero if it had none yet.
+// StackQueue returns the queue of a stack, the zero queue if it has none yet.
 func (tx *Tx) StackQueue(stackID string) (StackQueue, error) {
 	return optional(tx, StackQueue{StackID: stackID}, readStackQueue,
 		"SELECT stack_id, last_version, paused, blocked_by FROM stack_queues WHERE stack_id = $1", stackID)
@@ -72,7 +72,7 @@ func readStackQueue(scan scanFunc) (StackQueue, error) {
 	return q, err
 }
 
-// BlockedQueues returns the queues that wait for a lost deployment's update.
+// BlockedQueues returns the queues blocked by a lost deployment.
 func (tx *Tx) BlockedQueues() ([]StackQueue, error) {
 	return collect(tx, readStackQueue, "SELECT stack_id, last_version, paused, blocked_by FROM stack_queues WHERE blocked_by <> ''")
 }

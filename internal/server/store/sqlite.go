@@ -16,8 +16,7 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// sqliteBusyTimeout bounds the wait for a lock of another process, such as a
-// backup.
+// sqliteBusyTimeout bounds the wait for another process's lock, such as a backup's.
 const sqliteBusyTimeout = 10 * time.Second
 
 func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
@@ -31,8 +30,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the database: %w", err)
 	}
-	// The file holds token hashes and state; SQLite gives its journal files
-	// the mode of the database file.
+	// The file holds token hashes and state; SQLite gives its journal files the same mode.
 	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database file: %w", err)
@@ -61,7 +59,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if conns <= 0 {
 		conns = 8
 	}
-	read.SetMaxOpenConns(conns + 1) // one is left for Ping
+	read.SetMaxOpenConns(conns + 1) // one is reserved for Ping
 	read.SetMaxIdleConns(conns + 1)
 
 	db := &DB{
@@ -88,7 +86,7 @@ func sqliteDSN(path string, readOnly bool) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
 }
 
-// isSQLiteUnique tells whether err is a violated unique or primary key.
+// isSQLiteUnique reports whether err is a violated unique or primary key.
 func isSQLiteUnique(err error) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -97,7 +95,7 @@ func isSQLiteUnique(err error) bool {
 	return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
-// isSQLiteInvalid tells whether err is about a value that is too large.
+// isSQLiteInvalid reports whether err is about a value that is too large.
 func isSQLiteInvalid(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_TOOBIG

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Stack is one instance of a project and its current state.
+// Stack is an instance of a project and its current state.
 type Stack struct {
-	ID, OrgID, OrgName string // OrgName is read by joining, never written
+	ID, OrgID, OrgName string // OrgName is read by a join and never written
 	Project, Name      string
 	CreatedBy          string // user id
 	CreatedAt          time.Time
-	Version            int64     // of the newest update that was started; 0 for none
+	Version            int64     // of the newest started update; 0 for none
 	StateBlob          string    // blob key of the current state, "" for none
 	StateSchema        int64     // schema version of the current state
 	ResourceCount      int64     // resources in the current state
 	ActiveUpdate       string    // id of the update that holds the stack, "" for none
-	LastUpdateAt       time.Time // when the newest update was started, zero for never
+	LastUpdateAt       time.Time // when the newest update started, zero for never
 	Config             string    // JSON of the stored stack configuration, "" for none
 }
 
-// Ref returns the stack's name as users write it: org/project/stack.
+// Ref returns the stack's name as org/project/stack.
 func (s Stack) Ref() string { return s.OrgName + "/" + s.Project + "/" + s.Name }
 
 const stackColumns = `s.id, s.org_id, o.name, s.project, s.name, s.created_by, s.created_at, s.version,
@@ -38,7 +38,7 @@ func readStack(scan scanFunc) (Stack, error) {
 	return s, err
 }
 
-// InsertStack adds a stack; [ErrConflict] if its name is taken.
+// InsertStack adds a stack, or returns [ErrConflict] if its name is taken.
 func (tx *Tx) InsertStack(s Stack) error {
 	_, err := tx.exec(`INSERT INTO stacks (id, org_id, project, name, created_by, created_at, version,
 		state_blob, state_schema, resource_count, active_update, last_update_at, config)
@@ -53,15 +53,14 @@ func (tx *Tx) Stack(id string) (Stack, error) {
 	return one(tx, readStack, "SELECT "+stackColumns+stackFrom+"WHERE s.id = $1", id)
 }
 
-// StackByName returns a stack by the names of its organization, project and
-// itself.
+// StackByName returns a stack by organization, project and stack name.
 func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
 	return one(tx, readStack, "SELECT "+stackColumns+stackFrom+
 		"WHERE o.name = $1 AND s.project = $2 AND s.name = $3", org, project, name)
 }
 
-// UpdateStack writes the changeable fields of a stack: names, version, state,
-// active update and configuration.
+// UpdateStack writes a stack's mutable fields: names, version, state, active update and
+// configuration.
 func (tx *Tx) UpdateStack(s Stack) error {
 	return tx.execOne(`UPDATE stacks SET project = $2, name = $3, version = $4, state_blob = $5, state_schema = $6,
 		resource_count = $7, active_update = $8, last_update_at = $9, config = $10 WHERE id = $1`,
@@ -69,37 +68,35 @@ func (tx *Tx) UpdateStack(s Stack) error {
 		s.ResourceCount, s.ActiveUpdate, micros(s.LastUpdateAt), s.Config)
 }
 
-// DeleteStack removes a stack with its tags, updates and events. Its blobs are
-// the caller's to remove.
+// DeleteStack removes a stack with its tags, updates and events. The caller removes its blobs.
 func (tx *Tx) DeleteStack(id string) error {
 	return tx.execOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
-// ProjectExists tells whether an organization has a stack in a project.
+// ProjectExists reports whether a project of an organization has a stack.
 func (tx *Tx) ProjectExists(orgID, project string) (bool, error) {
 	var n int64
 	err := tx.queryOne("SELECT COUNT(*) FROM stacks WHERE org_id = $1 AND project = $2", []any{orgID, project}, &n)
 	return n > 0, err
 }
 
-// StackFilter selects stacks; empty members select everything.
+// StackFilter selects stacks; empty fields select all.
 type StackFilter struct {
 	OrgIDs   []string // must not be empty
-	StackID  string   // only this one; "" for all
+	StackID  string   // "" for all
 	Project  string
 	TagName  string
 	TagValue string
 	// After continues a list behind the stack with this sort key.
 	After string
-	// Limit bounds the list; 0 is no bound.
+	// Limit bounds the list; 0 means no bound.
 	Limit int
 }
 
-// SortKey is the position of a stack in lists.
+// SortKey returns the stack's position in lists.
 func (s Stack) SortKey() string { return s.OrgID + "/" + s.Project + "/" + s.Name }
 
-// Stacks returns the selected stacks, without their configurations, ordered by
-// [Stack.SortKey].
+// Stacks returns the selected stacks, without their configurations, ordered by [Stack.SortKey].
 func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 	if len(f.OrgIDs) == 0 {
 		return nil, nil
@@ -174,13 +171,12 @@ func (tx *Tx) SetStackTag(stackID, name, value string) error {
 	return err
 }
 
-// DeleteStackTag removes one tag; [ErrNotFound] if the stack does not have it.
+// DeleteStackTag removes a tag, or returns [ErrNotFound] if the stack does not have it.
 func (tx *Tx) DeleteStackTag(stackID, name string) error {
 	return tx.execOne("DELETE FROM stack_tags WHERE stack_id = $1 AND name = $2", stackID, name)
 }
 
-// NamedStates returns which of some blob keys are states that a stack or an update
-// names.
+// NamedStates returns the keys that a stack or an update refers to as its state.
 func (tx *Tx) NamedStates(keys []string) (map[string]bool, error) {
 	marks, args := make([]string, len(keys)), make([]any, len(keys))
 	for i, key := range keys {

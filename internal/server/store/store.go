@@ -1,7 +1,6 @@
-// Package store keeps everything the control plane knows, in SQLite by
-// default and in PostgreSQL where several servers share one database. It is
-// the only package that speaks SQL: a [DB] hands out transactions ([Tx]), and
-// the methods of a transaction, one file a domain, read and write rows.
+// Package store keeps the control plane's data, in SQLite by default and in PostgreSQL where
+// several servers share one database. It is the only package that uses SQL: a [DB] provides
+// transactions ([Tx]), whose methods, one file per domain, read and write rows.
 package store
 
 import (
@@ -17,31 +16,30 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// Sentinels that callers compare with [errors.Is].
 var (
-	// ErrNotFound says that no row matches, or no blob.
+	// ErrNotFound reports that no row or blob matches.
 	ErrNotFound = blob.ErrNotFound
-	// ErrConflict says that a row with the same unique key exists already, or
-	// that a guarded change found the row in another state than it expected.
+	// ErrConflict reports that a row with the same unique key exists, or that a guarded change
+	// found the row in an unexpected state.
 	ErrConflict = errors.New("conflict")
-	// ErrInvalid says that the database cannot hold a value, such as a text with
-	// a NUL or a number out of range.
+	// ErrInvalid reports a value that the database cannot hold, such as a text with a NUL or a
+	// number out of range.
 	ErrInvalid = errors.New("a value that the database cannot hold")
-	// ErrClosed says that the database was closed.
+	// ErrClosed reports that the database is closed.
 	ErrClosed = errors.New("the database is closed")
 )
 
 // Options of [Open].
 type Options struct {
-	// Log receives the store's own messages. Required.
+	// Log receives the store's messages. Required.
 	Log *logrus.Entry
-	// BlobDir is where SQLite databases keep their blobs. It is created with
-	// mode 0700 when it does not exist. PostgreSQL ignores it.
+	// BlobDir is where SQLite databases keep their blobs, created with mode 0700. PostgreSQL
+	// ignores it.
 	BlobDir string
-	// ReadConns bounds the connections that read (SQLite, default 8) or all
-	// connections (PostgreSQL, default 24).
+	// ReadConns bounds the reading connections (SQLite, default 8) or all connections (PostgreSQL,
+	// default 24).
 	ReadConns int
-	// Clock is the clock of this machine unless a test has its own.
+	// Clock defaults to this machine's clock.
 	Clock Clock
 }
 
@@ -52,17 +50,16 @@ func (o Options) clock() Clock {
 	return machineClock{}
 }
 
-// DB is an open database. All its methods may be called concurrently.
+// DB is an open database. Its methods may be called concurrently.
 type DB struct {
-	engine  engine
-	pool    *sql.DB  // reads; with PostgreSQL writes too
-	writer  *writer  // SQLite only
-	readers *readers // SQLite only
-	blobs   blob.Store
-	bus     *bus
-	log     *logrus.Entry
-	clock   Clock
-	// writable is what Writable found last.
+	engine   engine
+	pool     *sql.DB  // reads; with PostgreSQL also writes
+	writer   *writer  // SQLite only
+	readers  *readers // SQLite only
+	blobs    blob.Store
+	bus      *bus
+	log      *logrus.Entry
+	clock    Clock
 	writable writable
 }
 
@@ -73,8 +70,8 @@ const (
 	postgresEngine engine = "postgres"
 )
 
-// Open connects to the database that dsn names, "sqlite:PATH" or
-// "postgres://…", and brings its schema up to date. The caller closes it.
+// Open connects to the database named by dsn, "sqlite:PATH" or "postgres://…", and updates its
+// schema.
 func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	switch {
 	case strings.HasPrefix(dsn, "sqlite:"):
@@ -82,12 +79,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		return openPostgres(ctx, dsn, opts)
 	default:
-		// The value may hold a password, so it is not repeated.
+		// The value may hold a password, so the error omits it.
 		return nil, errors.New(`the database must be given as "sqlite:PATH" or "postgres://USER@HOST/NAME"`)
 	}
 }
 
-// Close waits for the writes that were accepted and closes the database.
+// Close waits for accepted writes and closes the database.
 func (db *DB) Close() error {
 	db.bus.close()
 	var err error
@@ -103,7 +100,7 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// Ping tells whether the database answers.
+// Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.pool.PingContext(ctx); err != nil {
 		return fmt.Errorf("asking the database: %w", err)
@@ -111,11 +108,10 @@ func (db *DB) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Blobs returns the store of large byte strings that belongs to this database.
+// Blobs returns this database's store of large byte strings.
 func (db *DB) Blobs() blob.Store { return db.blobs }
 
-// Shared tells whether other server processes may use this database at the
-// same time.
+// Shared reports whether other server processes may use this database concurrently.
 func (db *DB) Shared() bool { return db.engine == postgresEngine }
 
 // Read runs fn in a read-only transaction that sees one state of the database.
@@ -137,13 +133,12 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	return err
 }
 
-// Write runs fn in a transaction; when it returns nil the change is on disk.
-// fn may be run more than once and so must change nothing but the database
-// and variables that it assigns anew on every run. An error of fn undoes all
-// that fn wrote and is returned as it is.
+// Write runs fn in a transaction; when Write returns nil, the change is on disk. fn may run more
+// than once, so it must change nothing but the database and variables that it assigns anew on every
+// run. An error of fn rolls back all its writes and is returned unchanged.
 //
-// When ctx ends before fn was started, fn is not run at all. A write that has
-// been started is never cut off by ctx: its real outcome is returned.
+// If ctx ends before fn starts, fn does not run. ctx never interrupts a started write: Write
+// returns its outcome.
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	if db.writer != nil {
 		return db.writer.do(ctx, fn)
@@ -151,12 +146,11 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writePostgres(ctx, fn)
 }
 
-// perPiece is how many rows one write of [DB.WriteInPieces] changes.
+// perPiece is the number of rows that one write of [DB.WriteInPieces] changes.
 const perPiece = 500
 
-// WriteInPieces repeats a change of many rows until it changes fewer than its
-// limit, each time in its own transaction: others that wait to write come in
-// between.
+// WriteInPieces repeats a change of many rows, each time in its own transaction so that other
+// writers can run in between, until it changes fewer rows than its limit.
 func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) (int64, error)) error {
 	for n := int64(perPiece); n >= perPiece; {
 		err := db.Write(ctx, func(tx *Tx) (err error) {
@@ -170,17 +164,17 @@ func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) 
 	return nil
 }
 
-// Tx is a transaction. It is valid only inside the function it was given to
-// and must not be used by two goroutines at once.
+// Tx is a transaction. It is valid only inside the function it is passed to, and only one goroutine
+// may use it.
 type Tx struct {
 	ctx    context.Context
 	q      querier
 	engine engine
 	db     *DB
 	notes  []note
-	now    time.Time // of the database, once it was asked
-	err    error     // of asking for it; the transaction fails with it
-	// what [Tx.LeaseTime] has given back
+	now    time.Time // the database's time, once read
+	err    error     // of reading the time; the transaction fails with it
+	// by how much [Tx.LeaseTime] shifted stored times
 	away, step time.Duration
 }
 
@@ -189,8 +183,8 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// exec runs a statement with $1 placeholders and returns how many rows it
-// changed. A violated unique key is reported as [ErrConflict].
+// exec runs a statement with $1 placeholders and returns the number of changed rows. It reports a
+// violated unique key as [ErrConflict].
 func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	res, err := tx.q.ExecContext(tx.ctx, query, args...)
 	if err != nil {
@@ -203,8 +197,7 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	return n, nil
 }
 
-// execOne is exec for a statement that must change a row: [ErrNotFound] when
-// it changed none.
+// execOne is exec for a statement that must change a row: it returns [ErrNotFound] otherwise.
 func (tx *Tx) execOne(query string, args ...any) error {
 	n, err := tx.exec(query, args...)
 	if err != nil {
@@ -238,7 +231,6 @@ func (tx *Tx) queryOne(query string, args []any, dest ...any) error {
 // scanFunc reads the columns of the current row.
 type scanFunc func(dest ...any) error
 
-// queryEach calls each for every row of a query.
 func (tx *Tx) queryEach(query string, args []any, each func(scan scanFunc) error) error {
 	rows, err := tx.q.QueryContext(tx.ctx, query, args...)
 	if err != nil {
@@ -253,7 +245,7 @@ func (tx *Tx) queryEach(query string, args []any, each func(scan scanFunc) error
 	return translate(rows.Err())
 }
 
-// collect runs a query and gathers what read makes of each row.
+// collect runs a query and returns the values that read makes of its rows.
 func collect[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) ([]T, error) {
 	var out []T
 	err := tx.queryEach(query, args, func(scan scanFunc) error {
@@ -267,8 +259,7 @@ func collect[T any](tx *Tx, read func(scanFunc) (T, error), query string, args .
 	return out, err
 }
 
-// one runs a query and returns what read makes of its first row, or
-// [ErrNotFound].
+// one returns the value that read makes of a query's first row, or [ErrNotFound].
 func one[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) (T, error) {
 	all, err := collect(tx, read, query, args...)
 	if err != nil || len(all) == 0 {
@@ -281,7 +272,7 @@ func one[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...an
 	return all[0], nil
 }
 
-// micros is how times are stored: microseconds since 1970, 0 for no time.
+// micros is the stored form of a time: microseconds since 1970, 0 for no time.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -289,7 +280,6 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// fromMicros is the inverse of micros.
 func fromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
@@ -297,7 +287,7 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// flag is how booleans are stored.
+// flag is the stored form of a bool.
 func flag(b bool) int64 {
 	if b {
 		return 1

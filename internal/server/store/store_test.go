@@ -96,8 +96,8 @@ func TestWritesDoNotLoseEachOther(t *testing.T) {
 						}
 						return tx.SetInstallation("n", []byte{v[0] + 1})
 					})
-					// Under heavy contention PostgreSQL may give up a write; it
-					// must not have happened then.
+					// Under heavy contention PostgreSQL may abort a write, which must then have no
+					// effect.
 					if err == nil {
 						done++
 					}
@@ -130,7 +130,6 @@ func TestCancelledContextDoesNotWrite(t *testing.T) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("Write = %v, want context.Canceled", err)
 		}
-		// A context that ends while the closure runs changes nothing.
 		ctx, cancel = context.WithCancel(t.Context())
 		err = db.Write(ctx, func(tx *store.Tx) error {
 			cancel()
@@ -146,7 +145,7 @@ func TestNotesFollowTheCommit(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		got := make(chan string, 10)
 		defer db.Subscribe("topic", func(p string) {
-			if p != "" { // "" only says that the connection is new
+			if p != "" { // "" reports only that the connection is new
 				got <- p
 			}
 		})()
@@ -155,8 +154,8 @@ func TestNotesFollowTheCommit(t *testing.T) {
 				t.Errorf("a subscriber of another channel got %q", p)
 			}
 		})()
-		// PostgreSQL's listener needs a moment to connect; notes before that
-		// are announced by the empty payload.
+		// PostgreSQL's listener takes a moment to connect; the empty payload then reports missed
+		// notes.
 		deadline := time.Now().Add(time.Minute)
 		for n := 0; ; n++ {
 			want := fmt.Sprint("yes ", n)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Update is one run of pulumi against a stack, previews and imports included.
+// Update is one run of pulumi against a stack, including previews and imports.
 type Update struct {
 	ID, StackID  string
 	Kind         string // update, preview, refresh, destroy, import, rename
@@ -14,25 +14,24 @@ type Update struct {
 	Version      int64  // stack version it made; for previews the version it compared with
 	RequestedBy  string // user id
 	DeploymentID string // deployment that runs it, "" for none
-	// Program is the JSON of the request that created it. One that is long is
-	// left out where updates are read, and is had with [Tx.Program].
+	// Program is the JSON of the request that created it. Reads of updates omit a long one;
+	// [Tx.Program] returns it.
 	Program         string
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time
 	LeaseHash       []byte    // SHA-256 of the update token
-	LeaseExpiresAt  time.Time // the client renews it while it lives
-	Reason          string    // why it ended as it did, "" for none
+	LeaseExpiresAt  time.Time // the client renews it while it runs
+	Reason          string    // why it ended, "" for none
 	StateBlob       string    // newest checkpoint, "" for none
 	StateSchema     int64
 	ResourceCount   int64
 	ResourceChanges string // JSON object operation -> count, "" until known
-	// NextSequence is the first engine event that has not arrived: all events
-	// below it are there.
+	// NextSequence is the first missing engine event: all events below it are stored.
 	NextSequence int64
 }
 
-// Programs may be megabytes long, and most readers of updates do not want them.
+// Programs may be megabytes long, and most readers of updates do not need them.
 const updateColumns = `id, stack_id, kind, preview, status, version, requested_by, deployment_id,
 	CASE WHEN octet_length(program) <= 4096 THEN program ELSE '' END,
 	created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
@@ -70,8 +69,7 @@ func (tx *Tx) Update(id string) (Update, error) {
 	return one(tx, readUpdate, "SELECT "+updateColumns+" FROM updates WHERE id = $1", id)
 }
 
-// SaveUpdate writes the changeable fields of an update, which are all but its
-// identity, request and event sequence.
+// SaveUpdate writes an update's fields except identity, request and event sequence.
 func (tx *Tx) SaveUpdate(u Update) error {
 	if u.LeaseHash == nil {
 		u.LeaseHash = []byte{}
@@ -91,9 +89,8 @@ func (tx *Tx) Program(updateID string) (string, error) {
 	return text, err
 }
 
-// UpdatesOfStack returns the updates of a stack that were started, newest
-// first: previews only or all others. It begins behind the update after, or
-// after offset updates if that is nil.
+// UpdatesOfStack returns the started updates of a stack, newest first: either previews or all
+// others. The list begins behind the update after, or, if after is nil, after offset updates.
 func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
 	query := "SELECT " + updateColumns + ` FROM updates
 		WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
@@ -107,7 +104,7 @@ func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit
 	return collect(tx, readUpdate, query, args...)
 }
 
-// CountUpdates counts what UpdatesOfStack lists.
+// CountUpdates counts the updates that [Tx.UpdatesOfStack] lists.
 func (tx *Tx) CountUpdates(stackID string, previews bool) (int64, error) {
 	var n int64
 	err := tx.queryOne("SELECT COUNT(*) FROM updates WHERE stack_id = $1 AND preview = $2 AND started_at > 0",
@@ -127,14 +124,13 @@ func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, err
 		WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)
 }
 
-// RunningUpdatesOfDeployment returns the updates of a deployment that run, oldest
-// first.
+// RunningUpdatesOfDeployment returns a deployment's running updates, oldest first.
 func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) {
 	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
 		WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
-// UpdateKind is what an update does.
+// UpdateKind is the operation of an update.
 type UpdateKind struct {
 	Kind    string
 	Preview bool

@@ -15,24 +15,23 @@ import (
 )
 
 const (
-	// writableFor is how long an answer of [DB.Writable] stays good.
-	writableFor = 5 * time.Second
-	// writableTimeout bounds the question.
+	// writableFor is how long a result of [DB.Writable] is valid.
+	writableFor     = 5 * time.Second
 	writableTimeout = 5 * time.Second
-	// minFree is the space that a disk must have for databases and blobs, in bytes.
+	// minFree is the free space that the disks of the database and blobs need, in bytes.
 	minFree = 32 << 20
 )
 
-// writable remembers whether the database could be written.
+// writable caches the last result of [DB.Writable].
 type writable struct {
 	mu   sync.Mutex
 	at   time.Time
 	err  error
-	dirs []string // that have to have space
+	dirs []string // that must have free space
 }
 
-// Writable tells whether the database, and the disk it is on, take writes. It is
-// cheap to ask often: one answer is given for some seconds.
+// Writable reports whether the database and its disk take writes. Frequent calls are cheap: a
+// result is cached for some seconds.
 func (db *DB) Writable(ctx context.Context) error {
 	w := &db.writable
 	w.mu.Lock()
@@ -40,7 +39,7 @@ func (db *DB) Writable(ctx context.Context) error {
 	if !w.at.IsZero() && time.Since(w.at) < writableFor {
 		return w.err
 	}
-	// The answer is for others too, so it does not depend on this caller's context.
+	// Other callers share the result, so it must not depend on this caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writableTimeout)
 	defer cancel()
 	w.err = db.tryWriting(ctx)
@@ -54,7 +53,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only a commit shows that a disk takes it, or that a replica was promoted.
+	// Only a commit proves that the disk takes writes, or that a replica was promoted.
 	err := db.Write(ctx, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
@@ -64,7 +63,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 	return nil
 }
 
-// hasSpace returns an error if the disk of a directory is full or read-only.
+// hasSpace returns an error if a directory's disk is full or read-only.
 func hasSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -77,7 +76,7 @@ func hasSpace(dir string) error {
 	return nil
 }
 
-// dataDirs are the directories of a SQLite database and its blobs.
+// dataDirs returns the directories of a SQLite database and its blobs.
 func dataDirs(file, blobs string) []string {
 	if filepath.Dir(file) == blobs {
 		return []string{blobs}
@@ -85,7 +84,7 @@ func dataDirs(file, blobs string) []string {
 	return []string{filepath.Dir(file), blobs}
 }
 
-// IsFull reports whether err means that the disk of the database or of its blobs is full.
+// IsFull reports whether err means that the disk of the database or its blobs is full.
 func IsFull(err error) bool {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return true

@@ -10,21 +10,20 @@ import (
 	"sync/atomic"
 )
 
-// maxGroup bounds how many writes share one commit, and so how long the first
-// of them waits for the last.
+// maxGroup bounds the writes that share a commit, and so how long the first waits for the last.
 const maxGroup = 128
 
-// writer owns the one connection that writes to a SQLite database. A goroutine
-// takes all writes that wait, runs each inside a savepoint of one transaction,
-// commits, and only then answers: the cost of reaching the disk is shared.
+// writer owns the one connection that writes to a SQLite database. A goroutine takes all waiting
+// writes, runs each inside a savepoint of one transaction, commits, and only then answers, so that
+// they share the cost of a sync to disk.
 type writer struct {
 	db   *DB
 	conn *sql.DB
-	// session is the connection with its compiled statements; nil when there
-	// is none yet, or the last one failed. Only the loop uses it.
+	// session is the connection with its compiled statements, nil until opened and after a failure.
+	// Only the loop uses it.
 	session *prepared
 
-	// mu orders sends on requests against its closing.
+	// mu guards sends on requests against closing it.
 	mu       sync.RWMutex
 	closed   bool
 	requests chan *writeRequest
@@ -45,7 +44,6 @@ func newWriter(db *DB, conn *sql.DB) *writer {
 	return w
 }
 
-// do hands fn to the writer and waits for the commit.
 func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	req := &writeRequest{fn: fn, result: make(chan error, 1)}
 	if err := w.enqueue(ctx, req); err != nil {
@@ -76,7 +74,7 @@ func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
 	}
 }
 
-// close lets the writes that were accepted finish.
+// close waits for accepted writes.
 func (w *writer) close() error {
 	w.mu.Lock()
 	already := w.closed
@@ -117,7 +115,7 @@ func (w *writer) loop() {
 	}
 }
 
-// run executes a group in one transaction and answers every member.
+// run executes a group of writes in one transaction and answers each.
 func (w *writer) run(group []*writeRequest) {
 	live := group[:0]
 	for _, req := range group {
@@ -142,7 +140,6 @@ func (w *writer) run(group []*writeRequest) {
 	}
 }
 
-// begin begins a transaction on the writer's connection.
 func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 	if w.session == nil {
 		session, err := newPrepared(ctx, w.conn)
@@ -161,7 +158,7 @@ func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 
 // transaction runs the closures; its own error means that nothing was kept.
 func (w *writer) transaction(group []*writeRequest) error {
-	// The writer belongs to no request, so neither does its context.
+	// The writer serves no single request, so it uses no request's context.
 	ctx := context.Background()
 	t, err := w.begin(ctx)
 	if err != nil {
@@ -197,8 +194,7 @@ func (w *writer) transaction(group []*writeRequest) error {
 	return nil
 }
 
-// protect turns a panic of fn into an error: one bad closure must not take
-// the writer, and with it the whole server, down.
+// protect turns a panic of fn into an error, so that it does not stop the server.
 func protect(tx *Tx, fn func(*Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
