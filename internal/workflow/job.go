@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that travels as Go duration text ("1h30m"), the
-// form the public job definition uses.
+// Duration is a time.Duration written as Go duration text ("1h30m"), as in the public job
+// definition.
 type Duration time.Duration
 
-// MarshalText writes the Go duration text.
+// MarshalText returns Go duration text.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // UnmarshalText reads Go duration text; empty means zero.
@@ -29,9 +29,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// JobDefinition is what a runner needs to know to run one job, in the form it
-// has on the wire (docs/protocol.md). The fields from SecretEnv on are ours: a
-// stock server does not send them and a stock runner ignores them.
+// JobDefinition is what a runner needs to run one job, in its wire form (docs/protocol.md). The
+// fields from SecretEnv on are extensions: a stock server does not send them and a stock runner
+// ignores them.
 type JobDefinition struct {
 	OS           string            `json:"os"`
 	Architecture string            `json:"architecture"`
@@ -39,13 +39,13 @@ type JobDefinition struct {
 	Shell        string            `json:"shell"`
 	Timeout      Duration          `json:"timeout,omitempty"` // of the whole job; 0 = none
 	Env          map[string]string `json:"env"`
-	Steps        []Step            `json:"steps"` // index 0 is the set-up step, reported by the agent
+	Steps        []Step            `json:"steps"` // index 0 is the set-up step, which the agent reports
 
-	SecretEnv  []string    `json:"secretEnv,omitempty"` // names of Env entries whose values are masked in the log
+	SecretEnv  []string    `json:"secretEnv,omitempty"` // names of Env entries to mask in the log
 	Deployment *Deployment `json:"deployment,omitempty"`
 }
 
-// Image is the container image of a job and how to get it.
+// Image is the container image of a job and how to pull it.
 type Image struct {
 	Reference   string            `json:"reference"`
 	Credentials *ImageCredentials `json:"credentials,omitempty"`
@@ -57,9 +57,9 @@ type ImageCredentials struct {
 	Password string `json:"password"`
 }
 
-// Step is one step of a job. Run is shell text; for the steps that our server
-// writes it is one of the constants Run…, which our runner executes without a
-// shell. Their parameters are the structured fields of [Deployment], never text.
+// Step is one step of a job. Run is shell text or, for the steps that our server writes, one of the
+// constants Run…, which our runner executes without a shell; their parameters are the fields of
+// [Deployment], never text.
 type Step struct {
 	Name       string   `json:"name"`
 	Run        string   `json:"run"`
@@ -67,8 +67,8 @@ type Step struct {
 	Timeout    Duration `json:"timeout,omitempty"` // 0 = only the job's own
 }
 
-// The commands of the steps our server writes. A pre-run command is RunPreRun;
-// which of them it is follows from its position among the RunPreRun steps.
+// The commands of the steps that our server writes. RunPreRun names no command: the position of the
+// step among the RunPreRun steps selects it.
 const (
 	RunSetup        = "" // step 0, done by the agent
 	RunSourceGit    = "workflow-runner source git"
@@ -78,12 +78,12 @@ const (
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
-// RunCommandPrefix begins the text of every step that our server writes; all
-// other text is for a shell.
+// RunCommandPrefix begins the text of every step that our server writes; all other text is for a
+// shell.
 const RunCommandPrefix = "workflow-runner "
 
-// PulumiStepName is the name of the step that runs pulumi. The stock CLI waits
-// for a log header of exactly this text before it follows the update.
+// PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
+// header of exactly this text before it follows the update.
 func PulumiStepName(op Operation) string { return "pulumi " + string(op) }
 
 // Deployment is the structured part of a deployment's job.
@@ -94,9 +94,9 @@ type Deployment struct {
 	Project      string    `json:"project"`
 	Stack        string    `json:"stack"`
 	Operation    Operation `json:"operation"`
-	BackendURL   string    `json:"backendURL"` // what jobs use as PULUMI_BACKEND_URL
+	BackendURL   string    `json:"backendURL"` // the jobs' PULUMI_BACKEND_URL
 
-	Source         *Source           `json:"source,omitempty"` // nil: the program is already in the image
+	Source         *Source           `json:"source,omitempty"` // nil: the image holds the program
 	PreRunCommands []string          `json:"preRunCommands,omitempty"`
 	Options        DeploymentOptions `json:"options"`
 	RootPath       string            `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
@@ -107,7 +107,7 @@ func (d *Deployment) StackName() string {
 	return d.Organization + "/" + d.Project + "/" + d.Stack
 }
 
-// DeploymentOptions are the options of a deployment that the runner acts on.
+// DeploymentOptions are the options that the runner acts on.
 type DeploymentOptions struct {
 	SkipInstallDependencies  bool   `json:"skipInstallDependencies,omitempty"`
 	Shell                    string `json:"shell,omitempty"` // for pre-run commands; "" means the job's shell
@@ -115,13 +115,13 @@ type DeploymentOptions struct {
 	RemediateIfDriftDetected bool   `json:"remediateIfDriftDetected,omitempty"`
 }
 
-// Source says where the program comes from. Exactly one member is set.
+// Source locates the program. Exactly one member is set.
 type Source struct {
 	Git *GitSource `json:"git,omitempty"`
 }
 
-// GitSource is a program in a git repository. Branch or Commit is set, or
-// neither for the default branch; Branch may be short or a full ref.
+// GitSource is a program in a git repository. Branch (short or a full ref) or Commit is set, or
+// neither for the default branch.
 type GitSource struct {
 	RepoURL string   `json:"repoUrl"`
 	Branch  string   `json:"branch,omitempty"`
@@ -130,9 +130,8 @@ type GitSource struct {
 	Auth    *GitAuth `json:"auth,omitempty"`
 }
 
-// GitAuth holds credentials in the clear; they exist on the wire only inside a
-// job definition. If several are present the runner prefers the SSH key, then
-// the access token, then user name and password.
+// GitAuth holds plain credentials; they exist on the wire only inside a job definition. The runner
+// prefers the SSH key, then the access token, then user name and password.
 type GitAuth struct {
 	AccessToken   string `json:"accessToken,omitempty"`
 	SSHPrivateKey string `json:"sshPrivateKey,omitempty"`
@@ -141,10 +140,9 @@ type GitAuth struct {
 	Password      string `json:"password,omitempty"`
 }
 
-// NamedSecret is a secret of a job definition. It prints as [REDACTED] in every
-// format.
+// NamedSecret is a secret of a job definition. It prints as [REDACTED] in every format.
 type NamedSecret struct {
-	Name  string // by which messages may mention it
+	Name  string // for messages
 	value string
 }
 
@@ -154,11 +152,10 @@ func (s NamedSecret) Value() string { return s.value }
 // Format implements [fmt.Formatter].
 func (s NamedSecret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.Name+"=[REDACTED]") }
 
-// accessToken is the variable with the access token of a job, which is a secret
-// whether the server lists it or not.
+// accessToken names the variable with a job's access token, always a secret.
 const accessToken = "PULUMI_ACCESS_TOKEN"
 
-// Secrets returns every secret of the definition that must never show in a log.
+// Secrets returns every secret of the definition that must not appear in a log.
 func (j *JobDefinition) Secrets() []NamedSecret {
 	var out []NamedSecret
 	add := func(name, value string) {
@@ -185,8 +182,8 @@ func (j *JobDefinition) Secrets() []NamedSecret {
 	return out
 }
 
-// Validate returns an error that a person can act on if the definition cannot
-// be run. Unknown members of the wire form are ignored by design.
+// Validate returns an actionable error if the definition cannot be run. It ignores unknown members
+// of the wire form by design.
 func (j *JobDefinition) Validate() error {
 	if len(j.Steps) < 2 {
 		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))

@@ -11,29 +11,27 @@ import (
 	"unicode/utf8"
 )
 
-// Repository is the address of a git repository in parts. It is the only reading
-// of such an address: the server validates with it, the agent compares it with
-// allowed_repositories, and the runner gives git what [Repository.String] returns.
-// So git cannot be led to a place that the others did not see.
+// Repository is the parsed address of a git repository. All programs share this parser: the server
+// validates with it, the agent compares it with allowed_repositories, and the runner passes
+// [Repository.String] to git, so git cannot reach a place that the others did not see.
 type Repository struct {
 	// Scheme is https, http or ssh.
 	Scheme string
-	// Host is in lower case, with the port unless that is the scheme's own.
+	// Host is in lower case, with the port unless it is the scheme's default.
 	Host string
-	// User and Password are what the address carries, "" if nothing.
+	// User and Password are those in the address.
 	User, Password string
 
-	path  string // decoded, without a slash at its start unless short
-	short bool   // user@host:path, whose path begins in the user's home directory
+	path  string // decoded, without a leading slash unless short
+	short bool   // user@host:path, whose path starts in the user's home directory
 }
 
-// maxRepositoryURL is the longest address that is accepted, in bytes.
+// maxRepositoryURL is the longest accepted address, in bytes.
 const maxRepositoryURL = 2048
 
-// ParseRepository reads https, http and ssh URLs and the form user@host:path.
-// Everything else that git would take, local paths and transports that run
-// commands above all, is refused, and so is what git, curl or ssh could read in
-// another way than this function. Errors hold no part of the address that may be secret.
+// ParseRepository reads https, http and ssh URLs and the form user@host:path. It refuses everything
+// else that git accepts, above all local paths and transports that run commands, and whatever git,
+// curl or ssh could parse differently. Errors hold no secret part of the address.
 func ParseRepository(raw string) (*Repository, error) {
 	raw = strings.TrimSpace(raw)
 	switch {
@@ -60,8 +58,8 @@ func ParseRepository(raw string) (*Repository, error) {
 	return r, nil
 }
 
-// isOddInURL reports whether a character, encoded or not, has no place in the
-// address of a repository, or would change how it is shown.
+// isOddInURL reports whether a character, encoded or not, is invalid in the address of a repository
+// or changes how it is displayed.
 func isOddInURL(r rune) bool {
 	return r == ' ' || isOddInPath(r)
 }
@@ -89,7 +87,7 @@ func parseLong(raw string) (*Repository, error) {
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(raw, "#") {
 		return nil, errors.New("it has a query or a fragment, which git has no use for and logs would show")
 	}
-	// An escaped slash would be one for some programs and not for others.
+	// Programs disagree whether an escaped slash is a slash.
 	if strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
 		return nil, errors.New("its path holds an escaped slash")
 	}
@@ -123,12 +121,11 @@ func parseShort(raw string) (*Repository, error) {
 	return &Repository{Scheme: "ssh", Host: host, User: user, path: collapse(path), short: true}, nil
 }
 
-// defaultPorts are the ports that an address need not name.
+// defaultPorts are the ports that an address may omit.
 var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// parseHost returns the host as it is compared. Names are ASCII: programs differ in
-// which characters they turn into a dot or a slash on the way from a Unicode name to
-// the one that DNS gets.
+// parseHost returns the normalized host. Names must be ASCII, because programs differ in which
+// characters they turn into a dot or a slash on the way from a Unicode name to its DNS form.
 func parseHost(name, port, scheme string) (string, error) {
 	host := strings.ToLower(name)
 	if strings.Contains(host, ":") {
@@ -149,7 +146,7 @@ func parseHost(name, port, scheme string) (string, error) {
 	return host + ":" + port, nil
 }
 
-// collapse makes one slash of several in a row, as servers do.
+// collapse replaces repeated slashes by one, as servers do.
 func collapse(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -157,12 +154,12 @@ func collapse(path string) string {
 	return path
 }
 
-// check validates what both forms of an address have.
+// check validates what both forms of an address share.
 func (r *Repository) check() error {
 	if strings.HasPrefix(r.User, "-") || strings.ContainsFunc(r.User+r.Password, unicode.IsControl) || !utf8.ValidString(r.User+r.Password) {
 		return errors.New("its user name or password holds what none can have")
 	}
-	// The name of the login reaches the command line of ssh.
+	// ssh receives the user name on its command line.
 	if r.Scheme == "ssh" && strings.Trim(r.User, alphanumeric+"._+-~") != "" {
 		return errors.New("its user name holds characters that an SSH address cannot have")
 	}
@@ -180,8 +177,8 @@ func (r *Repository) check() error {
 	return nil
 }
 
-// String returns the address for git and for messages. It holds no credentials; the
-// user of an SSH address is part of the address and no secret.
+// String returns the address for git and for messages, without credentials. The user of an SSH
+// address is not a secret.
 func (r *Repository) String() string {
 	user := ""
 	if r.Scheme == "ssh" && r.User != "" {
@@ -196,8 +193,8 @@ func (r *Repository) String() string {
 // Origin returns scheme://host[:port], by which git asks for credentials.
 func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
 
-// Name returns host/path without scheme, user and the endings that git does not
-// care about, which is the form that patterns are compared with.
+// Name returns host/path without scheme, user and the endings that git ignores, the form that
+// patterns match.
 func (r *Repository) Name() string {
 	path := strings.TrimSuffix(strings.TrimSuffix(strings.Trim(r.path, "/"), ".git"), "/")
 	return r.Host + "/" + path

@@ -7,7 +7,7 @@ import (
 )
 
 func TestParseRepository(t *testing.T) {
-	for _, tt := range []struct{ raw, url, name string }{ // url "" for a refusal
+	for _, tt := range []struct{ raw, url, name string }{ // url "": refused
 		{"https://github.com/acme/infra.git", "https://github.com/acme/infra.git", "github.com/acme/infra"},
 		{" HTTPS://user:pass@GitHub.com:443//acme/infra/ ", "https://github.com/acme/infra/", "github.com/acme/infra"},
 		{"http://127.0.0.1:3000/x", "http://127.0.0.1:3000/x", "127.0.0.1:3000/x"},
@@ -78,8 +78,8 @@ func TestParseRepository(t *testing.T) {
 	}
 }
 
-// FuzzParseRepository holds what is accepted against git's own reading: git must go
-// to the host and the path that the agent has compared with allowed_repositories.
+// FuzzParseRepository compares with git's own parser: git must connect to the host and path that
+// the agent compared with allowed_repositories.
 func FuzzParseRepository(f *testing.F) {
 	for _, seed := range []string{
 		"https://u:p@GitHub.com:443//acme/in%20fra.git/", "git+ssh://git@h.example:2222/~x/y", "git@h.example:a/b", "h.example:/a:b/c",
@@ -105,7 +105,7 @@ func FuzzParseRepository(f *testing.F) {
 	})
 }
 
-// agreeWithGit compares with what git would connect to.
+// agreeWithGit compares r with what git would connect to.
 func agreeWithGit(t *testing.T, r *Repository) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "fetch-pack", "--diag-url", r.String()).CombinedOutput()

@@ -6,9 +6,8 @@ import (
 	"fmt"
 )
 
-// Settings are the deployment settings of a stack and, with other rules for
-// what is required, the settings part of a request to create a deployment.
-// Members that are not listed here are ignored and not kept.
+// Settings are the deployment settings of a stack and, with other requirements, the settings part
+// of a request to create a deployment. Unknown members are dropped.
 type Settings struct {
 	Tag              string            `json:"tag,omitempty"`
 	AgentPoolID      string            `json:"agentPoolID,omitempty"` // "" means the organization's default pool
@@ -20,8 +19,8 @@ type Settings struct {
 	VCS              *VCSSettings      `json:"vcs,omitempty"`
 }
 
-// SourceContext says where the program comes from. At most one member is set;
-// none means that the program is in the image already.
+// SourceContext locates the program. At most one member is set; without any, the image holds the
+// program.
 type SourceContext struct {
 	Git      *SourceContextGit      `json:"git,omitempty"`
 	Hg       *SourceContextHg       `json:"hg,omitempty"`
@@ -38,8 +37,7 @@ type SourceContextGit struct {
 	GitAuth *GitAuthSettings `json:"gitAuth,omitempty"`
 }
 
-// SourceContextHg is a program in a Mercurial repository. It can be stored but
-// not deployed.
+// SourceContextHg is a program in a Mercurial repository. It can be stored but not deployed.
 type SourceContextHg struct {
 	RepoURL  string           `json:"repoUrl,omitempty"`
 	Branch   string           `json:"branch,omitempty"`
@@ -48,8 +46,7 @@ type SourceContextHg struct {
 	HgAuth   *GitAuthSettings `json:"hgAuth,omitempty"`
 }
 
-// SourceContextTemplate is a program made from a template. It can be stored but
-// not deployed.
+// SourceContextTemplate is a program made from a template. It can be stored but not deployed.
 type SourceContextTemplate struct {
 	SourceURL string           `json:"sourceUrl,omitempty"`
 	GitAuth   *GitAuthSettings `json:"gitAuth,omitempty"`
@@ -74,7 +71,7 @@ type BasicAuth struct {
 	Password *Secret `json:"password,omitempty"`
 }
 
-// OperationContext says how the operation is run.
+// OperationContext configures how the operation runs.
 type OperationContext struct {
 	PreRunCommands       []string          `json:"preRunCommands,omitempty"`
 	EnvironmentVariables map[string]Secret `json:"environmentVariables,omitempty"`
@@ -83,7 +80,7 @@ type OperationContext struct {
 	Role                 *RoleSettings     `json:"role,omitempty"`
 }
 
-// OptionsSettings are the switches of an operation. A nil switch was not given.
+// OptionsSettings are the switches of an operation; nil means not given.
 type OptionsSettings struct {
 	SkipInstallDependencies     *bool  `json:"skipInstallDependencies,omitempty"`
 	SkipIntermediateDeployments *bool  `json:"skipIntermediateDeployments,omitempty"`
@@ -99,7 +96,7 @@ type RoleSettings struct {
 	DefaultIdentifier string `json:"defaultIdentifier,omitempty"`
 }
 
-// OIDCSettings ask for cloud credentials by OpenID Connect.
+// OIDCSettings request cloud credentials by OpenID Connect.
 type OIDCSettings struct {
 	AWS   *OIDCAWS   `json:"aws,omitempty"`
 	Azure *OIDCAzure `json:"azure,omitempty"`
@@ -131,19 +128,19 @@ type OIDCGCP struct {
 	TokenLifetime  string `json:"tokenLifetime,omitempty"`
 }
 
-// ExecutorContext says in which image a deployment runs.
+// ExecutorContext selects the image of a deployment.
 type ExecutorContext struct {
 	ExecutorImage    *ImageSettings `json:"executorImage,omitempty"`
 	ExecutorRootPath string         `json:"executorRootPath,omitempty"`
 	WorkingDirectory string         `json:"workingDirectory,omitempty"` // sent by older clients, without effect
 }
 
-// CacheOptions are kept for clients that set them; dependencies are not cached.
+// CacheOptions are stored but have no effect: dependencies are not cached.
 type CacheOptions struct {
 	Enable bool `json:"enable"`
 }
 
-// GitHubSettings are the triggers of a repository on GitHub, in their older form.
+// GitHubSettings are the older form of triggers, for GitHub only.
 type GitHubSettings struct {
 	Repository          string   `json:"repository,omitempty"`
 	DeployCommits       bool     `json:"deployCommits"`
@@ -172,7 +169,7 @@ type VCSSettings struct {
 	InstallationID      string   `json:"installationId,omitempty"`
 }
 
-// ParseSettings decodes a settings object whose secrets may still be plain.
+// ParseSettings decodes a settings object, whose secrets may be plain.
 func ParseSettings(data []byte) (*Settings, error) {
 	tree, err := parseTree(data)
 	if err != nil {
@@ -181,7 +178,6 @@ func ParseSettings(data []byte) (*Settings, error) {
 	return settingsFromTree(tree)
 }
 
-// settingsFromTree decodes a tree that was made by parseTree and merges.
 func settingsFromTree(tree map[string]any) (*Settings, error) {
 	data, err := json.Marshal(tree)
 	if err != nil {
@@ -195,7 +191,7 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 	return &s, nil
 }
 
-// describeDecode says which member has the wrong type in the words of JSON.
+// describeDecode names the member of the wrong type in the terms of JSON.
 func describeDecode(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("the member %q cannot be a JSON %s", te.Field, te.Value)
@@ -206,8 +202,8 @@ func describeDecode(err error) error {
 	return fmt.Errorf("reading the deployment settings: %w", err)
 }
 
-// EachSecret calls fn for every secret-capable value of the settings, plain
-// ones too, and stores what fn changes. It stops at the first error.
+// EachSecret calls fn for every value that can be secret, plain ones too, and stores what fn
+// changes. It stops at the first error.
 func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	for _, p := range s.secretFields() {
 		if err := fn(p); err != nil {
@@ -227,7 +223,7 @@ func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	return nil
 }
 
-// protect marks the credentials that are secret however a client wrote them.
+// protect marks the credentials as secret, however a client wrote them.
 func (s *Settings) protect() {
 	for _, p := range s.secretFields() {
 		p.MakeSecret()
@@ -239,7 +235,7 @@ func (s *Settings) protect() {
 	}
 }
 
-// secretFields are the credentials of the settings, without the environment.
+// secretFields returns the credentials of the settings, without the environment.
 func (s *Settings) secretFields() []*Secret {
 	var out []*Secret
 	add := func(ps ...*Secret) {

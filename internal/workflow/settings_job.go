@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// CompleteSource fills in what a deployment needs and a client may leave out:
-// the address of the repository, which gitHub or vcs name as well.
+// CompleteSource fills in the address of the repository, which a client may name only in gitHub or
+// vcs.
 func (s *Settings) CompleteSource() error {
 	c := s.SourceContext
 	if c != nil && (c.Hg != nil || c.Template != nil || c.Git != nil && c.Git.RepoURL != "") {
@@ -65,8 +65,7 @@ func (s *Settings) repositoryURL() (string, error) {
 	return "", nil
 }
 
-// Deployable returns an error for settings that can be stored but not run by
-// this version.
+// Deployable returns an error for settings that can be stored but not run.
 func (s *Settings) Deployable() error {
 	if c := s.SourceContext; c != nil {
 		switch {
@@ -82,7 +81,7 @@ func (s *Settings) Deployable() error {
 	return nil
 }
 
-// Options are the switches of an operation with their defaults filled in.
+// Options are the switches of an operation with their defaults.
 type Options struct {
 	SkipInstallDependencies     bool
 	SkipIntermediateDeployments bool
@@ -91,7 +90,7 @@ type Options struct {
 	RemediateIfDriftDetected    bool
 }
 
-// Option returns the switches; what was not given is off.
+// Option returns the switches; omitted ones are off.
 func (s *Settings) Option() Options {
 	if s.OperationContext == nil || s.OperationContext.Options == nil {
 		return Options{}
@@ -107,8 +106,7 @@ func (s *Settings) Option() Options {
 	}
 }
 
-// PreRunCommands returns the commands to run before the operation; blank ones
-// are left out.
+// PreRunCommands returns the commands to run before the operation, without blank ones.
 func (s *Settings) PreRunCommands() []string {
 	if s.OperationContext == nil {
 		return nil
@@ -122,7 +120,7 @@ func (s *Settings) PreRunCommands() []string {
 	return out
 }
 
-// Git returns the git source, nil if the program is in the image.
+// Git returns the git source, nil if the image holds the program.
 func (s *Settings) Git() *SourceContextGit {
 	if s.SourceContext == nil {
 		return nil
@@ -156,7 +154,7 @@ type Variable struct {
 	Secret      bool
 }
 
-// Variables returns the environment variables by name.
+// Variables returns the environment variables, sorted by name.
 func (s *Settings) Variables() []Variable {
 	if s.OperationContext == nil {
 		return nil

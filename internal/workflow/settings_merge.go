@@ -6,17 +6,14 @@ import (
 	"strings"
 )
 
-// Settings are merged as JSON trees, because a merge has to tell a member that
-// is absent from one that is null or empty. A tree holds only members that
-// Settings knows, under their canonical names: clients written in Go send
-// untagged fields with capitals.
+// Settings are merged as JSON trees, because a merge distinguishes a missing member from a null or
+// empty one. A tree holds only members that Settings knows, under their canonical names: clients
+// written in Go send untagged fields capitalized.
 
-// MergeSettings changes stored settings by a patch: null removes a member,
-// objects merge, everything else replaces. Three things differ from plain
-// merging, so that a patch means what its author sees: vcs is replaced as a
-// whole; setting one of several exclusive members (kinds of source, modes of
-// gitAuth, branch and commit) removes the others; and a secret is one value.
-// base may be nil.
+// MergeSettings changes stored settings by a patch: null removes a member, objects merge,
+// everything else replaces. To do what the patch's author expects, vcs is replaced as a whole,
+// setting one of several exclusive members (kinds of source, modes of gitAuth, branch and commit)
+// removes the others, and a secret is one value. base may be nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -30,10 +27,9 @@ func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	return settingsFromTree(b)
 }
 
-// InheritSettings returns the configuration of a deployment: the request over
-// the stored settings. Clients fill what their user did not set with null, "",
-// [] and {}, so in a request these mean "not given". Stored git credentials do
-// not go along to a repository on another host. base may be nil.
+// InheritSettings merges a deployment's request over the stored settings. Clients send null, "", []
+// and {} for what their user did not set, so these mean "not given" in a request. Stored git
+// credentials do not apply to a repository on another host. base may be nil.
 func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	p, err := parseTree(request)
 	if err != nil {
@@ -51,8 +47,7 @@ func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	return settingsFromTree(b)
 }
 
-// RequestSettings returns the configuration of a deployment that inherits
-// nothing.
+// RequestSettings returns the settings of a deployment that inherits nothing.
 func RequestSettings(request []byte) (*Settings, error) { return InheritSettings(nil, request) }
 
 func settingsTree(s *Settings) (map[string]any, error) {
@@ -66,7 +61,7 @@ func settingsTree(s *Settings) (map[string]any, error) {
 	return parseTree(data)
 }
 
-// parseTree decodes JSON and keeps what Settings knows.
+// parseTree decodes JSON and keeps the members that Settings knows.
 func parseTree(data []byte) (map[string]any, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -84,8 +79,8 @@ var (
 	imageType  = reflect.TypeFor[ImageSettings]()
 )
 
-// normalize keeps the members of v that t has, under t's names. Values of the
-// wrong JSON type are left as they are for the decoder to complain about.
+// normalize keeps the members of v that t has, under t's names. The decoder reports values of the
+// wrong JSON type.
 func normalize(t reflect.Type, v any) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -123,8 +118,7 @@ func lookupFold(m map[string]any, name string) (any, bool) {
 	return nil, false
 }
 
-// exclusive lists, by the path of their parent, the members of which setting
-// one removes the others.
+// exclusive lists members by the path of their parent; setting one removes the others.
 var exclusive = map[string][]string{
 	"sourceContext":                  {"git", "hg", "template"},
 	"sourceContext.git":              {"branch", "commit"},
@@ -161,7 +155,7 @@ func mergeTree(base, patch map[string]any, path string) {
 
 const imagePath = "executorContext.executorImage"
 
-// isWhole tells which objects replace instead of merging.
+// isWhole reports which objects replace instead of merging.
 func isWhole(parent, at string) bool {
 	switch at {
 	case "vcs",
@@ -187,7 +181,7 @@ func dropRivals(base, patch map[string]any, path string) {
 		}
 	}
 	if len(set) != 1 {
-		return // none, or a contradiction that validation names
+		return // none, or a conflict that validation reports
 	}
 	for _, name := range exclusive[path] {
 		if name != set[0] {
@@ -196,8 +190,8 @@ func dropRivals(base, patch map[string]any, path string) {
 	}
 }
 
-// dropEmpty removes null, "", [] and {} from a request. An empty environment
-// variable is a value and stays.
+// dropEmpty removes null, "", [] and {} from a request. An empty environment variable is a value
+// and stays.
 func dropEmpty(m map[string]any) {
 	for name, value := range m {
 		switch v := value.(type) {
@@ -228,9 +222,9 @@ func dropEmpty(m map[string]any) {
 	}
 }
 
-// keepCredentialsHome drops stored git credentials from base when the request
-// names a repository of another origin, in whichever member: a user who may start
-// a deployment could otherwise send them anywhere.
+// keepCredentialsHome drops stored git credentials from base when the request names, in any member,
+// a repository of another origin: a user who may start a deployment could otherwise send them
+// anywhere.
 func keepCredentialsHome(base, request map[string]any) error {
 	git, ok := treeObject(base, "sourceContext", "git")
 	if !ok || git["gitAuth"] == nil {
@@ -259,8 +253,8 @@ func keepCredentialsHome(base, request map[string]any) error {
 	return nil
 }
 
-// treeOrigin returns the origin of the repository that a tree of settings leads
-// to: the address itself if it is not valid, "" if there is none.
+// treeOrigin returns the origin of the repository in a tree of settings: an invalid address as it
+// is, "" if none.
 func treeOrigin(tree map[string]any) (string, error) {
 	s, err := settingsFromTree(tree)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The checks by hand take exactly what these expressions describe.
+// The hand-written checks accept exactly what these expressions describe.
 func TestNamesAreCheckedAsDescribed(t *testing.T) {
 	texts := []string{
 		"", "a", "Z9", "_x", "/bin/bash", "-c", ".x", "a b", "a=b", "a\nb", "a\x7f", "é", "aé", "\xff", "a\xff",

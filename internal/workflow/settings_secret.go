@@ -7,36 +7,35 @@ import (
 	"fmt"
 )
 
-// errPlainSecret guards against storing or showing what must be encrypted.
+// errPlainSecret prevents storing or showing a secret that must be encrypted.
 var errPlainSecret = errors.New("a secret that is not encrypted cannot be written out")
 
-// Secret is a value of the settings that may be secret. On the wire it is a
-// string (not secret), {"secret": …}, {"ciphertext": …} with base64, or
-// {"isSecret": …, "value": …}. It is written as a string or a ciphertext; a
-// secret that was not encrypted cannot be written at all, so it cannot leak.
+// Secret is a value of the settings that may be secret. It is read as a string (not secret),
+// {"secret": …}, {"ciphertext": …} with base64, or {"isSecret": …, "value": …}, and written as a
+// string or a ciphertext; writing a secret that is not encrypted fails.
 type Secret struct {
 	value      string
 	ciphertext []byte
 	secret     bool
-	wasPlain   bool // it came as a bare string
+	wasPlain   bool // read from a bare string
 }
 
-// PlainValue returns a value that is no secret.
+// PlainValue returns a value that is not a secret.
 func PlainValue(v string) Secret { return Secret{value: v} }
 
-// SecretValue returns a secret that still has to be encrypted.
+// SecretValue returns a secret to be encrypted.
 func SecretValue(v string) Secret { return Secret{value: v, secret: true} }
 
-// EncryptedValue returns a secret in its encrypted form.
+// EncryptedValue returns an encrypted secret.
 func EncryptedValue(ciphertext []byte) Secret { return Secret{ciphertext: ciphertext, secret: true} }
 
 // IsSecret reports whether the value must never be shown.
 func (s Secret) IsSecret() bool { return s.secret }
 
-// Ciphertext returns the encrypted form, or nil if there is none.
+// Ciphertext returns the encrypted form, or nil.
 func (s Secret) Ciphertext() []byte { return s.ciphertext }
 
-// Value returns the value in the clear and whether it is known.
+// Value returns the plain value and whether it is known.
 func (s Secret) Value() (string, bool) { return s.value, s.ciphertext == nil }
 
 // MakeSecret turns a plain value into a secret.
@@ -67,8 +66,8 @@ func (s Secret) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads every wire form. An object is a secret unless it says
-// otherwise; null leaves the value unset.
+// UnmarshalJSON reads every wire form. An object is a secret unless it says otherwise; null leaves
+// the value unset.
 func (s *Secret) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if bytes.Equal(data, []byte("null")) {
@@ -90,7 +89,7 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 		Value      *string `json:"value"`
 	}
 	if len(data) == 0 || data[0] != '{' || json.Unmarshal(data, &o) != nil {
-		// The bytes may hold a secret, so the decoder's own words are not used.
+		// The decoder's error could quote the secret.
 		return errors.New(`a value must be a string, {"secret": "…"} or {"ciphertext": "…base64…"}`)
 	}
 	switch {
@@ -108,12 +107,12 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ImageSettings name a container image. On the wire they are a string unless
-// there are credentials; both forms are read.
+// ImageSettings name a container image. It is written as a string, or as an object if it has
+// credentials; both are read.
 type ImageSettings struct {
 	Reference   string
 	Credentials *ImageCredentialSettings
-	// IsDefault asks for the server's default image whatever Reference says.
+	// IsDefault selects the server's default image, whatever Reference says.
 	IsDefault bool
 }
 
@@ -129,8 +128,8 @@ type imageObject struct {
 	IsDefault   bool                     `json:"isDefault,omitempty"`
 }
 
-// MarshalJSON writes a bare string where there are no credentials, the only
-// form that all clients read back unchanged.
+// MarshalJSON writes a bare string if there are no credentials, the only form that all clients read
+// back unchanged.
 func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	if i.Credentials == nil && !i.IsDefault {
 		return json.Marshal(i.Reference)

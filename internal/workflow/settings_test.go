@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// settingsOf parses settings in which every secret is encrypted, the way they
-// are stored.
+// settingsOf parses settings and encrypts every secret, as for storage.
 func settingsOf(t *testing.T, doc string) *Settings {
 	t.Helper()
 	s, err := ParseSettings([]byte(doc))
@@ -21,7 +20,7 @@ func settingsOf(t *testing.T, doc string) *Settings {
 	return s
 }
 
-// seal replaces each plain secret by a ciphertext that shows what it was.
+// seal replaces each plain secret by a ciphertext that shows it.
 func seal(t *testing.T, s *Settings) {
 	t.Helper()
 	err := s.EachSecret(func(v *Secret) error {
@@ -190,7 +189,7 @@ func TestInheritSettings(t *testing.T) {
 	}
 }
 
-// The repository can be named by three members; credentials stay at home whichever a request uses.
+// Three members can name the repository; credentials do not move whichever a request uses.
 func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 	const auth = `"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"t"}}}}`
 	for _, tc := range []struct {
@@ -441,7 +440,7 @@ func FuzzMergeSettings(f *testing.F) {
 	})
 }
 
-// TestSettingsAreBounded: what no program could be started with is refused.
+// TestSettingsAreBounded: settings with which no program could start are refused.
 func TestSettingsAreBounded(t *testing.T) {
 	vars := func(n, size int) string {
 		var list []string

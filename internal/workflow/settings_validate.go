@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Validate returns an error that names the member a client has to change.
+// Validate returns an error that names the member to change.
 func (s *Settings) Validate() error {
 	if err := checkText("tag", s.Tag, 256); err != nil {
 		return err
@@ -134,13 +134,13 @@ func (a *GitAuthSettings) validate(at string) error {
 	return nil
 }
 
-// The names below are checked by hand: compiling regular expressions with such
-// long repetitions took a quarter of the runner's start, of which a job has several.
+// The names below are checked by hand: compiling regular expressions with such long repetitions
+// took a quarter of the runner's start-up time, and a job starts several runners.
 
 const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// madeOf reports whether text has 1 to limit bytes, the first of them an ASCII
-// letter, a digit or one of first, the others the same or one of rest.
+// madeOf reports whether text has 1 to limit bytes, the first an ASCII letter, a digit or one of
+// first, the others the same or one of rest.
 func madeOf(text string, limit int, first, rest string) bool {
 	return text != "" && len(text) <= limit &&
 		strings.Contains(alphanumeric+first, text[:1]) &&
@@ -155,18 +155,18 @@ func isEnvName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '=' || r == 0x7f })
 }
 
-// maxPreRunCommands bounds the commands of a job, each of which is a step.
+// maxPreRunCommands limits the commands of a job, each of which is a step.
 const maxPreRunCommands = 200
 
-// Bounds of what a job gets as variables. Linux starts no program with more, and
-// each secret is looked for in all output in many forms.
+// Limits on a job's variables. Linux starts no program with more, and the masking searches all
+// output for each secret in many forms.
 const (
 	maxVariables     = 2000
-	maxVariableBytes = 1 << 20 // of all of them
+	maxVariableBytes = 1 << 20 // in total
 	maxSSHKey        = 64 << 10
 )
 
-// size returns how many bytes a value has; for one that is encrypted, a few more.
+// size returns the number of bytes of a value; an encrypted one is slightly larger.
 func (s Secret) size() int { return len(s.value) + len(s.ciphertext) }
 
 func checkVariables(vars map[string]Secret) error {
@@ -237,7 +237,7 @@ func (o *OIDCSettings) validate() error {
 	return nil
 }
 
-// Any reports whether credentials of a cloud are asked for.
+// Any reports whether cloud credentials are requested.
 func (o *OIDCSettings) Any() bool {
 	return o != nil && (o.AWS != nil || o.Azure != nil || o.GCP != nil)
 }
@@ -285,9 +285,9 @@ func CheckRepoURL(repo string) error {
 	return nil
 }
 
-// looksLikeToken reports whether the user name of a URL is rather a token, as in
-// https://TOKEN@host. The names that servers ask for are words, those of people
-// and organizations are shorter.
+// looksLikeToken reports whether the user name of a URL is probably a token, as in
+// https://TOKEN@host. The user names that servers require are words; those of users and
+// organizations are shorter.
 func looksLikeToken(user string) bool {
 	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
 		if strings.HasPrefix(user, prefix) {
@@ -297,8 +297,8 @@ func looksLikeToken(user string) bool {
 	return len(user) >= 40
 }
 
-// CheckBranch accepts what git accepts as a branch or full ref, and nothing
-// that could be taken for an option.
+// CheckBranch accepts what git accepts as a branch or full ref, but nothing that looks like an
+// option.
 func CheckBranch(branch string) error {
 	if err := checkWord(branch, 255); err != nil {
 		return err
@@ -315,7 +315,7 @@ func CheckBranch(branch string) error {
 	return nil
 }
 
-// CheckCommit accepts the hash of a commit, shortened or not.
+// CheckCommit accepts a commit hash, abbreviated or not.
 func CheckCommit(commit string) error {
 	if len(commit) < 7 || len(commit) > 64 || strings.Trim(commit, "0123456789abcdefABCDEF") != "" {
 		return fmt.Errorf("%q is not the hash of a commit (7 to 64 hexadecimal digits)", truncate(commit, 80))
@@ -323,8 +323,8 @@ func CheckCommit(commit string) error {
 	return nil
 }
 
-// CheckRepoDir accepts a directory inside a repository; a leading slash means
-// the root of the repository.
+// CheckRepoDir accepts a directory inside a repository; a leading slash means the root of the
+// repository.
 func CheckRepoDir(dir string) error {
 	if dir == "" {
 		return nil
@@ -352,7 +352,7 @@ func checkRepository(at, repository string) error {
 	return nil
 }
 
-// checkWord refuses what could be taken for an option or break a line.
+// checkWord refuses what looks like an option or breaks a line.
 func checkWord(s string, limit int) error {
 	if s == "" {
 		return errors.New("it is empty")

@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// Status is the public state of a deployment and of its job. The six values are
-// those of the public API; why a job ended is a separate [Reason].
+// Status is the public state of a deployment and its job. The values are those of the public API;
+// [Reason] says why a job ended.
 type Status string
 
 // The public statuses.
 const (
 	StatusNotStarted Status = "not-started" // queued
 	StatusAccepted   Status = "accepted"    // claimed by an agent, its process not yet started
-	StatusRunning    Status = "running"     // leave to start was given
+	StatusRunning    Status = "running"     // the server granted leave to start
 	StatusSucceeded  Status = "succeeded"
 	StatusFailed     Status = "failed"
 	StatusSkipped    Status = "skipped" // left the queue without running
 )
 
-// Final reports whether nothing can follow the status, except the correction of
-// a lost job by evidence (see [Next]).
+// Final reports whether no status can follow, except the correction of a lost job by evidence (see
+// [Next]).
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusSkipped
 }
@@ -36,28 +36,27 @@ const (
 	StepFailed     StepStatus = "failed"
 )
 
-// Reason says why a job ended the way it did. It accompanies a final status and
-// is shown by the API and the log.
+// Reason is the cause of a final status, shown by the API and the log.
 type Reason string
 
-// The reasons a job can end for. ReasonNone goes with success.
+// The reasons for which a job can end. ReasonNone is for success.
 const (
 	ReasonNone          Reason = ""
 	ReasonExitCode      Reason = "exit-code"      // a step ended with a non-zero exit code
-	ReasonSignal        Reason = "signal"         // the runner or a step died by a signal that the agent did not send
-	ReasonOOM           Reason = "out-of-memory"  // the kernel or engine killed it for its memory
+	ReasonSignal        Reason = "signal"         // a signal that the agent did not send killed the runner or a step
+	ReasonOOM           Reason = "out-of-memory"  // the kernel or engine killed it for its memory use
 	ReasonCancelled     Reason = "cancelled"      // a user cancelled it
 	ReasonTimeout       Reason = "timed-out"      // the job's or a step's timeout passed
 	ReasonImage         Reason = "image"          // the image is missing, or could not be pulled or used
 	ReasonLaunch        Reason = "launch"         // the executor could not create or start the job
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
-	ReasonEvicted       Reason = "evicted"        // the place it ran in was taken away
+	ReasonEvicted       Reason = "evicted"        // its host or container was taken away
 	ReasonLost          Reason = "lost"           // it sent nothing for too long
-	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation made it unnecessary
+	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation replaced it
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
 	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped, and its jobs with it
 	ReasonInvalidJob    Reason = "invalid-job"    // the job definition could not be understood
-	ReasonInternalError Reason = "internal-error" // a defect of ours; the log says more
+	ReasonInternalError Reason = "internal-error" // a defect in this product; the log has details
 )
 
 // Event is something that happens to a job and may change its status.
@@ -66,10 +65,10 @@ type Event string
 // The events of a job's life.
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
-	EventRequeue   Event = "requeue"           // its agent fell silent before leave: back to the queue, epoch + 1
-	EventLeave     Event = "leave"             // the agent asked leave to start and got it
-	EventSucceed   Event = "succeed"           // its result says success
-	EventFail      Event = "fail"              // its result says failure, or it cannot be started
+	EventRequeue   Event = "requeue"           // its agent was silent before leave: back to the queue, epoch + 1
+	EventLeave     Event = "leave"             // the agent asked for leave to start and got it
+	EventSucceed   Event = "succeed"           // its result reports success
+	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
 	EventSkip      Event = "skip"              // cancelled, superseded or too old while queued
 	EventLose      Event = "lose"              // silent for too long after leave
 	EventCorrectOK Event = "correct-succeeded" // evidence after lose: it had succeeded
@@ -79,7 +78,7 @@ const (
 // ErrTransition is returned by [Next] for an event that the status does not allow.
 var ErrTransition = errors.New("not a possible change of status")
 
-// transitions is the one table of legal moves. docs/ARCHITECTURE.md draws it.
+// transitions is the table of legal moves. docs/ARCHITECTURE.md draws it.
 var transitions = map[Status]map[Event]Status{
 	StatusNotStarted: {
 		EventClaim: StatusAccepted,
@@ -97,9 +96,8 @@ var transitions = map[Status]map[Event]Status{
 	},
 }
 
-// Next returns the status that follows from after e. reason is the recorded
-// reason of a job that has already ended: the verdict "lost" is the only one
-// that evidence may correct, every other final status stands.
+// Next returns the status that follows from after e. reason is the recorded reason of a job that
+// has ended: evidence may correct only the verdict "lost".
 func Next(from Status, reason Reason, e Event) (Status, error) {
 	if from == StatusFailed && reason == ReasonLost {
 		switch e {

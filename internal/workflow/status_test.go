@@ -57,8 +57,7 @@ func TestOnlyLostIsCorrected(t *testing.T) {
 	}
 }
 
-// TestDiagramIsTheTable holds the picture in docs/ARCHITECTURE.md against the
-// table, so that neither changes alone.
+// TestDiagramIsTheTable compares the diagram in docs/ARCHITECTURE.md with the table.
 func TestDiagramIsTheTable(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "ARCHITECTURE.md"))
 	if err != nil {

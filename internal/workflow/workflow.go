@@ -1,6 +1,6 @@
-// Package workflow is the pure domain of the product: what a workflow is, which
-// states it passes through, what a job is made of and how deployment settings
-// merge. It imports nothing else of ours, does no I/O and reads no clock.
+// Package workflow is the pure domain of the product: workflows and their states, job definitions,
+// and the merging of deployment settings. It imports no other package of the product, does no I/O
+// and reads no clock.
 package workflow
 
 import (
@@ -9,19 +9,18 @@ import (
 	"strings"
 )
 
-// Type is a kind of work that an agent can be asked to do.
+// Type is a kind of work.
 type Type string
 
-// The workflow types of the public product. Only deployments are built; the
-// others are named so that a configuration or a server that mentions them is
-// understood and refused for the right reason.
+// The workflow types of the public product. Only deployments are implemented; the others exist so
+// that a configuration or server that names them is refused with the right reason.
 const (
 	TypeDeployment       Type = "deployment"
 	TypeInsightsScan     Type = "insights_scan"
 	TypePolicyEvaluation Type = "policy_evaluation"
 )
 
-// Types lists every known workflow type in the order the product documents it.
+// Types returns the workflow types in the documented order.
 func Types() []Type {
 	return []Type{TypeDeployment, TypeInsightsScan, TypePolicyEvaluation}
 }
@@ -39,7 +38,7 @@ const (
 	OperationRemediateDrift Operation = "remediate-drift"
 )
 
-// Operations lists every operation in the order the API documents it.
+// Operations returns the operations in the documented order.
 func Operations() []Operation {
 	return []Operation{
 		OperationUpdate, OperationPreview, OperationRefresh, OperationDestroy,
@@ -47,8 +46,7 @@ func Operations() []Operation {
 	}
 }
 
-// ParseOperation returns the operation named s, or an error that lists the
-// possible ones.
+// ParseOperation returns the operation named s, or an error that lists the valid ones.
 func ParseOperation(s string) (Operation, error) {
 	if op := Operation(s); slices.Contains(Operations(), op) {
 		return op, nil
@@ -60,8 +58,8 @@ func ParseOperation(s string) (Operation, error) {
 	return "", fmt.Errorf("unknown operation %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Changes reports whether the operation may alter real infrastructure, which
-// decides how patient a cancellation is.
+// Changes reports whether the operation may alter infrastructure, which decides the grace period of
+// a cancellation.
 func (o Operation) Changes() bool {
 	return o != OperationPreview && o != OperationDetectDrift
 }
