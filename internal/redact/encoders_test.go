@@ -16,10 +16,10 @@ import (
 	"unicode/utf8"
 )
 
-// specials are the characters that encoders treat in ways of their own.
+// specials are the characters that encoders treat differently.
 const specials = " !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~üé€😀\u00a0\t\x1b\x7f"
 
-// randomSecrets returns secrets that are made of letters and specials.
+// randomSecrets returns secrets of letters and specials.
 func randomSecrets(seed uint64, n int) []string {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	pool := []rune(specials)
@@ -33,12 +33,12 @@ func randomSecrets(seed uint64, n int) []string {
 				b.WriteByte(byte('a' + rnd.IntN(26)))
 			}
 		}
-		secrets[i] = "x" + b.String() + "y" // what is at the ends is trimmed by no tool
+		secrets[i] = "x" + b.String() + "y" // no tool trims these ends
 	}
 	return secrets
 }
 
-// checkMasked fails if more than quotes is left of an encoded secret.
+// checkMasked fails if more than quotes remains of an encoded secret.
 func checkMasked(t *testing.T, encoder, secret, encoded string) {
 	t.Helper()
 	set := New([]Secret{{"s", secret}}, Options{})
@@ -50,7 +50,7 @@ func checkMasked(t *testing.T, encoder, secret, encoded string) {
 	}
 }
 
-// TestSecretsInEveryForm holds what the tools really printed for one secret.
+// TestSecretsInEveryForm uses the recorded output of the tools for one secret.
 func TestSecretsInEveryForm(t *testing.T) {
 	const secret = "p+w!'()*~/\"<>&$`\\ ü;=#,x"
 	for encoder, encoded := range map[string]string{
@@ -111,7 +111,6 @@ var goEncoders = map[string]func(string) string{
 	},
 }
 
-// TestFormsAreBounded keeps the masking of a job with many secrets fast.
 func TestFormsAreBounded(t *testing.T) {
 	plain := New([]Secret{{"plain", "Q7rT0aGk2LmX9vBn4cYd"}}, Options{})
 	if n := len(plain.needlesForTest()); n > 16 {
@@ -130,7 +129,7 @@ func TestFormsAreBounded(t *testing.T) {
 	}
 }
 
-// encoderSeed makes a run try other secrets where that is asked for.
+// encoderSeed returns a fixed seed, or a new one on request.
 func encoderSeed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("WORKFLOW_FUZZ_SEED")
@@ -144,7 +143,7 @@ func encoderSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// The scripts read a JSON list of secrets and print a list of what each encoder made of each.
+// The scripts read a JSON list of secrets and print what each encoder made of each.
 const (
 	nodeScript = `const s = JSON.parse(require("fs").readFileSync(0)), util = require("util");
 const e = {encodeURIComponent, encodeURI, json: JSON.stringify, inspect: x => util.inspect(x), jsonTwice: x => JSON.stringify(JSON.stringify(x)),

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// forms returns the shapes in which tools print a secret: as it is, in the usual
-// encodings, and line by line. Some of them may be shorter than [MinLength] or equal.
+// forms returns the shapes in which tools print a secret: unchanged, in the usual encodings, and
+// line by line. Some may be equal or shorter than [MinLength].
 func forms(secret string) []string {
-	// Programs read a file with a key and print it without the newline at its end.
+	// Programs print a key file without its final newline.
 	trimmed := strings.TrimSpace(secret)
 	all := encodings(secret)
 	if trimmed != secret {
@@ -20,11 +20,11 @@ func forms(secret string) []string {
 	if !strings.ContainsAny(trimmed, "\r\n") {
 		return all
 	}
-	// Lines end differently on a terminal than in a file.
+	// Line endings differ between a terminal and a file.
 	unix := strings.ReplaceAll(trimmed, "\r\n", "\n")
 	all = append(all, unix, strings.ReplaceAll(unix, "\n", "\r\n"))
-	// A secret of several lines is printed with each line indented, prefixed or
-	// interleaved with other output, so each line is a secret by itself.
+	// Each line is a secret by itself, because tools indent, prefix or interleave the lines of a
+	// secret.
 	for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if line = strings.TrimSpace(line); len(line) >= MinLength {
 			all = append(all, line)
@@ -36,25 +36,25 @@ func forms(secret string) []string {
 	return all
 }
 
-// maxQuoted is the length up to which a secret is looked for in every quoting and
-// escape. A longer one is a file: it is looked for in those that programs use for
-// whole files, and line by line in all of them. This bounds the memory of a [Set].
+// maxQuoted is the length up to which a secret is searched for in every quoting and escape. A
+// longer one is a file: it is searched for in the encodings of whole files, and line by line in all
+// of them. This limits the memory of a [Set].
 const maxQuoted = 16 << 10
 
-// maxNeedle is the length above which a form is looked for in pieces. It bounds what
-// is compared with each byte of the text, and what a [Writer] holds back.
+// maxNeedle is the length above which a form is searched for in pieces. It limits what is compared
+// with each byte of the text, and what a [Writer] holds back.
 const maxNeedle = 512
 
-// pieces returns what is looked for instead of a form: nothing if it is too short,
-// and parts of it if it is long. They overlap, so that their markers become one, and
-// by so much that a part that is cut off after its first byte is masked to its end.
+// pieces returns the needles for a form: none if it is too short, and overlapping parts if it is
+// long. The overlap joins their markers, and is large enough that a part that is cut off after its
+// first byte is still masked to its end.
 func pieces(form string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(form) > maxNeedle {
 			if !yield(form[:maxNeedle]) {
 				return
 			}
-			// The last one is as long as the others, for a short one occurs by chance.
+			// The last piece has full length, because a short one occurs by chance.
 			form = form[min(maxNeedle-MinLength+1, len(form)-maxNeedle):]
 		}
 		if len(form) >= MinLength {
@@ -80,8 +80,7 @@ func encodings(s string) []string {
 	return append(all, quoted(s)...)
 }
 
-// isPlain reports whether s is left alone by all that quotes or escapes text, as
-// most tokens are.
+// isPlain reports whether no quoting or escaping changes s, as is true of most tokens.
 func isPlain(s string) bool {
 	for _, c := range []byte(s) {
 		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
@@ -95,8 +94,7 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// What the programs leave as it is when they escape text for a URL, besides
-// letters and digits.
+// The characters besides letters and digits that programs do not escape in a URL.
 const (
 	unreserved = "-_.~"                       // RFC 3986; Go's QueryEscape, Python's quote_plus, curl
 	component  = "-_.!~*'()"                  // JavaScript's encodeURIComponent
@@ -105,13 +103,13 @@ const (
 	htmlForm   = "-_.*"                       // HTML forms, Java's URLEncoder
 	goPath     = unreserved + "$&+:=@"        // Go's PathEscape
 	goUser     = unreserved + "$&+,;="        // Go's user names and passwords
-	oldEscape  = "@*_+-./"                    // JavaScript's escape, of ASCII
-	rubyForm   = unreserved + "*"             // Ruby's CGI.escape of old
-	uriPath    = unreserved + "!$&'()*+,;=:@" // all that RFC 3986 allows in an element of a path
+	oldEscape  = "@*_+-./"                    // JavaScript's escape, for ASCII
+	rubyForm   = unreserved + "*"             // Ruby's CGI.escape, older versions
+	uriPath    = unreserved + "!$&'()*+,;=:@" // all that RFC 3986 allows in a path segment
 )
 
-// urlForms returns s escaped for the parts of a URL, with both cases of hex digits,
-// and once more, as a URL that is a parameter of another has it.
+// urlForms returns s escaped for the parts of a URL, with both cases of hex digits, and escaped
+// twice, as in a URL that is a parameter of another.
 func urlForms(s string) []string {
 	var all []string
 	for _, safe := range []string{unreserved, component, wholeURI, withSlash, htmlForm, goPath, goUser, oldEscape, rubyForm, uriPath} {
@@ -129,7 +127,7 @@ func urlForms(s string) []string {
 	return all
 }
 
-// percentEncode escapes all but letters, digits and what is safe.
+// percentEncode escapes all but letters, digits and the characters in safe.
 func percentEncode(s, safe string) string {
 	var b strings.Builder
 	b.Grow(3 * len(s))
@@ -146,7 +144,7 @@ func percentEncode(s, safe string) string {
 	return b.String()
 }
 
-// lowerEscapes turns %2F into %2f. Only escapes have a percent sign in an escaped text.
+// lowerEscapes turns %2F into %2f. In escaped text only escapes hold a percent sign.
 func lowerEscapes(s string) string {
 	b := []byte(s)
 	for i := 0; i+2 < len(b); i++ {
@@ -157,19 +155,19 @@ func lowerEscapes(s string) string {
 	return string(b)
 }
 
-// base64Forms returns the characters that stand for s in the base64 encoding of
-// any text that contains it. Those depend on where in a group of three bytes s
-// begins; the characters at both ends that also depend on its neighbours are left off.
+// base64Forms returns the characters that stand for s in the base64 encoding of any text that
+// contains it, one form per offset of s in a group of three bytes, without the characters at both
+// ends that also depend on the neighbours.
 func base64Forms(s string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for offset := range 3 {
 			all = append(all, base64Core(enc, s, offset))
 		}
-		// The encoding of s alone is one unit with its last character and its padding.
+		// Alone, s is one form with its last character and padding.
 		alone := enc.EncodeToString([]byte(s))
 		all = append(all, alone, strings.TrimRight(alone, "="))
-		// Command line tools wrap long output at 76 columns, PEM at 64.
+		// Command line tools wrap at 76 columns, PEM at 64.
 		for _, width := range []int{64, 76} {
 			for rest := alone; len(alone) > width && len(rest) > 0; {
 				n := min(width, len(rest))
@@ -181,8 +179,8 @@ func base64Forms(s string) []string {
 	return all
 }
 
-// base64Core returns the characters that s alone decides when it begins at an offset
-// in a group of three bytes.
+// base64Core returns the characters that depend on s alone when it begins at an offset in a group
+// of three bytes.
 func base64Core(enc *base64.Encoding, s string, offset int) string {
 	raw := make([]byte, offset, offset+len(s))
 	raw = append(raw, s...)
@@ -191,8 +189,8 @@ func base64Core(enc *base64.Encoding, s string, offset int) string {
 	return text[(8*offset+5)/6 : 8*len(raw)/6]
 }
 
-// encodedBase64 returns the base64 encoding of s in a second encoding: base64 again,
-// with which scripts get around masking, as a parameter of a URL, and in JSON.
+// encodedBase64 returns the base64 encoding of s, encoded again: in base64, with which scripts
+// bypass masking, as a URL parameter, and in JSON.
 func encodedBase64(s string) []string {
 	once := base64.StdEncoding.EncodeToString([]byte(s))
 	twice := base64.RawStdEncoding.EncodeToString([]byte(once))

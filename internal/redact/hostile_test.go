@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// One user may choose both the secrets and the text, to keep the server busy.
+// One user may choose both the secrets and the text to keep the server busy.
 func TestHostileSecretsAreCheapToMask(t *testing.T) {
 	const size = 64 << 10
 	var alike, short, lengths []string
@@ -38,7 +38,7 @@ func TestHostileSecretsAreCheapToMask(t *testing.T) {
 			}
 			set := New(secrets, Options{})
 			text := strings.Repeat(tc.text, size/len(tc.text))
-			// It takes a tenth of a second at most.
+			// It takes at most a tenth of a second.
 			begin := time.Now()
 			set.String(text)
 			if took := time.Since(begin); took > 5*time.Second {

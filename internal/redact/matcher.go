@@ -7,42 +7,42 @@ import (
 	"strings"
 )
 
-// maxWindow bounds the window of a matcher, so that its positions fit the bits of a word.
+// maxWindow limits the window of a matcher, so that its positions fit the bits of a word.
 const maxWindow = 32
 
 // matcher finds a fixed set of needles. It is immutable.
 //
-// It is the algorithm of Wu and Manber: a window as wide as the shortest needle is
-// moved over the text, and the two bytes at its end tell how far it can be moved
-// without missing the beginning of a needle. Most of the text is skipped,
-// and building one takes microseconds, which an automaton of all needles would not.
+// It uses the algorithm of Wu and Manber: a window as wide as the shortest needle moves over the
+// text, and the two bytes at its end determine how far it can move without missing the beginning of
+// a needle. It skips most of the text, and building one takes microseconds, which an automaton of
+// all needles would not.
 type matcher struct {
 	window  int    // length of the shortest needle, at most maxWindow; 0 without needles
 	longest int    // length of the longest needle
 	shift   []byte // by the two bytes at the end of the window: how far to move it
-	// sorted holds the needles in the order of their bytes, for searches by prefix.
+	// sorted holds the needles in byte order, for searches by prefix.
 	sorted []string
-	// buckets tells where in sorted the needles are, by a hash of their first six bytes.
+	// buckets locates needles in sorted by a hash of their first six bytes.
 	buckets    []bucket
 	bucketBits uint
-	// links has, for each needle of sorted, and before them for the empty one, those
-	// that it begins with.
+	// links has an entry for the empty needle and then for each needle of sorted, leading to the
+	// needles that are its prefixes.
 	links []link
 	// at has, for each byte, bit i set if some needle has that byte at position i.
 	at [256]uint32
 }
 
-// bucket is the part of the sorted needles in which all those of one hash are; where
-// hashes collide, there are others between them.
+// bucket is the range of sorted that holds all needles of one hash; where hashes collide, it
+// includes others.
 type bucket struct{ first, end int32 }
 
-// link leads from a needle to shorter ones that it begins with, by their positions in
-// the links. At the end of each way is the empty needle, position 0.
+// link leads from a needle to shorter ones that are its prefixes, by their positions in links.
+// Every chain ends at the empty needle, position 0.
 type link struct {
 	length int32
-	next   int32 // the longest of them
-	far    int32 // one of those behind it, so that any is reached in few steps
-	depth  int32 // how many there are
+	next   int32 // the longest prefix
+	far    int32 // one further along the chain, so that any is reached in few steps
+	depth  int32 // length of the chain
 }
 
 func newMatcher(needles []string) *matcher {
@@ -85,15 +85,14 @@ func newMatcher(needles []string) *matcher {
 
 // link appends the link of a needle, the next one of sorted.
 func (m *matcher) link(n string) {
-	// Those that it begins with are among those that the one before it begins with.
+	// The prefixes of a needle are among the prefixes of the one before it.
 	next := len(m.links) - 1
 	for next > 0 && !strings.HasPrefix(n, m.sorted[next-1]) {
 		next = int(m.links[next].next)
 	}
 	l := link{length: int32(len(n)), next: int32(next), far: int32(next), depth: m.links[next].depth + 1}
-	// The ways of far links grow like the digits of a number that is counted up, so
-	// that a way of n needles is gone in O(log n) steps (Myers, "An applicative
-	// random-access stack").
+	// The spans of far links grow like the digits of an incremented number, so that a chain of n
+	// needles takes O(log n) steps (Myers, "An applicative random-access stack").
 	far := m.links[next].far
 	if beyond := m.links[far].far; m.links[next].depth-m.links[far].depth == m.links[far].depth-m.links[beyond].depth {
 		l.far = beyond
@@ -108,8 +107,8 @@ func (m *matcher) bucket(b []byte) *bucket {
 	return &m.buckets[prefix*0x9E3779B97F4A7C15>>(64-m.bucketBits)]
 }
 
-// next returns the first position from pos on where a needle may begin, or a
-// position with less than a window of text behind it if there is none.
+// next returns the first position from pos on where a needle may begin, or a position with less
+// than a window of text after it if none can.
 func (m *matcher) next(text []byte, pos int) int {
 	shift := m.shift
 	if len(shift) <= math.MaxUint16 {
@@ -125,19 +124,19 @@ func (m *matcher) next(text []byte, pos int) int {
 	return max(pos, len(text)-m.window+1)
 }
 
-// match returns the length of the longest needle at the start of text, 0 if there
-// is none, and whether text ends within a longer one. Text is at least a window long.
+// match returns the length of the longest needle at the start of text, or 0, and whether text ends
+// within a longer one. Text is at least a window long.
 //
-// One user may choose the needles and the text, so the number of steps grows only
-// with the logarithm of the number of needles.
+// One user may choose the needles and the text, so the number of steps grows only with the
+// logarithm of the number of needles.
 func (m *matcher) match(text []byte) (length int, partial bool) {
 	b := m.bucket(text)
 	first, end := int(b.first), int(b.end)
 	if first == end {
 		return 0, false
 	}
-	// Needles before first sort before text or are equal to it, those from end on sort
-	// after it. The two next to text agree with it in so many bytes.
+	// Needles before first sort before text or equal it, those from end on sort after it. The two
+	// neighbours of text share this many bytes with it.
 	var agreeBefore, agreeAfter int
 	for first < end {
 		mid := (first + end) / 2
@@ -149,8 +148,8 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 			end, agreeAfter = mid, agree
 		}
 	}
-	// Every needle at the start of text is the one that sorts before it, or that one
-	// begins with it. Position 0 is the empty needle, which is none.
+	// Every needle at the start of text is the one that sorts before it or a prefix of that one.
+	// Position 0 is the empty needle.
 	at := first
 	for l := &m.links[at]; int(l.length) > agreeBefore; l = &m.links[at] {
 		at = int(l.next)
@@ -161,8 +160,8 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 	return int(m.links[at].length), agreeAfter == len(text)
 }
 
-// common returns how many bytes n and text have in common at their start, if they
-// are known to have the first from bytes in common.
+// common returns the length of the common prefix of n and text, of which from bytes are already
+// known.
 func common(n string, text []byte, from int) int {
 	const step = 32
 	text = text[:min(len(n), len(text))]
@@ -175,8 +174,8 @@ func common(n string, text []byte, from int) int {
 	return from
 }
 
-// tail returns the length of the longest suffix of text, shorter than the window,
-// with which a needle begins.
+// tail returns the length of the longest suffix of text, shorter than the window, with which a
+// needle begins.
 func (m *matcher) tail(text []byte) int {
 	if n := m.window - 1; len(text) > n {
 		text = text[len(text)-n:]
@@ -184,8 +183,8 @@ func (m *matcher) tail(text []byte) int {
 	if len(text) == 0 || m.at[text[len(text)-1]] == 0 {
 		return 0
 	}
-	// Bit i of state says: the last i+1 bytes agree with position 0 to i of needles,
-	// though not necessarily of the same one.
+	// Bit i of state is set if the last i+1 bytes agree with positions 0 to i of needles, though
+	// not necessarily of the same one.
 	var state uint32
 	for _, c := range text {
 		state = (state<<1 | 1) & m.at[c]
@@ -198,7 +197,7 @@ func (m *matcher) tail(text []byte) int {
 	return 0
 }
 
-// isPrefix says whether some needle begins with s.
+// isPrefix reports whether some needle begins with s.
 func (m *matcher) isPrefix(s string) bool {
 	i, found := slices.BinarySearch(m.sorted, s)
 	return found || i < len(m.sorted) && strings.HasPrefix(m.sorted[i], s)

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A replacer is built once, when it is first used.
+// A replacer is built on first use.
 var (
 	gson            = strings.NewReplacer(`\"`, `\"`, "<", `\u003c`, ">", `\u003e`, "&", `\u0026`, "=", `\u003d`, "'", `\u0027`)
 	lineSeparators  = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
@@ -24,8 +24,7 @@ var (
 	xmlAttribute    = strings.NewReplacer("\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
 )
 
-// quoted returns s as it stands between the quotes, or after the escapes, of the
-// languages that tools print.
+// quoted returns s as quoted or escaped by the languages that tools print.
 func quoted(s string) []string {
 	all := jsonForms(s)
 	all = append(all, languageForms(s)...)
@@ -33,7 +32,7 @@ func quoted(s string) []string {
 	return append(all, markupForms(s)...)
 }
 
-// jsonForms returns s as the writers of JSON, JavaScript and YAML have it.
+// jsonForms returns s as the writers of JSON, JavaScript and YAML escape it.
 func jsonForms(s string) []string {
 	plain := jsonText(s, false)
 	all := []string{
@@ -44,7 +43,7 @@ func jsonForms(s string) []string {
 		gson.Replace(plain), // Gson
 		strings.ReplaceAll(plain, "\x7f", `\u007f`), // jq
 	}
-	// JSON as a string of JSON, as it is in messages and log lines.
+	// JSON within a JSON string, as in messages and log lines.
 	for _, form := range all[:2] {
 		all = append(all, jsonText(form, false))
 	}
@@ -57,12 +56,12 @@ func jsonText(s string, html bool) string {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(html)
 	if enc.Encode(s) != nil {
-		return s // strings can always be encoded
+		return s // encoding a string never fails
 	}
 	text := strings.TrimSuffix(b.String(), "\n")
 	text = text[1 : len(text)-1]
 	if !html {
-		text = lineSeparators.Replace(text) // Go alone escapes them
+		text = lineSeparators.Replace(text) // only Go escapes them
 	}
 	return text
 }
@@ -70,7 +69,7 @@ func jsonText(s string, html bool) string {
 // slashes escapes slashes as some writers of JSON do.
 func slashes(s string) string { return strings.ReplaceAll(s, "/", `\/`) }
 
-// dotNet returns s between the quotes of the JSON of .NET's System.Text.Json.
+// dotNet returns s as .NET's System.Text.Json escapes it.
 func dotNet(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -89,7 +88,7 @@ func dotNet(s string) string {
 	return b.String()
 }
 
-// escapeASCII turns what is not ASCII into \u escapes of UTF-16 with digits of the format.
+// escapeASCII turns non-ASCII characters into UTF-16 \u escapes with the format's digits.
 func escapeASCII(s, format string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -112,13 +111,13 @@ func languageForms(s string) []string {
 		strings.ReplaceAll(s, "'", "''"), // YAML, SQL, PowerShell
 		strings.ReplaceAll(s, `"`, `""`), // CSV
 		powerShell.Replace(s),            // PowerShell
-		shellDouble.Replace(s),           // between double quotes of a shell
+		shellDouble.Replace(s),           // between double quotes in a shell
 		backslashDouble.Replace(s),       // the same in most configuration files
 		hcl.Replace(s),                   // HCL
 		yamlText(s),
 	}
-	// Python takes double quotes where single ones would need an escape.
-	// So does JavaScript, where control characters have capital digits.
+	// Python uses double quotes if single ones would need an escape, and so does JavaScript, which
+	// writes control characters with capital digits.
 	isASCII := func(rune) bool { return false }
 	for _, text := range []string{pythonText(s, unicode.IsPrint, "%02x"), pythonText(s, isASCII, "%02x"), pythonText(s, isShown, "%02X")} {
 		all = append(all, text, strings.ReplaceAll(text, "'", `\'`))
@@ -134,12 +133,11 @@ func languageForms(s string) []string {
 	return append(all, octets.String(), strings.ReplaceAll(octets.String(), "'", `\'`))
 }
 
-// isShown reports what bash and JavaScript print as it is, besides ASCII.
+// isShown reports which non-ASCII characters bash and JavaScript print unescaped.
 func isShown(r rune) bool { return r >= 0xa0 }
 
-// pythonText returns s as repr shows it, without quotes and their escapes. Which
-// characters are printed besides those of ASCII, and with what digits others are
-// escaped, differs.
+// pythonText returns s as repr prints it, without quotes and their escapes. printed selects the
+// unescaped non-ASCII characters, and digits formats the others.
 func pythonText(s string, printed func(rune) bool, digits string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -160,7 +158,7 @@ func pythonText(s string, printed func(rune) bool, digits string) string {
 	return b.String()
 }
 
-// yamlText returns s between double quotes as libyaml writes it where only ASCII is wanted.
+// yamlText returns s between double quotes as libyaml writes it for ASCII output.
 func yamlText(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -193,7 +191,7 @@ func shellForms(s string) []string {
 	}
 }
 
-// backslashes returns s as printf %q of bash prints it.
+// backslashes returns s as bash's printf %q prints it.
 func backslashes(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -206,8 +204,8 @@ func backslashes(s string) string {
 	return b.String()
 }
 
-// dollarQuoted returns s between the quotes of $'…', which bash takes for what
-// cannot be printed: in the C locale that is all but ASCII.
+// dollarQuoted returns s between the quotes of $'…', which bash uses for unprintable characters: in
+// the C locale all but ASCII.
 func dollarQuoted(s string, ascii bool) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -230,8 +228,8 @@ func dollarQuoted(s string, ascii bool) string {
 	return b.String()
 }
 
-// markupForms returns s with the entities of XML and HTML. Which characters get one,
-// and which of their names, differs.
+// markupForms returns s with XML and HTML entities. Writers differ in which characters become
+// entities and how they name them.
 func markupForms(s string) []string {
 	base := xmlText.Replace(s)
 	all := []string{base, xmlTextShort.Replace(s)}
@@ -242,7 +240,7 @@ func markupForms(s string) []string {
 		}
 	}
 	all = append(all, entities(s, "&#34;", "&#39;", "+", "&#%d;")) // Go's html/template
-	// Go's encoding/xml, and attributes by others.
+	// Go's encoding/xml, and other writers' attributes.
 	all = append(all, goXML.Replace(base))
 	attribute := xmlAttribute.Replace(base)
 	all = append(all, attribute, strings.ReplaceAll(attribute, `"`, "&quot;"))
@@ -257,8 +255,8 @@ func markupForms(s string) []string {
 	return all
 }
 
-// entities replaces the characters of XML, and those in extra, by entities; with
-// "\u0080-" in extra also all that is not ASCII.
+// entities replaces the characters of XML, and those in extra, by entities; with "\u0080-" in extra
+// also all non-ASCII characters.
 func entities(s, quote, apostrophe, extra, format string) string {
 	all := strings.HasSuffix(extra, "\u0080-")
 	extra = strings.TrimSuffix(extra, "\u0080-")

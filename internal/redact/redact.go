@@ -1,10 +1,9 @@
 // Package redact masks secrets in a stream of text.
 //
-// A [Set] holds the secrets of a job, each in the encodings in which tools print
-// them, and may grow while output is being masked. A [Writer] replaces every
-// occurrence by [Marker], however the stream is cut into writes. Masking is a net
-// against accidents, not a boundary: who may run code in a job can print a secret
-// in a form that no list foresees.
+// A [Set] holds the secrets of a job, each in the encodings in which tools print them, and may grow
+// while output is being masked. A [Writer] replaces every occurrence by [Marker], however the
+// stream is split into writes. Masking guards against accidents and is not a boundary: code in a
+// job can print a secret in a form that no list foresees.
 package redact
 
 import (
@@ -16,26 +15,25 @@ import (
 )
 
 const (
-	// Marker is what stands in the output instead of a secret.
+	// Marker replaces a secret in the output.
 	Marker = "[secret]"
 
-	// MinLength is the length in bytes below which a value is not masked: shorter
-	// ones occur by chance, and masking them would make a log unreadable.
+	// MinLength is the length in bytes below which a value is not masked: shorter ones occur by
+	// chance, and masking them would make a log unreadable.
 	MinLength = 6
 )
 
 // Secret is one value to be masked.
 type Secret struct {
-	// Name is what messages may mention, such as the name of its variable.
-	Name string
-	// Value is the secret itself.
+	// Name is for messages, such as the name of the secret's variable.
+	Name  string
 	Value string
 }
 
 // Options are the settings of a [Set]. The zero value is ready for use.
 type Options struct {
-	// FlushAfter is how long whole lines may be held back because a secret of
-	// several lines may have begun in them. Zero means 50 ms.
+	// FlushAfter limits how long whole lines are held back because a multi-line secret may have
+	// begun in them. Zero means 50 ms.
 	FlushAfter time.Duration
 }
 
@@ -60,15 +58,15 @@ func New(secrets []Secret, opts Options) *Set {
 	return s
 }
 
-// Add adds secrets to the set. Once it has returned, they are masked in all that
-// is written from then on, and in what writers still hold back.
+// Add adds secrets to the set. Once it returns, they are masked in all later writes and in what
+// writers still hold back.
 func (s *Set) Add(secrets ...Secret) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.needles)
 	for _, secret := range secrets {
 		if len(strings.TrimSpace(secret.Value)) < MinLength {
-			// An empty value is the absence of a secret, nothing to warn about.
+			// An empty value is the absence of a secret and needs no warning.
 			if secret.Value != "" && !slices.Contains(s.skipped, secret.Name) {
 				s.skipped = append(s.skipped, secret.Name)
 			}
@@ -90,16 +88,16 @@ func (s *Set) Add(secrets ...Secret) {
 	s.matcher.Store(newMatcher(needles))
 }
 
-// Skipped returns the names of the secrets that are not masked because they are
-// shorter than [MinLength] without the space around them, so that the caller can warn.
+// Skipped returns the names of the secrets that are not masked because they are shorter than
+// [MinLength] without surrounding space, so that the caller can warn.
 func (s *Set) Skipped() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.skipped)
 }
 
-// String returns text with all secrets masked. It is meant for single messages,
-// such as errors; the end of text is the end of the stream, see [Writer.Close].
+// String returns text with all secrets masked. It is for single messages, such as errors; the end
+// of text is the end of the stream, see [Writer.Close].
 func (s *Set) String(text string) string {
 	var sc scanner
 	masked, _ := sc.scan(s.matcher.Load(), []byte(text), endOfStream)

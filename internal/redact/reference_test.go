@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// reference is masking as one would explain it: find every occurrence of every
-// needle everywhere, join those that overlap, put a marker in their place.
+// reference is the obvious masking: find every occurrence of every needle, join those that overlap,
+// replace each by a marker.
 func reference(needles []string, text string) string {
 	type span struct{ start, end int }
 	var spans []span
@@ -39,7 +39,7 @@ func reference(needles []string, text string) string {
 
 func (s *Set) needlesForTest() []string { return s.matcher.Load().sorted }
 
-// mask runs text through a writer in pieces whose lengths are given by cuts, over and over.
+// mask writes text to a writer in pieces whose lengths cycle through cuts.
 func mask(t *testing.T, set *Set, text string, cuts []byte) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -120,7 +120,7 @@ func FuzzMaskingAgreesWithReference(f *testing.F) {
 			t.Fatalf("cuts %v of %q:\n got %q\nwant %q", cuts, text, got, want)
 		}
 		for _, s := range []string{a, b, c} {
-			// A secret that shares bytes with the marker may come to be where it stands.
+			// A secret that shares bytes with the marker may appear where the marker stands.
 			if len(strings.TrimSpace(s)) >= MinLength && !strings.ContainsAny(s, Marker) && strings.Contains(set.String(text), s) {
 				t.Fatalf("%q is still in %q", s, set.String(text))
 			}

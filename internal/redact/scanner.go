@@ -2,32 +2,32 @@ package redact
 
 import "bytes"
 
-// scanMode is what may follow the text of a scan.
+// scanMode says what may follow the text of a scan.
 type scanMode int
 
 const (
-	// moreToCome holds back everything from the first place on where a secret may
-	// have begun that the text ends within.
+	// moreToCome holds back everything from the first position at which a secret may begin that the
+	// text ends within.
 	moreToCome scanMode = iota
-	// wholeLines holds back the same, but only from the last line, which is not complete.
+	// wholeLines holds back the same, but only from the last, incomplete line.
 	wholeLines
-	// endOfStream holds nothing back. What may be the beginning of a secret is masked
-	// if it is at least MinLength long.
+	// endOfStream holds nothing back. The beginning of a secret is masked if it is at least
+	// MinLength long.
 	endOfStream
 )
 
-// scanner masks text piece by piece. Every byte that belongs to an occurrence of a
-// needle is masked; occurrences that overlap make one marker, those that only touch
-// make two. So the output does not depend on how the text was cut.
+// scanner masks text piece by piece. It masks every byte that belongs to an occurrence of a needle;
+// occurrences that overlap become one marker, adjacent ones two, so the output does not depend on
+// how the text was split.
 type scanner struct {
-	// covered is how many bytes at the beginning of the next text belong to an
-	// occurrence whose marker is already out.
+	// covered is the number of bytes at the beginning of the next text that belong to an occurrence
+	// whose marker is already written.
 	covered int
 	out     []byte
 }
 
-// scan masks text. It returns what can be passed on, valid until the next call, and
-// the position from which on the text must be given again, with more behind it.
+// scan masks text. It returns the output, valid until the next call, and the position from which
+// the caller must pass the text again, with more appended.
 func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, hold int) {
 	sc.out = sc.out[:0]
 	hold = len(text)
@@ -43,10 +43,10 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	return sc.out, hold
 }
 
-// mark finds all occurrences in text and writes the text between them and their
-// markers. It returns the position from which on it could not decide.
+// mark finds all occurrences in text and writes the text between them and their markers. It returns
+// the position from which it could not decide.
 func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
-	undecided := 0 // where the part begins in which a partial occurrence is waited for
+	undecided := 0 // where the part begins that waits for a partial occurrence
 	if mode == wholeLines {
 		undecided = bytes.LastIndexByte(text, '\n') + 1
 	}
@@ -76,8 +76,8 @@ func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
 	return len(text)
 }
 
-// mask notes that the bytes from start to end of text belong to an occurrence.
-// Starts never go back.
+// mask records that the bytes from start to end of text belong to an occurrence. Starts never
+// decrease.
 func (sc *scanner) mask(text []byte, start, end int) {
 	if start >= sc.covered {
 		sc.out = append(sc.out, text[sc.covered:start]...)

@@ -8,48 +8,47 @@ import (
 	"time"
 )
 
-// maxPiece is the most that is masked at once, in bytes. It bounds the memory of a
-// writer, not the size of a write.
+// maxPiece is the most that is masked at once, in bytes. It limits the memory of a writer, not the
+// size of a write.
 const maxPiece = 256 << 10
 
 var errWriterClosed = errors.New("write to a masking writer that is closed")
 
 // Writer masks what is written to it and passes it on. It is safe for concurrent use.
 //
-// It passes on at once whatever cannot be part of a secret, and holds back the rest:
-// the longest end of the stream that is the beginning of a secret or of a piece of a
-// long one, so less than 512 bytes. What is held back is decided by
+// It passes on at once whatever cannot be part of a secret, and holds back the rest: the longest
+// end of the stream that is the beginning of a secret or of a piece of a long one, so less than 512
+// bytes. The held text is decided by
 //
 //   - the next bytes, mostly;
-//   - [Writer.Flush], which the writer calls itself after [Options.FlushAfter], for
-//     complete lines: a secret of several lines may have begun in them, but its lines
-//     of [MinLength] and more are masked one by one anyway, and shorter ones are not
-//     secrets. Part of a line that may be the beginning of a secret is never passed
-//     on because time went by;
-//   - [Writer.Close], which masks it if it is at least [MinLength] long, for then a
-//     secret was probably cut off, and else passes it on.
+//   - [Writer.Flush], which the writer calls after [Options.FlushAfter], for complete lines.
+//     A multi-line secret may have begun in them, but its lines of [MinLength] and more are
+//     masked one by one, and shorter ones are not secrets. Part of a line that may be the
+//     beginning of a secret is never passed on because of time;
+//   - [Writer.Close], which masks it if it is at least [MinLength] long, because a secret was
+//     probably cut off, and else passes it on.
 type Writer struct {
 	set *Set
 	dst io.Writer
 
 	mu      sync.Mutex
 	scanner scanner
-	held    []byte // what is held back
-	heldAt  int64  // its offset in what was written
+	held    []byte
+	heldAt  int64 // its offset in what was written
 	timer   *time.Timer
 	armedAt int64 // heldAt for which the timer was started; -1 if it is not running
 	closed  bool
-	err     error // of dst; everything after it is lost, so it stays
+	err     error // of dst, kept: all later output is lost
 }
 
-// Writer returns a writer that masks the secrets of s, now and later added ones, and
-// passes the text on to dst in as few writes as possible. The caller must close it.
+// Writer returns a writer that masks the secrets of s, including those added later, and passes the
+// text on to dst in as few writes as possible. The caller must close it.
 func (s *Set) Writer(dst io.Writer) *Writer {
 	return &Writer{set: s, dst: dst, armedAt: -1}
 }
 
-// Write masks p and passes it on, except for what is held back. An error of the
-// destination is returned by this and all later calls.
+// Write masks p and passes it on, except for what is held back. This and all later calls return an
+// error of the destination.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +79,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close decides about what is held back, see [Writer]. It does not close the
-// destination. Closing twice is allowed.
+// Close decides about the held text, see [Writer]. It does not close the destination and may be
+// called twice.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +97,7 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// pass masks what is held back and piece. The lock is held.
+// pass masks the held text and piece. The caller holds the lock.
 func (w *Writer) pass(piece []byte, mode scanMode) {
 	text := piece
 	if len(w.held) > 0 {
@@ -113,9 +112,8 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 	w.heldAt += int64(hold)
 }
 
-// arm makes sure that lines that are held back are flushed in time. The time runs
-// from their first byte on, not from the last write, or a slow but steady stream
-// would hold them for ever. The lock is held.
+// arm ensures that held lines are flushed in time, counted from their first byte: counted from the
+// last write, a slow but steady stream would hold them forever. The caller holds the lock.
 func (w *Writer) arm() {
 	switch {
 	case bytes.IndexByte(w.held, '\n') < 0:
@@ -137,6 +135,6 @@ func (w *Writer) onTimer() {
 	w.mu.Lock()
 	w.armedAt = -1
 	w.mu.Unlock()
-	// The error is kept for the next caller.
+	// The next caller receives the error.
 	_ = w.Flush()
 }
