@@ -11,11 +11,11 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// verifier does what the TLS client does by itself, and keeps what it saw.
+// verifier verifies like the TLS client and records the certificates.
 type verifier struct {
 	trace *Trace
 	capem []byte
-	hosts []string // that will show certificates, in their order: a proxy with TLS comes first
+	hosts []string // that will present certificates, in order: a TLS proxy comes first
 	seen  []*x509.Certificate
 
 	failed          error
@@ -24,7 +24,7 @@ type verifier struct {
 
 func (v *verifier) verify(state tls.ConnectionState) error {
 	v.seen = state.PeerCertificates
-	v.trace.Certificates = nil // of a proxy that speaks TLS itself
+	v.trace.Certificates = nil // those of a TLS proxy
 	for _, c := range v.seen {
 		v.trace.Certificates = append(v.trace.Certificates, Certificate{
 			Subject: termtext.OneLine(c.Subject.String(), maxText), Issuer: termtext.OneLine(c.Issuer.String(), maxText), NotAfter: c.NotAfter.UTC(),
@@ -34,7 +34,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	if len(v.seen) == 0 {
 		return v.fail(errors.New("no certificate"), "the server showed no certificate", "give the server a certificate")
 	}
-	// What the state says of the server's name is empty for an address.
+	// The state's server name is empty for an address.
 	options := x509.VerifyOptions{DNSName: v.hosts[0], Intermediates: x509.NewCertPool()}
 	if len(v.hosts) > 1 {
 		v.hosts = v.hosts[1:]
@@ -49,7 +49,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	if len(v.capem) > 0 {
 		pool, poolErr := x509.SystemCertPool()
 		if poolErr != nil {
-			pool = x509.NewCertPool() // no system roots at all: the given ones must do
+			pool = x509.NewCertPool() // no system roots are available: use only the given ones
 		}
 		pool.AppendCertsFromPEM(v.capem)
 		options.Roots = pool
@@ -66,7 +66,7 @@ func (v *verifier) fail(err error, problem, advice string) error {
 	return err
 }
 
-// explain says what is wrong with the certificates.
+// explain describes the problem with the certificates.
 func (v *verifier) explain(err error) error {
 	leaf := v.seen[0]
 	var invalid x509.CertificateInvalidError
@@ -108,7 +108,7 @@ func commonName(c *x509.Certificate) string {
 	return strings.Join(names(c), ", ")
 }
 
-// names are the hosts that a certificate is for.
+// names returns the hosts that a certificate is for.
 func names(c *x509.Certificate) []string {
 	var all []string
 	for _, name := range c.DNSNames {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Gateway is the host in an address of [Engines] that stands for the default gateway of this
-// place, which to a container is the host of its engine.
+// Gateway stands for the default gateway in an address of [Engines]; from a container, that is the
+// host of its engine.
 const Gateway = "gateway"
 
-// engineTime is how long one address may take to answer.
+// engineTime is the timeout of one address.
 const engineTime = 3 * time.Second
 
 // Engines returns those of the addresses (unix:///path or tcp://host:port) at which a container
-// engine takes orders from anyone who asks, without a certificate.
+// engine accepts calls from any client, without a certificate.
 func Engines(ctx context.Context, addresses []string) []string {
 	found := make([]bool, len(addresses))
 	done := make(chan struct{})
@@ -60,14 +60,14 @@ func engineAnswers(ctx context.Context, address string) bool {
 	return pings(ctx, "http", network, at) || network == "tcp" && pings(ctx, "https", network, at)
 }
 
-// pings makes the call that every engine answers, and that tells it from other servers.
+// pings makes the call that identifies a container engine.
 func pings(ctx context.Context, scheme, network, at string) bool {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, network, at)
 		},
-		// Whose engine it is does not matter: nothing is sent to it but this question.
+		// The engine's identity does not matter: it receives nothing but this ping.
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		DisableKeepAlives: true,
 	}
@@ -84,7 +84,7 @@ func pings(ctx context.Context, scheme, network, at string) bool {
 	return response.StatusCode == http.StatusOK && response.Header.Get("Api-Version") != ""
 }
 
-// defaultGateway reads the kernel's table of routes, where there is one.
+// defaultGateway reads the kernel's routing table, on Linux.
 func defaultGateway() (string, bool) {
 	table, err := os.ReadFile("/proc/net/route")
 	if err != nil {
@@ -103,7 +103,7 @@ func gatewayOf(table string) (string, bool) {
 		if err != nil || len(b) != 4 {
 			continue
 		}
-		slices.Reverse(b) // the table has the order of the processor, which is the little one wherever runners run
+		slices.Reverse(b) // the table has the host's byte order, little-endian on all supported platforms
 		if addr, ok := netip.AddrFromSlice(b); ok && !addr.IsUnspecified() {
 			return addr.String(), true
 		}

@@ -1,7 +1,6 @@
-// Package reach finds out how far one gets on the way to a URL: by which proxy, to which
-// addresses, with which certificates, to which answer. It says where the way ends and what a
-// person can do about it. The agent's doctor uses it on the host and the runner inside a job, so
-// that both see the same.
+// Package reach traces the way to a URL: by which proxy, to which addresses, with which
+// certificates, to which answer. It reports the failed stage and advice. The agent's doctor uses it
+// on the host and the runner inside a job, so their results are comparable.
 package reach
 
 import (
@@ -22,75 +21,73 @@ import (
 // Stage is a part of the way to a URL.
 type Stage string
 
-// The stages, in their order.
+// The stages, in order.
 const (
 	StageURL     Stage = "url"     // the URL and its proxy
 	StageDNS     Stage = "dns"     // the addresses of the host
 	StageConnect Stage = "connect" // a TCP connection to one of them
 	StageTLS     Stage = "tls"     // certificates
-	StageHTTP    Stage = "http"    // an answer, whatever it says
+	StageHTTP    Stage = "http"    // any answer
 )
 
-// Options say how to go. The zero value goes like the agent does.
+// Options configure a trace. The zero value connects like the agent.
 type Options struct {
-	// CAPEM holds certificate authorities that are trusted besides the system's.
+	// CAPEM holds certificate authorities to trust in addition to the system's.
 	CAPEM []byte
-	// Proxy chooses the proxy of a request; nil is the one of the environment.
-	Proxy func(*http.Request) (*url.URL, error)
-	// UserAgent is what the server is told.
+	// Proxy chooses the proxy of a request; nil uses the environment.
+	Proxy     func(*http.Request) (*url.URL, error)
 	UserAgent string
 }
 
-// Trace is how far one got.
+// Trace is the result of [Try].
 type Trace struct {
 	URL string `json:"url"`
-	// Proxy is the proxy without its credentials; empty without one. With a proxy, Host and
-	// addresses are the proxy's.
+	// Proxy is the proxy without its credentials. With a proxy, Host and Addresses are the proxy's.
 	Proxy string `json:"proxy,omitempty"`
 	Host  string `json:"host,omitempty"` // with its port
-	// Resolvers are the name servers of this place, if they are known.
+	// Resolvers are the host's name servers, if known.
 	Resolvers []string `json:"resolvers,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
-	// Connected is the address that took the connection, Refused those that did not, with why.
+	// Connected is the address that accepted the connection; Refused lists the others, each with
+	// its error.
 	Connected    string        `json:"connected,omitempty"`
 	Refused      []string      `json:"refused,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
 	TLSVersion   string        `json:"tlsVersion,omitempty"`
-	// PrivateCA says that the system's authorities alone would not have been enough.
-	PrivateCA bool `json:"privateCA,omitempty"`
-	// Code is the HTTP status, and ContentType what the answer is.
+	// PrivateCA says that the system's authorities alone do not suffice.
+	PrivateCA   bool   `json:"privateCA,omitempty"`
 	Code        int    `json:"code,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
 	Location    string `json:"location,omitempty"`
-	// Skew is how far this place's clock is ahead of the server's, negative if it is behind. It
-	// is known to a second or so.
+	// Skew is how far the local clock is ahead of the server's, negative if behind, to about a
+	// second.
 	Skew      time.Duration `json:"skewNanoseconds,omitempty"`
 	SkewKnown bool          `json:"skewKnown,omitempty"`
 	Took      time.Duration `json:"tookNanoseconds"`
 
-	// Failed is the stage where the way ended, empty if there was an answer. Problem says what
-	// went wrong there and Advice what to do.
+	// Failed is the stage that failed, empty if there was an answer. Problem describes the failure
+	// and Advice the remedy.
 	Failed  Stage  `json:"failed,omitempty"`
 	Problem string `json:"problem,omitempty"`
 	Advice  string `json:"advice,omitempty"`
 }
 
-// Report is what a runner answers that was asked to try some URLs.
+// Report is a runner's answer to a probe of URLs.
 type Report struct {
 	Version string   `json:"version"` // of the runner
-	Traces  []*Trace `json:"probe"`   // one for each URL, in their order
-	// Engines are the addresses of those asked for at which a container engine answers.
+	Traces  []*Trace `json:"probe"`   // one per URL, in order
+	// Engines are the probed addresses at which a container engine answers.
 	Engines []string `json:"engines,omitempty"`
 }
 
-// Certificate is one of those that the server showed.
+// Certificate is one of those that the server presented.
 type Certificate struct {
 	Subject  string    `json:"subject"`
 	Issuer   string    `json:"issuer"`
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// Reached reports whether the way is clear up to the end of the stage.
+// Reached reports whether all stages up to and including s succeeded.
 func (t *Trace) Reached(s Stage) bool { return t.Failed == "" || index(s) < index(t.Failed) }
 
 func index(s Stage) int {
@@ -102,7 +99,7 @@ func index(s Stage) int {
 	return -1
 }
 
-// Try goes to a URL and asks it one question without credentials. It ends with ctx at the latest.
+// Try sends one request without credentials to a URL. It returns at the latest when ctx ends.
 func Try(ctx context.Context, rawURL string, o Options) *Trace {
 	begin := time.Now()
 	t := &Trace{URL: rawURL}
@@ -118,7 +115,7 @@ func (t *Trace) fail(stage Stage, problem, advice string) {
 func (t *Trace) try(ctx context.Context, o Options) {
 	u, err := url.Parse(t.URL)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" {
-		t.URL = "" // it may hold anything
+		t.URL = "" // it may hold a secret
 		t.fail(StageURL, "this is not an http or https URL", "write it like https://api.example.com")
 		return
 	}
@@ -151,7 +148,6 @@ func (t *Trace) try(ctx context.Context, o Options) {
 	}
 }
 
-// resolve looks up the addresses of host.
 func (t *Trace) resolve(ctx context.Context, host string) bool {
 	t.Resolvers = resolvers()
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -177,10 +173,10 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 	return true
 }
 
-// maxAddresses bounds how many addresses of a host are tried.
+// maxAddresses limits how many addresses of a host are tried.
 const maxAddresses = 8
 
-// connect tries the addresses one after the other, each with a fair part of the time.
+// connect tries the addresses one after the other, each with an equal share of the time.
 func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	addresses := t.Addresses[:min(len(t.Addresses), maxAddresses)]
 	for i, addr := range addresses {
@@ -191,7 +187,7 @@ func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 		at := net.JoinHostPort(addr, port(u))
 		conn, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", at)
 		if err == nil {
-			_ = conn.Close() // it was only to see that there is one
+			_ = conn.Close() // only the connection attempt matters
 			t.Connected = at
 			return true
 		}
@@ -206,7 +202,7 @@ func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	return false
 }
 
-// ask sends the question, over the address that was found to answer.
+// ask sends the request to the address that accepted a connection.
 func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 	verifier := &verifier{trace: t, capem: o.CAPEM, hosts: []string{req.URL.Hostname()}}
 	if via != nil && via.Scheme == "https" {
@@ -219,8 +215,8 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		},
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// The certificates are verified by hand, in full, so that those of a server that is
-			// not trusted can be shown. A connection that fails there carries nothing.
+			// The verifier verifies certificates in full, so that those of an untrusted server can
+			// be reported. A connection that fails there carries nothing.
 			InsecureSkipVerify: true, //nolint:gosec // see above
 			VerifyConnection:   verifier.verify,
 		},
@@ -235,19 +231,19 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		t.explain(req, verifier, err)
 		return
 	}
-	_ = resp.Body.Close() // nobody reads it
+	_ = resp.Body.Close() // the body is not read
 	t.Code, t.ContentType = resp.StatusCode, termtext.OneLine(resp.Header.Get("Content-Type"), maxText)
 	if where, err := resp.Location(); err == nil {
 		t.Location = where.Redacted()
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		// The date has whole seconds, cut off: it stands for the middle of its second.
+		// The date is truncated to whole seconds: it stands for the middle of its second.
 		now := sent.Add(time.Since(sent) / 2)
 		t.Skew, t.SkewKnown = now.Sub(date.Add(500*time.Millisecond)), true
 	}
 }
 
-// explain says why there was no answer.
+// explain describes why no answer came.
 func (t *Trace) explain(req *http.Request, v *verifier, err error) {
 	err = cause(err)
 	var record tls.RecordHeaderError

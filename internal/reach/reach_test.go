@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// direct keeps the tests from a proxy of the environment.
+// direct bypasses a proxy of the environment.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
 func try(t *testing.T, rawURL string, o Options) *Trace {
@@ -35,7 +35,7 @@ func try(t *testing.T, rawURL string, o Options) *Trace {
 	return Try(ctx, rawURL, o)
 }
 
-// want checks where and why the way ended.
+// want checks which stage failed and why.
 func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	tb.Helper()
 	if t.Failed != stage {
@@ -48,7 +48,7 @@ func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	}
 }
 
-// authority signs certificates of tests.
+// authority signs the certificates of the tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -79,7 +79,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// leaf makes a server's certificate; nil for a is one that is signed by itself.
+// leaf returns a server's certificate, self-signed if a is nil.
 func leaf(t *testing.T, a *authority, from, to time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -222,7 +222,7 @@ func TestSilentServer(t *testing.T) {
 	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "no answer came in time")
 }
 
-// proxyTo is a proxy that passes CONNECT on to one address, or refuses it with a status.
+// proxyTo is a proxy that connects every CONNECT to one address, or refuses it with a status.
 func proxyTo(t *testing.T, addr string, refuse int) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -265,7 +265,7 @@ func TestProxy(t *testing.T) {
 	by := func(u *url.URL) Options {
 		return Options{CAPEM: ca.pem(), Proxy: func(*http.Request) (*url.URL, error) { return u, nil }}
 	}
-	// The name is looked up by the proxy, not here.
+	// The proxy resolves the name.
 	proxy := proxyTo(t, addr, 0)
 	trace := try(t, "https://agent.example.invalid/", by(proxy))
 	trace.want(t, "")

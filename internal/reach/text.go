@@ -10,11 +10,10 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// maxText bounds what others said, in bytes.
+// maxText limits foreign text, in bytes.
 const maxText = 500
 
-// cause drops what errors of the network repeat: the operation and the URL, which may hold what
-// does not belong into a message.
+// cause drops what network errors repeat: the operation and the URL, which may hold a secret.
 func cause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -25,7 +24,6 @@ func cause(err error) error {
 	return err
 }
 
-// withoutUser returns a URL without user and password.
 func withoutUser(u *url.URL) string {
 	plain := *u
 	plain.User = nil
@@ -47,7 +45,7 @@ func port(u *url.URL) string {
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), port(u)) }
 
-// resolvers returns the name servers that /etc/resolv.conf lists; not every system has it.
+// resolvers returns the name servers in /etc/resolv.conf, which not every system has.
 func resolvers() []string {
 	data, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
