@@ -1,5 +1,5 @@
-// Package bootid identifies one start of the host. What was not synced to disk is lost
-// with the start, and so is every process.
+// Package bootid identifies one boot of the host. A reboot ends every process and loses what was
+// not synced to disk.
 package bootid
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Get returns the id of the host's current start, which this process cannot outlive.
+// Get returns the id of the host's current boot, which this process cannot outlive.
 var Get = sync.OnceValues(read)
 
-// Uptime returns the time since the host was started, sleep included; nothing sets it.
+// Uptime returns the time since boot, including sleep. Setting the clock does not change it.
 func Uptime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(bootClock, &ts); err != nil {

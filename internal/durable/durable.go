@@ -1,5 +1,4 @@
-// Package durable writes files that outlive a loss of power: whole or not at all, and
-// with their names.
+// Package durable writes files atomically so that both content and name survive a power loss.
 package durable
 
 import (
@@ -12,18 +11,18 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile puts data in place of the file's content by one rename. When it returns nil,
-// both the content and the name are on disk.
+// WriteFile replaces the file's content by a rename. When it returns nil, both the content and the
+// name are on disk.
 func WriteFile(path string, data []byte, mode fs.FileMode, more ...renameio.Option) error {
 	dir := filepath.Dir(path)
-	// In a named directory, because looking for the best one costs two more files.
+	// Without a directory, renameio creates two more files to choose one.
 	if err := renameio.WriteFile(path, data, mode, append(more, renameio.WithTempDir(dir))...); err != nil {
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// SyncDir stores the names in a directory: of files that were made, renamed or removed.
+// SyncDir syncs a directory, so that created, renamed or removed names in it are durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package filelock keeps two processes from the same work by a lock on a file. The operating
-// system releases the lock with the process that holds it, however that ends.
+// Package filelock excludes other processes from work by a lock on a file. The operating system
+// releases the lock when the process that holds it ends, however it ends.
 package filelock
 
 import (
@@ -16,12 +16,11 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// HeldError says that the lock is held, in most cases by another process.
+// HeldError reports that the lock is held, usually by another process.
 type HeldError struct {
 	PID int // process that holds it; 0 if unknown
 }
 
-// Error names the holder.
 func (e *HeldError) Error() string {
 	if e.PID == 0 {
 		return "another process holds the lock"
@@ -32,8 +31,8 @@ func (e *HeldError) Error() string {
 // Lock is a held lock.
 type Lock struct{ f *os.File }
 
-// Try locks the open file and writes the id of this process into it. The file belongs to the
-// lock; if the lock is not acquired, it is closed. The error is a [*HeldError] if the lock is held.
+// Try locks the open file, which the lock then owns, and writes this process's id into it. If it
+// fails, it closes the file; the error is a [*HeldError] if the lock is held.
 func Try(f *os.File) (*Lock, error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -53,11 +52,11 @@ func Try(f *os.File) (*Lock, error) {
 	}
 }
 
-// waitPause is the pause between two tries of [Wait]: holders that are waited for are quick.
+// waitPause is the pause between two tries of [Wait], short because holders are quick.
 const waitPause = 5 * time.Millisecond
 
-// Wait opens the file at path, which it makes if it is missing, and locks it as [Try] does.
-// It waits for a held lock until ctx ends.
+// Wait opens the file at path, creating it if missing, and locks it as [Try] does. It waits for a
+// held lock until ctx ends.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -75,21 +74,21 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// Release releases the lock. It unlocks before it closes the file: a program that this
-// process is starting has the file as well until its exec.
+// Release releases the lock. It unlocks before it closes the file, because a child process shares
+// the file until its exec.
 func (l *Lock) Release() {
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	_ = l.f.Close()
 }
 
-// sign writes the holder into the file. A full disk must not keep anyone from the lock.
+// sign writes the holder into the file. A full disk must not prevent locking.
 func sign(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 }
 
-// holder returns the process that the file names, or 0.
+// holder returns the process id in the file, or 0.
 func holder(f *os.File) int {
 	text := make([]byte, 20)
 	n, _ := f.ReadAt(text, 0)

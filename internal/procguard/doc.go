@@ -1,3 +1,3 @@
-// Package procguard keeps the secrets in a process's memory from the other
-// processes of its user. Jobs that run without a container are such processes.
+// Package procguard protects the secrets in a process's memory from other processes of its user,
+// such as jobs that run without a container.
 package procguard

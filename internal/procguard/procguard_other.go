@@ -2,6 +2,5 @@
 
 package procguard
 
-// Protect does nothing here: the system does not let processes of one user read
-// each other's memory without asking.
+// Protect does nothing: the system already asks before a process reads another's memory.
 func Protect() error { return nil }

@@ -15,7 +15,7 @@ import (
 
 const childVariable = "TEST_PROCGUARD_SECRET"
 
-// TestMain lets the test binary be the process that has something to hide.
+// TestMain lets the test binary be the protected process.
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) == "" {
 		os.Exit(m.Run())
@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 		}
 	}
 	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test has looked
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is done
 }
 
-// TestProtect looks at a process with the eyes of another one of the same user.
+// TestProtect inspects a protected process from another one of the same user.
 func TestProtect(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets processes of one user look at each other")
@@ -38,7 +38,7 @@ func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become two processes of a user that is not")
 	}
-	self, err := os.Open("/proc/self/exe") // the other user need not reach the file
+	self, err := os.Open("/proc/self/exe") // the other user may lack access to the file
 	if err != nil {
 		t.Fatal(err)
 	}

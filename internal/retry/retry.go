@@ -1,5 +1,5 @@
-// Package retry is the one policy of repeated calls: pauses that double up to a limit, with
-// jitter, a server's Retry-After in their place, and an end with the context.
+// Package retry is the policy of repeated calls: pauses that double up to a limit, with jitter; a
+// server's Retry-After replaces them, and the context ends them.
 package retry
 
 import (
@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Policy says how long to wait between tries.
+// Policy configures the pauses between tries.
 type Policy struct {
 	First time.Duration // pause after the first failure; each further failure doubles it
 	Max   time.Duration // limit of every pause, Retry-After included
 	Tries int           // limit of the tries of [Policy.Do]; 0 means no limit
 }
 
-// Pause returns the pause after a number of earlier failures (0 after the first one) and err.
-// It is random between half of the doubled pause and all of it, so that clients that failed
-// together return apart, and a limited number of tries still covers an outage. A Retry-After
-// in err takes its place, limited by Max and never shortened.
+// Pause returns the pause after err, given the number of earlier failures. It is random between
+// half and all of the doubled pause, so that clients that failed together return apart, and a
+// limited number of tries still covers an outage. A Retry-After in err replaces it, limited by Max
+// and never shortened by jitter.
 func (p Policy) Pause(failures int, err error) time.Duration {
 	if asked := After(err); asked > 0 {
 		return Spread(min(asked, p.Max))
@@ -37,8 +37,8 @@ func (p Policy) Wait(ctx context.Context, failures int, err error) error {
 	return Sleep(ctx, p.Pause(failures, err))
 }
 
-// Do repeats call until it succeeds, fails with an error that is not worth another try,
-// has used up the tries, or ctx ends. It returns the last error of call.
+// Do repeats call until it succeeds, again rejects its error, the tries are used up, or ctx ends.
+// It returns the last error of call.
 func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	for failures := 0; ; failures++ {
 		err := call()
@@ -63,7 +63,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Spread adds up to a tenth to an interval, so that programs started together drift apart.
 func Spread(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
 
-// After returns the pause that a server asks for in an error, or 0.
+// After returns the Retry-After in an error, or 0.
 func After(err error) time.Duration {
 	if asked, ok := errors.AsType[interface {
 		error

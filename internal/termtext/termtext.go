@@ -1,6 +1,5 @@
-// Package termtext makes the text of untrusted programs harmless to a terminal:
-// what a job prints must not move the cursor of whoever reads its log, retitle
-// their window, fill their clipboard, or pass for lines of somebody else.
+// Package termtext makes the text of untrusted programs harmless to a terminal: a job's output must
+// not move the cursor, change the window title, fill the clipboard, or pass for other lines.
 package termtext
 
 import (
@@ -10,16 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Plain appends text without any control character but the tab.
+// Plain appends text without control characters other than tab.
 func Plain(dst, text []byte) []byte { return appendText(dst, text, false) }
 
-// Coloured appends text with colours and carriage returns, which change nothing
-// outside of their own line and are what deployments print, and without all other
-// control characters but the tab.
+// Coloured appends text, keeping colours and carriage returns, which deployments print and which
+// affect only their own line, and dropping all other control characters but tab.
 func Coloured(dst, text []byte) []byte { return appendText(dst, text, true) }
 
-// OneLine returns text from outside as one printable line of at most limit bytes (0 means no
-// limit): white space becomes single spaces, and what a terminal does not print is dropped.
+// OneLine returns foreign text as one printable line of at most limit bytes (0 means no limit):
+// white space becomes single spaces, and unprintable characters are dropped.
 func OneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -58,7 +56,7 @@ func appendText(dst, text []byte, coloured bool) []byte {
 		r, size := utf8.DecodeRune(text)
 		switch {
 		case r == utf8.RuneError && size == 1:
-			dst = utf8.AppendRune(dst, utf8.RuneError) // a single byte can be a control character, too
+			dst = utf8.AppendRune(dst, utf8.RuneError) // a single byte can also be a control character
 		case r == '\r' && coloured, !control(r):
 			dst = append(dst, text[:size]...)
 		}
@@ -82,7 +80,7 @@ func plainPrefix(text []byte) int {
 	return len(text)
 }
 
-// control reports whether a terminal may do something else with r than show it.
+// control reports whether a terminal may do anything with r but display it.
 func control(r rune) bool {
 	switch {
 	case r == '\t':
@@ -90,13 +88,12 @@ func control(r rune) bool {
 	case r < ' ', r >= 0x7f && r <= 0x9f:
 		return true
 	}
-	// What turns the direction of writing makes text look like other text.
+	// Bidirectional controls make text look like other text.
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// sequence returns the length of the escape sequence at the start of text, and
-// whether it is one that sets colours. Of one that does not end in text only the
-// beginning counts, so that nothing is hidden.
+// sequence returns the length of the escape sequence at the start of text, and whether it sets
+// colours. Of an incomplete sequence only the beginning counts, so that nothing is hidden.
 func sequence(text []byte) (n int, colour bool) {
 	if len(text) < 2 {
 		return 1, false
@@ -113,7 +110,7 @@ func sequence(text []byte) (n int, colour bool) {
 			}
 		}
 		return 2, false
-	case ']', 'P', 'X', '^', '_': // strings: they end with a bell or with ESC and a backslash
+	case ']', 'P', 'X', '^', '_': // strings, ended by BEL or by ESC and a backslash
 		for i := 2; i < len(text); i++ {
 			switch {
 			case text[i] == bell:
