@@ -16,20 +16,17 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// eventGrace is how long after the end of an update readers wait for events
-// that are still missing: clients send batches side by side and give up on
-// those that fail.
+// eventGrace is how long after the end of an update readers wait for missing events: clients send
+// batches in parallel and drop failed ones.
 const eventGrace = 5 * time.Second
 
-// eventPage and eventBytes bound the events of one answer. One event is answered
-// however large it is.
+// eventPage and eventBytes bound the events of one response. One event is sent whatever its size.
 const (
 	eventPage  = 1000
 	eventBytes = 1 << 20
 )
 
-// pageEnd returns the sequence number behind the last event of a page, and the
-// bytes of the page.
+// pageEnd returns the sequence number behind the last event of a page and the page's size in bytes.
 func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 	for i, e := range sizes {
 		if i > 0 && bytes+e.Bytes > eventBytes {
@@ -43,21 +40,20 @@ func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 // Bounds of one call that records events. Stock clients send at most 50 at a time.
 const (
 	maxEvents = 10_000
-	// maxEventGap is how far an event may lie behind the last stored one.
-	// Gaps are legal: clients send batches side by side, and give up on those that
-	// fail. The bound keeps numbers within what can be counted.
+	// maxEventGap bounds the distance of an event from the last stored one. Gaps are legal: clients
+	// send batches in parallel and drop failed ones. The bound keeps sequence numbers countable.
 	maxEventGap = 1 << 20
 )
 
-// One write of events, which others of the database wait for.
+// Bounds of one write of events, which other writers wait for.
 const (
 	eventsPerWrite     = 100
 	eventBytesPerWrite = 1 << 20
 )
 
-// RecordEvents stores engine events of an update. Batches may arrive in any
-// order and more than once. raw are JSON objects with a member "sequence". A
-// batch is written piece by piece; one that fails in between may be repeated.
+// RecordEvents stores engine events of an update: JSON objects with a member "sequence". Batches
+// may arrive in any order and more than once. A batch is written in several transactions and may be
+// sent again after a failure.
 func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
 	switch {
 	case len(raw) == 0:
@@ -104,7 +100,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 
 var errEventGap = fault.Invalid("Bad Request: the sequence number of an event lies more than %d behind the others of the update", maxEventGap)
 
-// pieceOf returns how many events go into the next write.
+// pieceOf returns the number of events for the next write.
 func pieceOf(events []store.EngineEvent) int {
 	n, size := 0, 0
 	for n < len(events) && n < eventsPerWrite && (n == 0 || size+len(events[n].Body) <= eventBytesPerWrite) {
@@ -114,7 +110,7 @@ func pieceOf(events []store.EngineEvent) int {
 	return n
 }
 
-// writeEvents stores some events, in order, and what the summary said.
+// writeEvents stores events, in order, and the summary's changes.
 func (s *Service) writeEvents(ctx context.Context, id string, events []store.EngineEvent, changes string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -125,7 +121,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		if err != nil {
 			return err
 		}
-		// The last batch may arrive behind the word that the update is over.
+		// The last batch may arrive after the end of the update.
 		if Status(cur.Status) == NotStarted {
 			return fault.Conflict("Conflict: The Update has not started")
 		}
@@ -150,8 +146,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 	})
 }
 
-// advanceEvents counts the events that waited for one that was missing, some in
-// each write.
+// advanceEvents counts events that waited for a missing one, some in each write.
 func (s *Service) advanceEvents(ctx context.Context, id string) error {
 	for more := true; more; {
 		err := s.db.Read(ctx, func(tx *store.Tx) error {
@@ -182,7 +177,7 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 // summaryChanges returns the counts of a summary event as a JSON object.
 func summaryChanges(summary []byte) string {
 	var counts map[string]int64
-	// There is one count an operation, and there are about twenty operations.
+	// The object has one count per operation, and about twenty operations exist.
 	if json.Unmarshal(rawjson.Member(summary, "resourceChanges"), &counts) != nil || counts == nil || len(counts) > 100 {
 		return "{}"
 	}
@@ -193,17 +188,16 @@ func summaryChanges(summary []byte) string {
 	return string(out)
 }
 
-// EventPage is a piece of an update's events.
+// EventPage is a page of an update's events.
 type EventPage struct {
 	Events []json.RawMessage
-	// Next is the token that continues behind Events; "" when the update has
-	// ended and all its events have been returned.
+	// Next is the token of the next page, "" when the update has ended and all events were
+	// returned.
 	Next string
 }
 
-// Events returns the events of an update behind a token, "" being the start.
-// While events are missing only those before the gap are returned, so that a
-// reader that follows tokens misses none.
+// Events returns the events of an update from a token, "" for the start. It returns no events
+// behind a gap, so that a reader that follows tokens misses none.
 func (s *Service) Events(ctx context.Context, u store.Update, token string) (EventPage, error) {
 	from := int64(0)
 	if token != "" {
@@ -234,7 +228,7 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		if err != nil {
 			return err
 		}
-		// Further events come with the next token, as with the next page of many.
+		// The next token returns the remaining events.
 		end, bytes = pageEnd(sizes)
 		next = max(from, min(until, cur.NextSequence))
 		return nil
@@ -242,7 +236,7 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
 	}
-	// No request waits for memory while it holds a connection to the database.
+	// No request waits for memory while it holds a database connection.
 	if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
 		return EventPage{}, err
 	}

@@ -18,9 +18,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Stored is a state as it is stored. Only that form is in memory while it is
-// exported.
-type Stored struct{ packed []byte } // nil if there is no state
+// Stored is a compressed state, the only form held in memory during an export.
+type Stored struct{ packed []byte } // nil without a state
 
 // Open returns the current state of a stack.
 func (s *Service) Open(ctx context.Context, stackID string) (Stored, error) {
@@ -41,7 +40,7 @@ func (s *Service) Open(ctx context.Context, stackID string) (Stored, error) {
 	}
 }
 
-// OpenVersion returns the state that a version of a stack left.
+// OpenVersion returns the state of a version of a stack.
 func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64) (Stored, error) {
 	var key string
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
@@ -58,8 +57,8 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 	return s.open(ctx, key)
 }
 
-// open reads a stored state. Its reader is not kept open: clients that read slowly
-// must not hold connections to the database.
+// open reads a stored state into memory: a client that reads slowly must not hold a database
+// connection.
 func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	size, err := s.db.Blobs().Size(ctx, key)
 	if err != nil {
@@ -77,7 +76,7 @@ func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	return Stored{packed}, nil
 }
 
-// state inflates and parses the state, and releases its stored form.
+// state decompresses and parses the state, and releases the compressed form.
 func (st Stored) state(ctx context.Context) (*State, error) {
 	if st.packed == nil {
 		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
@@ -86,7 +85,7 @@ func (st Stored) state(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a state: %w", err)
 	}
-	// The last bytes of gzip are the size of its contents.
+	// A gzip stream ends with the size of its contents.
 	size := int64(binary.LittleEndian.Uint32(st.packed[len(st.packed)-4:]))
 	body, err := budget.ReadAll(ctx, z, size, math.MaxInt64-1, true)
 	if err != nil {
@@ -96,7 +95,7 @@ func (st Stored) state(ctx context.Context) (*State, error) {
 	return ParseState(body, []byte{})
 }
 
-// Export writes the state in the form in which states are exported.
+// Export writes the state in its export format.
 func (st Stored) Export(w io.Writer) error {
 	x := exporter{w: w}
 	if st.packed != nil {
@@ -111,21 +110,21 @@ func (st Stored) Export(w io.Writer) error {
 	return x.end()
 }
 
-// exporter passes on what is exported of a stored state: the members version,
-// features and deployment. It is written to in pieces, and looks only for the
-// borders of members: the state was validated before it was stored.
+// exporter copies the exported members (version, features, deployment) of a stored state. It
+// accepts the state in pieces and finds only member boundaries: the state was validated before it
+// was stored.
 type exporter struct {
 	w              io.Writer
 	depth          int  // of nesting
-	quoted, escape bool // in a string, behind a backslash
+	quoted, escape bool // in a string, after a backslash
 	phase          phase
-	key            []byte // of the current member, at most keyLimit of it
+	key            []byte // of the current member, truncated to keyLimit
 	keep           bool   // the current member is exported
 	seen           [2]bool
 	any            bool // a member was exported
 }
 
-// phase is where in the outer object the exporter is.
+// phase is the exporter's position in the outer object.
 type phase int
 
 const (
@@ -135,12 +134,12 @@ const (
 	inValue
 )
 
-// keyLimit is longer than the names that are exported.
+// keyLimit exceeds the length of every exported name.
 const keyLimit = 16
 
-// Write takes a piece of the stored state.
+// Write implements [io.Writer].
 func (x *exporter) Write(p []byte) (int, error) {
-	from := 0 // what of p belongs to an exported value begins here
+	from := 0 // start of the exported part of p
 	for i := 0; i < len(p); i++ {
 		c := p[i]
 		if x.quoted {
@@ -178,7 +177,6 @@ func (x *exporter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// inString takes a byte of a string.
 func (x *exporter) inString(c byte) {
 	switch {
 	case x.escape:
@@ -197,7 +195,7 @@ func (x *exporter) inString(c byte) {
 	}
 }
 
-// structure takes a byte that is in no string.
+// structure handles a byte outside strings.
 func (x *exporter) structure(c byte) {
 	switch c {
 	case '"':
@@ -212,7 +210,7 @@ func (x *exporter) structure(c byte) {
 	}
 }
 
-// beginValue decides whether a member is exported, and writes its name.
+// beginValue decides whether to export a member and writes its name.
 func (x *exporter) beginValue(first byte) error {
 	x.phase = inValue
 	name := string(x.key)
@@ -252,7 +250,7 @@ func (x *exporter) pass(p []byte) error {
 	return err
 }
 
-// end writes what every export has.
+// end writes the members that every export has.
 func (x *exporter) end() error {
 	if !x.seen[0] {
 		if err := x.member("version", strconv.Itoa(emptySchema)); err != nil {

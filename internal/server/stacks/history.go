@@ -9,18 +9,18 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Entry is an update together with who asked for it.
+// Entry is an update and its requester.
 type Entry struct {
 	store.Update
-	By store.User // zero when it was not a user
+	By store.User // zero if not requested by a user
 }
 
-// historyChunk is how many updates are in memory while a history is read.
+// historyChunk bounds the updates in memory while a history is read.
 const historyChunk = 100
 
-// History calls each for the updates of a stack that were started, newest first:
-// previews only, or all others. It begins behind offset updates and ends after
-// limit; 0 is no limit. No transaction is open meanwhile, so each may be slow.
+// History calls each for the started updates of a stack, newest first: either previews or all
+// others. It skips offset updates and stops after limit; 0 means no limit. No transaction is open
+// during the calls, so each may be slow.
 func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int, each func(Entry) error) error {
 	var after *store.Update
 	for given := 0; limit == 0 || given < limit; {
@@ -54,7 +54,7 @@ func (s *Service) History(ctx context.Context, st store.Stack, previews bool, li
 	return nil
 }
 
-// CountHistory returns how many updates [Service.History] has without a limit.
+// CountHistory returns the number of updates that [Service.History] lists without a limit.
 func (s *Service) CountHistory(ctx context.Context, st store.Stack, previews bool) (int64, error) {
 	var total int64
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -84,7 +84,7 @@ func (s *Service) Version(ctx context.Context, st store.Stack, version int64) (E
 	return out[0], nil
 }
 
-// Entries adds who asked for them to updates.
+// Entries adds the requesters to updates.
 func (s *Service) Entries(ctx context.Context, updates []store.Update) ([]Entry, error) {
 	var out []Entry
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -111,7 +111,7 @@ func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
 	return out, nil
 }
 
-// CurrentOperation is the update that holds a stack.
+// CurrentOperation returns the update that holds a stack, if any.
 func (s *Service) CurrentOperation(ctx context.Context, st store.Stack) (Entry, bool, error) {
 	if st.ActiveUpdate == "" {
 		return Entry{}, false, nil

@@ -9,9 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// expired tells whether a running update has lost its lease. now is the
-// transaction's [store.Tx.LeaseTime], which has given back time in which no
-// server was up: clients could not renew.
+// expired reports whether a running update has lost its lease at now, a [store.Tx.LeaseTime], which
+// has extended leases by the time during which no server was up.
 func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpiresAt) }
 
 // held returns nil if an update is running and holds its lease.
@@ -36,7 +35,7 @@ func held(u store.Update, now time.Time) error {
 
 var errLeaseLost = fault.Forbidden("Forbidden: the lease of this update has expired, its token is no longer valid")
 
-// Renew extends the lease of a running update. 0 means [MaxLease].
+// Renew extends the lease of a running update by d; 0 means [MaxLease].
 func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (time.Time, error) {
 	if d < 0 || d > MaxLease {
 		return time.Time{}, fault.Invalid("Bad Request: Renewal duration must be between 0 and %d seconds", int(MaxLease.Seconds()))
@@ -55,7 +54,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 			return err
 		}
 		if Status(cur.Status) == Cancelled {
-			// Only this tells the client that going on makes no sense.
+			// Clients stop only on this error.
 			return fault.Forbidden("Forbidden: the update was cancelled, its token is no longer valid")
 		}
 		if err := held(cur, now); err != nil {
@@ -72,8 +71,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	return expires, err
 }
 
-// ExpireLeases ends the running updates whose clients are gone, and returns
-// how many those were.
+// ExpireLeases ends the running updates whose leases have expired and returns their number.
 func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	var candidates []store.Update
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -98,8 +96,8 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// FinishOrphanedUpdate ends the updates of a deployment that still count as
-// running although nothing is left that runs them, and frees their stack.
+// FinishOrphanedUpdate ends a deployment's updates that still count as running although nothing
+// runs them, and releases their stack.
 func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
 	var updates []store.Update
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {

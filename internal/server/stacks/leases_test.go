@@ -42,7 +42,7 @@ func newLeaseTest(t *testing.T) *leaseTest {
 	return l
 }
 
-// restart makes the service that a server makes when it starts.
+// restart creates a new service, as a restarted server does.
 func (l *leaseTest) restart() {
 	l.service = stacks.New(l.db, stacks.Options{Log: storetest.Log()})
 }
@@ -54,7 +54,7 @@ func (l *leaseTest) must(err error) {
 	}
 }
 
-// beat notes that a server is up, as all do every few seconds.
+// beat records a server's heartbeat.
 func (l *leaseTest) beat() {
 	l.t.Helper()
 	l.must(l.db.Write(l.t.Context(), func(tx *store.Tx) error {
@@ -84,7 +84,7 @@ func (l *leaseTest) start() store.Update {
 	return u
 }
 
-// left returns how long an update has its lease.
+// left returns the remaining time of an update's lease.
 func (l *leaseTest) left(u store.Update) time.Duration {
 	l.t.Helper()
 	u, err := l.service.FindUpdate(l.t.Context(), l.stack, u.ID)
@@ -97,8 +97,8 @@ func (l *leaseTest) renew(u store.Update) error {
 	return err
 }
 
-// TestLeaseKeepsWhatWasLeft lets the servers be away and sets the clock. The
-// first that notices is the renewal or the search for dead clients.
+// TestLeaseKeepsWhatWasLeft stops the servers and sets the clock. Either a renewal or the search
+// for expired leases notices first.
 func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -132,13 +132,13 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 			if n, err := l.service.ExpireLeases(t.Context()); n != 0 || err != nil {
 				t.Fatalf("%d updates were ended (%v)", n, err)
 			}
-			for range 3 { // as many servers notice it
+			for range 3 { // as many servers notice
 				l.beat()
 			}
 			if after := l.left(u); after < before-3*beatEvery || after > before+3*beatEvery {
 				t.Errorf("the lease had %s left, and has %s now", before, after)
 			}
-			// It ends as ever when its client is silent.
+			// Silence of the client still ends the lease.
 			l.up(before + 3*beatEvery)
 			if err := l.renew(u); fault.KindOf(err) != fault.KindForbidden {
 				t.Errorf("the renewal of a lease that has ended since: %v", err)
@@ -147,7 +147,7 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	}
 }
 
-// TestRenewalNoticesTheAbsence is the same with the renewal as the first write.
+// TestRenewalNoticesTheAbsence covers a renewal as the first write.
 func TestRenewalNoticesTheAbsence(t *testing.T) {
 	l := newLeaseTest(t)
 	u := l.start()
@@ -160,7 +160,7 @@ func TestRenewalNoticesTheAbsence(t *testing.T) {
 	}
 }
 
-// TestAbsenceRevivesNothing: what a newer update has replaced stays so.
+// TestAbsenceRevivesNothing checks that an update replaced by a newer one stays ended.
 func TestAbsenceRevivesNothing(t *testing.T) {
 	l := newLeaseTest(t)
 	old := l.start()

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// ExportOutputs returns the current state of a stack with nothing in it but the
-// outputs of the stack, in the form in which a StackReference reads them.
+// ExportOutputs returns the current state of a stack reduced to the stack's outputs, in the form
+// that a StackReference reads.
 func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, error) {
 	state, err := s.Export(ctx, stackID)
 	if err != nil || state.Empty() {
@@ -18,7 +18,7 @@ func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, er
 	}
 	var doc bytes.Buffer
 	doc.WriteByte('{')
-	// The manifest names the version of pulumi, the provider what opens secrets.
+	// The manifest holds pulumi's version, secrets_providers what decrypts secrets.
 	writeMembers(&doc, state.Deployment, "manifest", "secrets_providers")
 	if doc.Len() > 1 {
 		doc.WriteByte(',')
@@ -33,7 +33,7 @@ func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, er
 	return &State{Schema: state.Schema, Features: state.Features, Deployment: doc.Bytes()}, nil
 }
 
-// writeMembers writes the named members of a JSON object that it has.
+// writeMembers writes those of the named members that a JSON object has.
 func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 	sep := ""
 	for _, name := range names {
@@ -45,7 +45,7 @@ func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 	}
 }
 
-// rootStack returns the resource that stands for the stack itself, nil for none.
+// rootStack returns the resource that represents the stack itself, or nil.
 func rootStack(state *State) []byte {
 	for r := range rawjson.Elements(rawjson.Member(state.Deployment, "resources")) {
 		parent := string(rawjson.Member(r, "parent"))
@@ -56,8 +56,7 @@ func rootStack(state *State) []byte {
 	return nil
 }
 
-// CheckOutputSecrets returns nil if all ciphertexts, in base64, occur in the
-// outputs of a stack.
+// CheckOutputSecrets returns nil if all base64 ciphertexts occur in a stack's outputs.
 func (s *Service) CheckOutputSecrets(ctx context.Context, st store.Stack, ciphertexts []string) error {
 	state, err := s.Export(ctx, st.ID)
 	if err != nil {

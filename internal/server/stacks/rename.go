@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// renameMemory is what a state takes while it is renamed: its resources are taken
-// apart, one after the other, and put together again.
+// renameMemory returns the memory for a rename in bytes: it decodes and encodes one resource at a
+// time.
 func renameMemory(st *State) int64 {
 	const perValue, perResource = 256, 64
 	largest := int64(0)
@@ -27,14 +27,13 @@ func renameMemory(st *State) int64 {
 	return 3*int64(len(st.Deployment)) + perResource*st.Resources + perValue*(largest+pending)
 }
 
-// countValues returns at least as many as there are values in a JSON text.
+// countValues returns an upper bound of the number of values in a JSON text.
 func countValues(raw []byte) int64 {
 	return int64(bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("[")))
 }
 
-// Rename gives a stack another name, another project or both; "" keeps. The
-// names inside its state change with it, or the next update would replace
-// every resource.
+// Rename changes a stack's name, project or both; "" keeps the current one. It also rewrites the
+// names in the state, without which the next update would replace every resource.
 func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Stack, newName, newProject string) (store.Update, error) {
 	if newName == "" {
 		newName = st.Name
@@ -78,12 +77,10 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	return u, err
 }
 
-// rootStackType is the type of the resource that stands for the stack itself;
-// its name is made of project and stack.
+// rootStackType is the type of the resource that represents the stack; its name is PROJECT-STACK.
 const rootStackType = "pulumi:pulumi:Stack"
 
-// resourceReference marks, in serialized properties, an object that refers to
-// a resource.
+// resourceReference marks an object in serialized properties as a reference to a resource.
 const (
 	signatureKey      = "4dabf18193072939515e22adb298388d"
 	resourceReference = "5cf8f73096256a8f31e491e813e4eb8e"
@@ -94,7 +91,7 @@ type renamer struct {
 	oldStack, oldProject, newStack, newProject, org string
 }
 
-// urn rewrites urn:pulumi:STACK::PROJECT::TYPE::NAME if it is of the stack.
+// urn rewrites urn:pulumi:STACK::PROJECT::TYPE::NAME if it belongs to the stack.
 func (r renamer) urn(u string) string {
 	rest, ok := strings.CutPrefix(u, "urn:pulumi:"+r.oldStack+"::"+r.oldProject+"::")
 	if !ok {
@@ -155,7 +152,7 @@ func (r renamer) deployment(raw []byte) ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// secretsProvider changes where clients go to decrypt the secrets of a state.
+// secretsProvider changes the stack that clients name to decrypt a state's secrets.
 func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	if string(p["type"]) != `"service"` {
 		return p, nil
@@ -167,8 +164,7 @@ func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.
 	return p, err
 }
 
-// resource rewrites the names in one resource. Its properties may refer to
-// resources too.
+// resource rewrites the names in a resource and in the references of its properties.
 func (r renamer) resource(raw json.RawMessage) (json.RawMessage, error) {
 	var res map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &res); err != nil {
@@ -250,8 +246,7 @@ func (r renamer) property(v any) any {
 	return v
 }
 
-// edit decodes one member of an object, changes it and puts it back; absent
-// and null members stay as they are.
+// edit changes one member of an object in place. Absent and null members stay unchanged.
 func edit[T any](obj map[string]json.RawMessage, key string, change func(T) (T, error)) error {
 	raw, ok := obj[key]
 	if !ok || string(raw) == "null" {

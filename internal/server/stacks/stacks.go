@@ -1,5 +1,5 @@
-// Package stacks is the state backend: stacks and their tags, updates with
-// their leases, checkpoints and events, and the secrets of stacks.
+// Package stacks implements the state backend: stacks and their tags; updates with leases,
+// checkpoints and events; and stack secrets.
 package stacks
 
 import (
@@ -20,8 +20,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// MaxLease is the longest time a client may hold a stack between two
-// renewals, and what the start of an update gives it.
+// MaxLease is the longest lease of an update between two renewals, and the default.
 const MaxLease = 5 * time.Minute
 
 // Service manages stacks and updates.
@@ -38,8 +37,7 @@ type Service struct {
 type Options struct {
 	Log     *logrus.Entry
 	Secrets *keyring.Ring
-	// Lease is what the start of an update gives its client before the first
-	// renewal. 0 means [MaxLease].
+	// Lease is the lease that a started update receives, by default [MaxLease].
 	Lease time.Duration
 }
 
@@ -51,13 +49,13 @@ func New(db *store.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease}
 }
 
-// Follow sets the hooks. It must be called before the service is used.
+// Follow sets the hooks. Call it before using the service.
 func (s *Service) Follow(h Hooks) { s.hooks = h }
 
 // Secrets returns the encryption of stack secrets.
 func (s *Service) Secrets() *keyring.Ring { return s.secrets }
 
-// Find returns a stack by name if the caller has one of the abilities needed.
+// Find returns a stack by name if the caller has one of the needed abilities.
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (store.Stack, error) {
 	var st store.Stack
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -75,7 +73,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
-// checkName refuses names that clients could not write in a stack reference.
+// checkName rejects names that a stack reference cannot contain.
 func checkName(what, name string) error {
 	if !namePattern.MatchString(name) || name == "." || name == ".." {
 		return fault.Invalid("Bad Request: the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
@@ -88,11 +86,11 @@ type NewStack struct {
 	Org           store.Organization
 	Project, Name string
 	Tags          map[string]string
-	Config        string // JSON of the stack configuration to keep, "" for none
-	State         *State // the first state, nil for none
+	Config        string // JSON of the stack configuration, "" for none
+	State         *State // initial state, nil for none
 }
 
-// Create makes a stack.
+// Create creates a stack.
 func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) (store.Stack, error) {
 	if !p.CanCreateStack(n.Org.ID) {
 		return store.Stack{}, fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
@@ -132,17 +130,15 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	return st, nil
 }
 
-// errResourcesLeft has the exact text by which clients recognise it.
+// errResourcesLeft has the exact text by which clients recognize it.
 var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
 
-// deletedPerWrite bounds what one write of a deletion takes away: others wait for
-// it.
+// deletedPerWrite bounds the rows deleted in one write, which other writers wait for.
 const deletedPerWrite = 500
 
-// Delete removes a stack and all that belongs to it. A stack with resources is
-// removed only by force; one that is being changed is not removed at all. The
-// updates and events go first, piece by piece; a deletion that an update
-// interrupts leaves the stack and its state, and takes the history.
+// Delete removes a stack and its data. A stack with resources is removed only if force is set, and
+// a stack held by an update never. History is removed first, in several transactions, so an update
+// that interrupts the deletion leaves the stack and its state without the history.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
 		err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -168,7 +164,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 			case err != nil:
 				return err
 			case !done:
-				return tx.UpdateStack(cur) // no longer held by an update that is gone
+				return tx.UpdateStack(cur) // released by an expired update
 			}
 			return tx.DeleteStack(cur.ID)
 		})
@@ -182,7 +178,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 	return nil
 }
 
-// ProjectExists tells whether an organization has stacks in a project.
+// ProjectExists reports whether an organization has stacks in a project.
 func (s *Service) ProjectExists(ctx context.Context, orgID, project string) (bool, error) {
 	var ok bool
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -217,7 +213,7 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 	})
 }
 
-// Owner returns the user who made a stack, zero if that was not a user.
+// Owner returns the user who created a stack, zero if not created by a user.
 func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error) {
 	if st.CreatedBy == "" {
 		return store.User{}, nil
@@ -233,26 +229,22 @@ func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error)
 	return u, err
 }
 
-// Hooks let the deployments domain follow updates without stacks knowing it.
-// Nil members are skipped.
+// Hooks connect the deployments domain to updates. Nil members are skipped.
 type Hooks struct {
-	// LinkUpdate is asked, inside the transaction that creates an update, for
-	// the deployment that runs it. buildID is the client's word for it (the
-	// environment's ci.build.id) and is empty when there is none; for callers
-	// with a job token the service knows the deployment and does not ask.
+	// LinkUpdate returns the deployment that runs a new update, inside the transaction that creates
+	// it. buildID is the client's ci.build.id environment value, "" if absent. For callers with a
+	// job token the service knows the deployment and does not call LinkUpdate.
 	LinkUpdate func(tx *store.Tx, stack store.Stack, buildID string) (deploymentID string, err error)
-	// MayWrite is asked, inside the transaction, before a deployment creates or
-	// starts an update, stores a state, changes tags or removes its stack.
+	// MayWrite is called inside the transaction before a deployment creates or starts an update,
+	// stores a state, changes tags or removes its stack.
 	MayWrite func(tx *store.Tx, deploymentID string) error
-	// UpdateFinished is called after an update has ended and is on disk. It
-	// must not block.
+	// UpdateFinished is called after the end of an update is on disk. It must not block.
 	UpdateFinished func(u store.Update)
-	// KnownSecrets returns the secrets that a deployment was given. They are
-	// masked in the events of its updates.
+	// KnownSecrets returns a deployment's secrets, which are masked in its updates' events.
 	KnownSecrets func(ctx context.Context, deploymentID string) ([]redact.Secret, error)
 }
 
-// mayWrite asks the hook about a deployment; "" is none.
+// mayWrite calls the hook for a deployment; "" is none.
 func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 	if deploymentID == "" || s.hooks.MayWrite == nil {
 		return nil
@@ -260,8 +252,7 @@ func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 	return s.hooks.MayWrite(tx, deploymentID)
 }
 
-// knownSecrets returns the secrets to mask in the events of an update, nil if none
-// are known.
+// knownSecrets returns the secrets to mask in an update's events, or nil.
 func (s *Service) knownSecrets(ctx context.Context, u store.Update) (*redact.Set, error) {
 	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
 		return nil, nil //nolint:nilnil // nothing to mask is an answer

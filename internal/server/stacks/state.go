@@ -18,26 +18,25 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// maxSchema is the newest schema version of states that is accepted.
+// maxSchema is the newest accepted schema version of states.
 const maxSchema = 4
 
 // emptySchema is the schema version reported for stacks without a state.
 const emptySchema = 3
 
-// State is a validated state of a stack as a client sent it.
+// State is a validated state of a stack.
 type State struct {
 	Schema     int64  // schema version of Deployment
 	Features   []byte // raw JSON array, nil for none
 	Deployment []byte // raw JSON object, or null
 	Resources  int64  // resources in Deployment
-	body       []byte // it came in
-	packed     []byte // the same, gzip; nil if it is not compressed yet
+	body       []byte // as received
+	packed     []byte // body compressed with gzip; nil if not compressed yet
 }
 
-// ParseState validates a body of the form {version, features?, deployment}.
-// packed is the same body compressed with gzip, nil if there is none yet; it
-// is kept as it is, because compressing a large state costs more than all else.
-// Both belong to the state from then on.
+// ParseState validates a body of the form {version, features?, deployment}. packed is the body as
+// received compressed with gzip, or nil; it is kept because compressing a large state dominates the
+// cost. The state owns both slices.
 func ParseState(body, packed []byte) (*State, error) {
 	if !rawjson.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
@@ -71,10 +70,10 @@ func ParseState(body, packed []byte) (*State, error) {
 	return st, nil
 }
 
-// Empty tells whether the state holds no deployment at all.
+// Empty reports whether the state holds no deployment.
 func (s *State) Empty() bool { return string(s.Deployment) == "null" }
 
-// MarshalJSON returns the form in which states are exported.
+// MarshalJSON returns the state in its export format.
 func (s *State) MarshalJSON() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(len(s.Deployment) + 64)
@@ -90,8 +89,7 @@ func (s *State) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// store puts the state under a key. A state that came uncompressed is compressed on
-// its way.
+// store stores the state under a key, compressing it if necessary.
 func (s *State) store(ctx context.Context, blobs blob.Store, key string) error {
 	if s.packed != nil {
 		return blobs.Put(ctx, key, bytes.NewReader(s.packed))
@@ -125,8 +123,8 @@ func pack(w io.Writer, body []byte) error {
 // stackBlobs is the prefix of all blobs of a stack.
 func stackBlobs(stackID string) string { return "stacks/" + stackID }
 
-// putState stores a state under a fresh key. The key of a state never changes
-// its bytes, so a row that names it is right whenever it is read.
+// putState stores a state under a new key. A key's contents never change, so a row that names a key
+// is always valid.
 func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
 	key := stackBlobs(stackID) + "/" + identity.NewID()
 	if err := st.store(ctx, s.db.Blobs(), key); err != nil {
@@ -135,7 +133,7 @@ func (s *Service) putState(ctx context.Context, stackID string, st *State) (stri
 	return key, nil
 }
 
-// dropState removes a state that no row names any more.
+// dropState removes a state that no row names.
 func (s *Service) dropState(ctx context.Context, key string) {
 	if key == "" {
 		return
@@ -145,13 +143,13 @@ func (s *Service) dropState(ctx context.Context, key string) {
 	}
 }
 
-// stateGrace is how old a state must be before it counts as left behind. The row
-// that names a state is written seconds after it, or never.
+// stateGrace is the age at which an unreferenced state counts as abandoned. The row that names a
+// state is written within seconds, or never.
 const stateGrace = 6 * time.Hour
 
-// SweepStates removes the states that no row names: those of a server that ended
-// between the blob and the row. It returns how many those were. Logs need no such
-// thing: their jobs, which stay, name them by their keys.
+// SweepStates removes the states that no row names, left by a server that stopped between writing
+// the blob and the row, and returns their number. Logs need no sweep: jobs, which are kept, name
+// them.
 func (s *Service) SweepStates(ctx context.Context) (int, error) {
 	return s.sweepStates(ctx, stateGrace)
 }
@@ -166,8 +164,7 @@ func (s *Service) sweepStates(ctx context.Context, age time.Duration) (int, erro
 	})
 }
 
-// exportTries bounds how often an export starts over because the state it was
-// about to read was replaced by a checkpoint.
+// exportTries bounds the attempts to read a state that checkpoints replace meanwhile.
 const exportTries = 5
 
 // Export returns the current state of a stack, in memory.
@@ -187,8 +184,8 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	return s.replaceState(ctx, p, st.ID, KindImport, state, nil)
 }
 
-// replaceState makes a state the newest version of a stack, in an update that
-// begins and ends at once. change may alter the stack in the same transaction.
+// replaceState makes a state the newest version of a stack, recorded by an update that starts and
+// ends at once. change may alter the stack in the same transaction.
 func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {
@@ -245,8 +242,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 	return u, nil
 }
 
-// Checkpoint stores the state that a running update has reached. It is called
-// after every step, so it keeps only the newest state of an update.
+// Checkpoint stores the current state of a running update, replacing its previous checkpoint.
 func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) error {
 	if u.Preview {
 		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
@@ -294,8 +290,8 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 	return nil
 }
 
-// checkForeignSecrets refuses states whose secrets this server could never
-// decrypt again because they belong to another stack.
+// checkForeignSecrets rejects states whose secrets belong to another stack, which this server could
+// never decrypt.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {
@@ -311,7 +307,7 @@ func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state
 	return nil
 }
 
-// firstCiphertext finds one service-encrypted secret in a deployment.
+// firstCiphertext returns a service-encrypted secret of a deployment, if any.
 func firstCiphertext(deployment []byte) []byte {
 	const mark = `"ciphertext"`
 	for rest := deployment; ; {

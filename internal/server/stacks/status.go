@@ -2,10 +2,9 @@ package stacks
 
 import "slices"
 
-// Status is where an update stands, in the words of the public API.
+// Status is the status of an update, as in the public API.
 type Status string
 
-// The statuses of an update.
 const (
 	NotStarted Status = "not started"
 	Running    Status = "running"
@@ -14,22 +13,21 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// statusMoves is the one table of moves between statuses.
+// statusMoves lists all transitions between statuses.
 var statusMoves = map[Status][]Status{
 	NotStarted: {Running},
 	Running:    {Succeeded, Failed, Cancelled},
 }
 
-// CanBecome tells whether an update may go from one status to another.
+// CanBecome reports whether an update may change from one status to another.
 func (s Status) CanBecome(next Status) bool { return slices.Contains(statusMoves[s], next) }
 
-// Finished tells whether an update with this status has ended.
+// Finished reports whether an update with this status has ended.
 func (s Status) Finished() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Kind is what an update does.
+// Kind is the operation of an update.
 type Kind string
 
-// The kinds of update.
 const (
 	KindUpdate  Kind = "update"
 	KindPreview Kind = "preview"

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// TestStatesThatNothingNames leaves what a server leaves that ends between the
-// blob and the row, next to states of a stack and of its updates.
+// TestStatesThatNothingNames leaves the blob of a server that stopped before writing the row, next
+// to states of a stack and its updates.
 func TestStatesThatNothingNames(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		ctx := t.Context()
@@ -43,7 +43,7 @@ func TestStatesThatNothingNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the first one is named by its update only
+		for range 2 { // only its update names the first one
 			state, err := stacks.ParseState([]byte(`{"version":3,"deployment":{"resources":[]}}`), nil)
 			if err != nil {
 				t.Fatal(err)

@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// builtInTags are set by clients when they work with the stack and cannot be
-// changed one by one.
+// builtInTags are set by clients with the stack and cannot be changed individually.
 var builtInTags = []string{
 	"pulumi:project", "pulumi:runtime", "pulumi:description", "pulumi:template",
 	"vcs:owner", "vcs:repo", "vcs:kind", "vcs:root", "gitHub:owner", "gitHub:repo",
@@ -23,11 +22,10 @@ var builtInTags = []string{
 
 var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
 
-// maxTagValue is the longest value of a tag in bytes.
+// maxTagValue is the maximum length of a tag value in bytes.
 const maxTagValue = 256
 
-// maxTags bounds the tags of a stack: all of them are replaced in one write, for
-// which others wait.
+// maxTags bounds a stack's tags: one write, which other writers wait for, replaces them all.
 const maxTags = 500
 
 var errTooManyTags = fault.Invalid("Bad Request: a stack has at most %d tags", maxTags)
@@ -70,13 +68,12 @@ func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, 
 	return tags, nil
 }
 
-// ReplaceTags replaces all tags of a stack. The project of a stack cannot be
-// changed in this way.
+// ReplaceTags replaces all tags of a stack. It cannot change the stack's project.
 func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st store.Stack, tags map[string]string) error {
 	return s.writeTags(ctx, p, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
 }
 
-// writeTags changes tags, unless the caller is a deployment that may write no more.
+// writeTags changes tags, unless the caller is a deployment that may no longer write.
 func (s *Service) writeTags(ctx context.Context, p identity.Principal, change func(tx *store.Tx) error) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {

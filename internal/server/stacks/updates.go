@@ -13,11 +13,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// UpdateTopic is the channel on which the database announces the id of every
-// update that is created, started or finished.
+// UpdateTopic is the channel that carries the id of every created, started or finished update.
 const UpdateTopic = "update"
 
-// Program is what a client says about the update it is about to run.
+// Program is a client's description of the update that it will run.
 type Program struct {
 	Name        string                     `json:"name"`
 	Runtime     string                     `json:"runtime"`
@@ -28,43 +27,40 @@ type Program struct {
 	Metadata    Metadata                   `json:"metadata"`
 }
 
-// ConfigValue is a configuration value of an update; secret values are
-// ciphertexts.
+// ConfigValue is a configuration value of an update, a ciphertext if secret.
 type ConfigValue struct {
 	String string `json:"string"`
 	Secret bool   `json:"secret"`
 	Object bool   `json:"object"`
 }
 
-// Metadata is what a client knows about where an update comes from.
+// Metadata is a client's description of an update's origin.
 type Metadata struct {
 	Message     string            `json:"message"`
 	Environment map[string]string `json:"environment"`
 }
 
-// dryRun tells whether the program's options make any kind a preview.
+// dryRun reports whether the program's options make any kind a preview.
 func (p Program) dryRun() bool {
 	var b bool
 	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
 }
 
-// maxProgram bounds the description of an update, in bytes: the configuration of
-// its stack is the largest part.
+// maxProgram bounds an update's description in bytes. The stack's configuration is the largest
+// part.
 const maxProgram = 2 << 20
 
-// maxMetadata bounds what lists repeat of it.
+// maxMetadata bounds the metadata, which lists repeat, in bytes.
 const maxMetadata = 128 << 10
 
-// ProgramMemory is what a long program takes while it is decoded and answered.
-// The caller of [Service.Program] has charged it before it began its answer: one
-// program is in memory at a time.
+// ProgramMemory is the memory to decode and send a long program, in bytes. The caller of
+// [Service.Program] charges it before its response begins and holds one program at a time.
 const ProgramMemory = 6 * maxProgram
 
-// LongProgram tells whether the program of an update is read only when it is
-// wanted.
+// LongProgram reports whether an update's program must be read with [Service.Program].
 func LongProgram(u store.Update) bool { return u.Program == "" }
 
-// Program returns the program of an update. It may take [ProgramMemory].
+// Program returns the program of an update. It may use [ProgramMemory].
 func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) {
 	var p Program
 	text := u.Program
@@ -77,7 +73,7 @@ func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) 
 			return p, fmt.Errorf("reading an update: %w", err)
 		}
 	}
-	// The text was encoded by CreateUpdate; an import has none.
+	// CreateUpdate encoded the text; an import has none.
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		p = Program{}
 	}
@@ -131,7 +127,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	return u, nil
 }
 
-// CheckRun tells whether a caller may create, start and cancel an update.
+// CheckRun checks that a caller may create, start and cancel an update.
 func CheckRun(p identity.Principal, st store.Stack, u store.Update) error {
 	if u.Preview {
 		return p.Check(st, identity.Preview)
@@ -155,16 +151,15 @@ func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (st
 	return u, nil
 }
 
-// Started is what the start of an update gives its client.
+// Started is the result of starting an update.
 type Started struct {
 	Version int64
 	Token   string
 	Expires time.Time
 }
 
-// Start gives an update its lease and, unless it is a preview, the stack. tags
-// replace the tags of the stack unless nil. It is a conflict if another update
-// holds the stack.
+// Start gives an update its lease and, unless it is a preview, the stack, and replaces the stack's
+// tags unless tags is nil. It fails with a conflict if another update holds the stack.
 func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
@@ -196,7 +191,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			st.Version++
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
-			// What the update leaves is what it found until it says otherwise.
+			// Until its first checkpoint, the update keeps the stack's state.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {
 				return err
@@ -220,9 +215,8 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	return out, nil
 }
 
-// free makes sure that no update holds a stack: one whose lease has expired is
-// ended and returned, any other is a conflict that says who holds the stack
-// since when.
+// free ensures that no update holds a stack: it ends and returns one whose lease has expired, and
+// reports any other as a conflict.
 func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []store.Update, err error) {
 	if st.ActiveUpdate == "" {
 		return nil, nil
@@ -256,7 +250,7 @@ func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []st
 
 const reasonExpired = "the client that ran this update stopped renewing its lease"
 
-// finish ends a running update and frees its stack.
+// finish ends a running update and releases its stack.
 func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
 	if !Status(u.Status).CanBecome(status) {
 		return fault.Conflict("Conflict: the update cannot become %q, its status is %q", status, u.Status)
@@ -280,7 +274,7 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	return tx.SaveUpdate(*u)
 }
 
-// reportEnded passes updates that ended to the hook.
+// reportEnded passes ended updates to the hook.
 func (s *Service) reportEnded(ended []store.Update) {
 	for _, u := range ended {
 		if s.hooks.UpdateFinished != nil {
@@ -289,13 +283,13 @@ func (s *Service) reportEnded(ended []store.Update) {
 	}
 }
 
-// Complete ends an update as its client says.
+// Complete ends an update with the client's status.
 func (s *Service) Complete(ctx context.Context, u store.Update, status Status) error {
 	if !status.Finished() {
 		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
 	return s.end(ctx, u.ID, func(cur store.Update, now time.Time) (Status, string, error) {
-		// A repetition of the same word is a retry whose first answer was lost.
+		// The same status again is a retry after a lost response.
 		if Status(cur.Status) == status {
 			return "", "", nil
 		}
@@ -303,8 +297,7 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 	})
 }
 
-// Cancel ends an update on a user's request and frees its stack; the client
-// that runs it loses its lease.
+// Cancel ends an update on a user's request and releases its stack; its client loses the lease.
 func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	return s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
@@ -320,8 +313,8 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	})
 }
 
-// end finishes one update in its own transaction. decide looks at it at a
-// [store.Tx.LeaseTime] and says how; an empty status changes nothing.
+// end finishes an update in its own transaction. decide receives the update and a
+// [store.Tx.LeaseTime] and returns the status and reason; an empty status changes nothing.
 func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -351,14 +344,12 @@ func (s *Service) end(ctx context.Context, id string, decide func(store.Update, 
 	return nil
 }
 
-// HoldsToken tells whether a token is the one that the start of an update gave
-// out, in constant time.
+// HoldsToken reports, in constant time, whether token is the lease token of an update.
 func HoldsToken(u store.Update, token string) bool {
 	return len(u.LeaseHash) > 0 && subtle.ConstantTimeCompare(u.LeaseHash, identity.HashToken(token)) == 1
 }
 
-// UpdateOfToken returns the update that a lease token belongs to. The names
-// must be those of the stack it runs on.
+// UpdateOfToken returns the update that a lease token belongs to, if it runs on the named stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
 	var u store.Update
 	var st store.Stack
