@@ -12,18 +12,18 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Missing says that a result cannot be taken yet because log is missing that
-// the sender still has.
+// Missing is the error for a result that cannot be recorded because the sender still has log to
+// send.
 type Missing struct{ Logs []protocol.MissingLog }
 
-// Error says how much is missing.
+// Error implements error.
 func (m *Missing) Error() string {
 	return fmt.Sprintf("Conflict: log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
 }
 
-// Check puts the log of a job on disk and compares it with what the sender
-// reports. Log that the sender still has is a [*Missing] error, every other difference
-// becomes a complaint for the log. Streams are read only when none is missing.
+// Check syncs a job's log to disk and compares it with the sender's report. It returns [*Missing]
+// for log that the sender still has, and other differences as complaints for the log. It reads the
+// streams only if none is missing.
 func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {
 	sizes := map[int]int64{}
 	missing := &Missing{}
@@ -66,7 +66,7 @@ func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultReque
 	return complaints, nil
 }
 
-// checkLog compares one stream with what the sender reports; "" means no difference.
+// checkLog returns the difference between a stream and the sender's report, "" for none.
 func (l *Store) checkLog(ctx context.Context, key string, size int64, sr protocol.StepResult) (string, error) {
 	switch {
 	case size < min(sr.Bytes, l.limit):

@@ -12,23 +12,21 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Line is a line of log as clients get it. Text ends with a newline unless the
-// line continues in the next one; it is valid UTF-8, and of terminal escapes only
-// colours are left.
+// Line is a line of log for clients. Text is valid UTF-8, without terminal escapes other than
+// colours, and ends with a newline unless the next line continues it.
 type Line struct {
 	Time   time.Time
 	Text   string
 	Header string // starts a step; such a line has no text
 }
 
-// readAhead is how much of a stream is read at once: several of the longest
-// frames there can be.
+// readAhead is the size of one read of a stream: several frames of maximum length.
 const readAhead = 256 << 10
 
 // room is the remaining space of a page of log.
 type room struct{ lines, bytes int }
 
-// full tells whether a page takes no more lines.
+// full reports whether a page takes no more lines.
 func (r *room) full() bool { return r.lines <= 0 || r.bytes <= 0 }
 
 // use takes the room of a line.
@@ -37,9 +35,9 @@ func (r *room) use(line Line) {
 	r.bytes -= len(line.Text)
 }
 
-// readLines decodes lines of a stream from a byte offset until the page is full,
-// and returns the offset behind the last of them. It stops before a frame that is
-// not complete yet. Bytes that are no frame are shown as they are.
+// readLines decodes a stream's lines from a byte offset until the page is full, and returns the
+// offset behind the last one. It stops before an incomplete frame and returns bytes that are no
+// frame unchanged.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
 	for !page.full() {
@@ -65,7 +63,7 @@ func (l *Store) readLines(ctx context.Context, key string, offset int64, page *r
 	return out, offset, nil
 }
 
-// parseLine decodes the line at the start of b; used is 0 if it is incomplete.
+// parseLine decodes the line at the start of b; used is 0 if the line is incomplete.
 func parseLine(b []byte) (Line, int) {
 	f, used, err := protocol.ParseFrame(b)
 	if err == nil {
@@ -76,7 +74,7 @@ func parseLine(b []byte) (Line, int) {
 		return Line{Time: f.Time, Text: text}, used
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		// A newline inside what should be a header is no frame either.
+		// A newline inside a header means that it is no frame.
 		if i := bytes.IndexByte(b, '\n'); i >= 0 {
 			return Line{Text: clean(b[:i]) + "\n"}, i + 1
 		}
@@ -91,23 +89,20 @@ func parseLine(b []byte) (Line, int) {
 	return Line{Text: clean(b[:protocol.MaxFrameText])}, protocol.MaxFrameText
 }
 
-// clean returns text of a job as clients print it: valid UTF-8, with its colours
-// and without anything else that a terminal obeys.
+// clean returns text for clients: valid UTF-8, without terminal escapes other than colours.
 func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
 
-// indexEvery is how many lines lie between two entries of a lineIndex.
+// indexEvery is the number of lines between two entries of a lineIndex.
 const indexEvery = 1024
 
-// lineIndex knows at which byte every 1024th line of a stream starts, as far as
-// the stream was scanned.
+// lineIndex holds the offset of every 1024th line in the scanned part of a stream.
 type lineIndex struct {
 	at      []int64 // at[i] is the offset of line i*indexEvery
 	lines   int64   // complete lines scanned
-	scanned int64   // their bytes
+	scanned int64   // bytes of these lines
 }
 
-// scan looks at a stream up to its end or until it knows the line wanted.
-// The stream is held by the caller.
+// scan indexes a stream up to its end or the wanted line. The caller holds the stream.
 func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
 	for ix.lines <= want {
 		chunk, err := l.blobs.ReadAt(ctx, key, ix.scanned, readAhead)
@@ -134,8 +129,7 @@ func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64)
 	return nil
 }
 
-// readFrom returns up to count lines from the line with the number first, and
-// whether more follow.
+// readFrom returns up to count lines from the line number first, and whether more follow.
 func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
 	st := l.open(key)
 	st.mu.Lock()
@@ -148,14 +142,14 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	if err != nil || first >= known {
 		return nil, false, err
 	}
-	// The lines before the first are read one piece after the other, and forgotten.
+	// The lines before the first are read in pieces and dropped.
 	for skip := int(first - start); skip > 0; {
 		passed, next, err := l.readLines(ctx, key, at, &room{skip, pageBytes})
 		if err != nil {
 			return nil, false, err
 		}
 		if len(passed) == 0 {
-			return nil, false, nil // the stream is shorter than it was
+			return nil, false, nil // the stream is shorter than before
 		}
 		skip, at = skip-len(passed), next
 	}
@@ -166,8 +160,7 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	return lines, first+int64(len(lines)) < known, nil
 }
 
-// PutLines stores log in the JSON form. Offsets count lines; lines that are
-// there already are left out.
+// PutLines stores log in the JSON form. Offsets count lines; PutLines drops lines already stored.
 func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) error {
 	st := l.open(key)
 	st.mu.Lock()

@@ -8,16 +8,15 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// position is where a reader of a stream is. It travels as the continuation
-// token "epoch.step.offset.flags.left", so the server keeps nothing about
-// readers. Log may arrive after a reader has gone on to the next step; left
-// says where it left the steps before, so that it gets such lines at the end.
+// position is a reader's position in the log, sent as the continuation token
+// "epoch.step.offset.flags.left", so the server keeps no state about readers. left holds the
+// offsets at which the reader left earlier steps, so that it gets their late lines at the end.
 type position struct {
 	epoch  int64
 	step   int   // len(steps): the agent's own stream; one more: the server's notes
-	offset int64 // bytes; notes when they are read
+	offset int64 // bytes; for notes, their number
 	header bool  // the header of the step was sent
-	told   int64 // the reason to wait that was last reported to the reader
+	told   int64 // the last reason to wait reported to the reader
 	left   []int64
 }
 
@@ -58,7 +57,7 @@ func parsePosition(token string) (position, error) {
 // maxReason bounds [Wait.Reason].
 const maxReason = 255
 
-// maxToken bounds a continuation token, in bytes: a step takes few of them.
+// maxToken bounds a continuation token in bytes: a step takes only a few.
 const maxToken = 16 << 10
 
 func (p position) String() string {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// pageLines and pageBytes bound one page of a stream. A page is a little larger
-	// in memory and, because JSON escapes some characters, in the answer.
+	// pageLines and pageBytes bound one page of a stream. A page is slightly larger in memory and,
+	// with JSON escapes, in the response.
 	pageLines = 1000
 	pageBytes = 1 << 20
-	// pageMemory is what reading one takes, in bytes.
+	// pageMemory is the memory to read a page, in bytes.
 	pageMemory = 2 * pageBytes
-	// maxStepLines is the most lines that a client may ask for in step mode.
+	// maxStepLines bounds the lines of a request in step mode.
 	maxStepLines = 499
 )
 
@@ -27,10 +27,9 @@ type Page struct {
 	Next  string // "" only when the deployment has ended and everything was read
 }
 
-// View is the state of a deployment, read in one transaction, that decides what
-// its log shows.
+// View is a deployment's state, read in one transaction, that determines the visible log.
 type View struct {
-	Now    time.Time // of the database
+	Now    time.Time // by the database's clock
 	Job    store.Job
 	Linked bool // an update of the deployment's operation exists
 	Wait   Wait
@@ -42,8 +41,7 @@ type Wait struct {
 	Text   string // the sentence that clients show
 }
 
-// Read returns the part of a deployment's log that follows a continuation
-// token; the empty token starts at the beginning.
+// Read returns a deployment's log after a continuation token; "" starts at the beginning.
 func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	pos, err := parsePosition(token)
 	if err != nil {
@@ -64,8 +62,8 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	return page, nil
 }
 
-// reader walks the streams of a deployment: the claims one after the other,
-// the steps of each in order, at last what the agent and the server add.
+// reader walks the streams of a deployment: each claim's steps in order, then the lines of the
+// agent and the server.
 type reader struct {
 	store *Store
 	View
@@ -74,7 +72,7 @@ type reader struct {
 	out  []Line
 }
 
-// read fills a page; done means that nothing more can come.
+// read fills a page; done means that no more lines will follow.
 func (r *reader) read(ctx context.Context) (done bool, err error) {
 	r.reportWait()
 	for !r.page.full() {
@@ -115,12 +113,10 @@ func (r *reader) reportWait() {
 	r.out = append(r.out, Line{Time: r.Now, Text: r.Wait.Text + "\n"})
 }
 
-// readStep adds the available lines of the current step; moved means that the
-// reader is at the next one.
+// readStep adds the available lines of the current step; moved reports a change to the next step.
 func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
-	// Whether the step is over is decided before its stream is read: what
-	// arrives in between is then read the next time.
+	// over must precede the read: lines that arrive in between are then read next time.
 	over := r.over()
 	lines, offset, err := r.store.readLines(ctx, key, r.pos.offset, &r.page)
 	if err != nil {
@@ -138,16 +134,16 @@ func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	r.out = append(r.out, lines...)
 	r.pos.offset = offset
 	if !over || len(lines) > 0 {
-		return len(lines) > 0 && over, nil // look again: the end was not seen yet
+		return len(lines) > 0 && over, nil // read again: the end was not reached
 	}
 	r.pos = r.pos.next()
 	return true, nil
 }
 
-// current tells whether the reader is at the claim that counts.
+// current reports whether the reader is at the current claim.
 func (r *reader) current() bool { return r.pos.epoch == r.Job.Epoch }
 
-// started tells whether the step shows a header though it has no line.
+// started reports whether the step shows a header without having lines.
 func (r *reader) started() bool {
 	if !r.current() || r.pos.step >= len(r.Job.Steps) {
 		return false
@@ -155,25 +151,23 @@ func (r *reader) started() bool {
 	return r.Job.Steps[r.pos.step].Status != workflow.StepNotStarted
 }
 
-// setupPatience is how long a reader waits for the agent to close step 0 when
-// the runner has begun the next one.
+// setupPatience is how long a reader waits for the agent to close step 0 after the next step
+// started.
 const setupPatience = 10 * time.Second
 
-// shipPatience is how long a reader waits for the last lines of a step when
-// the next one has begun: log and status travel side by side. What takes
-// longer is shown at the end.
+// shipPatience is how long a reader waits for a step's last lines after the next step started: log
+// and status arrive in parallel. Later lines are shown at the end.
 const shipPatience = 300 * time.Millisecond
 
-// over tells whether no more is expected from the current step. The runner
-// does one step after the other, so the beginning of the next is the end of
-// this one. Step 0 has another writer, the agent, which says when it is done;
-// agents that know only the stock calls never do.
+// over reports whether the current step is complete. The runner runs one step at a time, so the
+// start of the next one ends it. The agent writes step 0 and reports its end, unless it knows only
+// the stock calls.
 func (r *reader) over() bool {
 	if !r.current() || r.Job.Status.Final() {
 		return true
 	}
 	if r.pos.step >= len(r.Job.Steps) {
-		return false // the agent may speak until the job has ended
+		return false // the agent may write until the job has ended
 	}
 	later, since := r.laterStarted()
 	if !later || r.Now.Sub(since) < shipPatience {
@@ -186,7 +180,7 @@ func (r *reader) over() bool {
 	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.Now.Sub(since) > setupPatience
 }
 
-// laterStarted tells whether and when a step after the current one was begun.
+// laterStarted reports whether and when a later step started.
 func (r *reader) laterStarted() (bool, time.Time) {
 	for _, st := range r.Job.Steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
@@ -196,9 +190,8 @@ func (r *reader) laterStarted() (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// header returns the header of the current step, or false while it must be
-// held back: the stock CLI turns to the update, for a few seconds only, as soon
-// as it reads the header of the pulumi step.
+// header returns the header of the current step, or false to hold it back: when the stock CLI reads
+// the pulumi step's header, it polls for the update for only a few seconds.
 func (r *reader) header() (string, bool) {
 	name := streamName(r.Job, r.pos.step)
 	if r.pos.step >= len(r.Job.Steps) || name != workflow.PulumiStepName(r.Job.Operation) || r.Linked {
@@ -211,8 +204,7 @@ func (r *reader) header() (string, bool) {
 	return "", false
 }
 
-// readLate adds lines that arrived after the reader had left their step; more
-// means that the page is full.
+// readLate adds lines that arrived after the reader left their step; more means a full page.
 func (r *reader) readLate(ctx context.Context) (more bool, err error) {
 	for i := range r.pos.left {
 		if i > len(r.Job.Steps) {
@@ -234,7 +226,7 @@ func (r *reader) readLate(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// readNotes adds the lines of the server.
+// readNotes adds the server's lines.
 func (r *reader) readNotes() {
 	if r.pos.offset >= int64(len(r.Job.Notes)) {
 		return
@@ -282,8 +274,7 @@ func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, co
 	return page, nil
 }
 
-// streamName returns the name of a step, or that of the agent's own stream, which
-// follows those of the steps.
+// streamName returns the name of a step or, after the last step, of the agent's own stream.
 func streamName(job store.Job, step int) string {
 	if step < len(job.Steps) {
 		return job.Steps[step].Name

@@ -1,5 +1,5 @@
-// Package joblog stores the logs of jobs, one stream of framed bytes per step and
-// claim, and reads them as the lines that clients get.
+// Package joblog stores job logs, one stream of framed bytes per step and claim, and reads them as
+// lines for clients.
 package joblog
 
 import (
@@ -18,23 +18,21 @@ import (
 )
 
 const (
-	// syncEarly is how much log may be only in memory before it is put on disk
-	// without waiting for the timer.
+	// syncEarly is the number of bytes in memory that trigger a sync before the timer.
 	syncEarly = 1 << 20
-	// syncTimeout bounds putting one stream on disk.
+	// syncTimeout bounds the sync of one stream.
 	syncTimeout = 30 * time.Second
-	// idleStream is how long an unused stream is remembered.
+	// idleStream is how long the state of an unused stream is kept.
 	idleStream = 10 * time.Minute
 )
 
-// Key returns the key of the stream of a step. Each claim of a job has its own
-// streams, so that a superseded agent cannot write to those of its successor.
+// Key returns the key of a step's stream. Each claim has its own streams, so a superseded agent
+// cannot write to its successor's.
 func Key(jobID string, epoch int64, step int) string {
 	return fmt.Sprintf("logs/%s/%d/%d", jobID, epoch, step)
 }
 
-// Store keeps the streams. It syncs them to disk in groups, in the background of
-// the requests that append to them.
+// Store holds the streams and syncs them to disk in groups, in the background.
 type Store struct {
 	blobs   blob.Store
 	instant bool // appended is durable
@@ -46,11 +44,10 @@ type Store struct {
 	streams map[string]*stream
 	dirty   map[string]bool
 
-	kick chan struct{} // something is dirty; capacity 1
+	kick chan struct{} // a stream is dirty; capacity 1
 	now  chan struct{} // much is dirty; capacity 1
 }
 
-// stream is the known state of a stream.
 type stream struct {
 	mu      sync.Mutex // orders writers
 	size    int64
@@ -59,8 +56,8 @@ type stream struct {
 	lines   lineIndex
 }
 
-// New returns a store of streams in blobs. With instant, appended bytes are durable;
-// otherwise [Store.Run] syncs them after every. limit bounds a stream, in bytes.
+// New returns a store of streams in blobs. If instant is set, appends are durable; otherwise
+// [Store.Run] syncs them after every. limit bounds a stream, in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
@@ -81,11 +78,11 @@ func (l *Store) open(key string) *stream {
 	return st
 }
 
-// ErrGap says that bytes before the offset are missing.
+// ErrGap means that bytes before the offset are missing.
 var ErrGap = errors.New("log is missing before this offset")
 
-// Put stores p at an offset of a stream. The answer says where to continue, also
-// with ErrGap. An empty p asks only for that, and puts the stream on disk.
+// Put stores p at an offset of a stream and returns where to continue, also with ErrGap. An empty p
+// only returns that offset and syncs the stream to disk.
 func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (protocol.LogAck, error) {
 	if len(p) == 0 {
 		size, err := l.Sync(ctx, key)
@@ -120,7 +117,7 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 	return protocol.LogAck{Received: size, Durable: st.durable, Limit: l.limit}, err
 }
 
-// mark notes that a stream has bytes that are not on disk.
+// mark records that a stream has bytes that are not on disk.
 func (l *Store) mark(key string, urgent bool) {
 	l.mu.Lock()
 	l.dirty[key] = true
@@ -137,7 +134,7 @@ func (l *Store) mark(key string, urgent bool) {
 	}
 }
 
-// Sync puts a stream on disk and returns its size.
+// Sync writes a stream to disk and returns its size.
 func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	durable, err := l.blobs.Sync(ctx, key)
 	if err != nil {
@@ -150,7 +147,7 @@ func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	return durable, nil
 }
 
-// Run puts dirty streams on disk until ctx ends, and then once more.
+// Run syncs dirty streams to disk until ctx ends, and then once more.
 func (l *Store) Run(ctx context.Context) {
 	defer l.flush()
 	for {
@@ -180,7 +177,7 @@ func (l *Store) flush() {
 		_, err := l.Sync(ctx, key)
 		cancel()
 		if err != nil {
-			// The senders keep what is not durable, so nothing is lost yet.
+			// Senders keep log until it is durable, so nothing is lost yet.
 			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; it is tried again")
 			l.mu.Lock()
 			l.dirty[key] = true
@@ -189,7 +186,7 @@ func (l *Store) flush() {
 	}
 }
 
-// Tidy forgets streams that were not used for a while.
+// Tidy removes the state of streams unused for a while.
 func (l *Store) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
