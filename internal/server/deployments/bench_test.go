@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// benchPollers is how many agents claim at once.
+// benchPollers is the number of agents that claim concurrently.
 const benchPollers = 32
 
 // BenchmarkClaim measures claims of a filled queue on SQLite, synchronous=FULL.
@@ -44,8 +44,8 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
 
-// BenchmarkBareStore is its floor: as many writers, each changing one row a
-// transaction in the same store.
+// BenchmarkBareStore measures the floor of BenchmarkClaim: as many writers, each changing one row
+// per transaction.
 func BenchmarkBareStore(b *testing.B) {
 	db := storetest.SQLite(b)
 	var wg sync.WaitGroup

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Create puts a deployment into the queue of a stack. body is the public
-// request; initiator is the client's word for what triggered it.
+// Create queues a deployment of a stack. body is the public request, initiator the client's name
+// for its trigger.
 func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
 	op, inherit, err := readRequest(body)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	return d, nil
 }
 
-// readRequest reads the members of a request that are not settings.
+// readRequest parses the members of a request that are not settings.
 func readRequest(body []byte) (workflow.Operation, bool, error) {
 	var r struct {
 		Operation        *string `json:"operation"`
@@ -100,7 +100,7 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, b
 	return set, s.seal(ctx, st.ID, set)
 }
 
-// enqueue numbers a deployment and stores it with its job.
+// enqueue assigns a version to a deployment and stores it with its job.
 func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings) error {
 	pinned, err := poolOf(tx, d.OrgID, set.AgentPoolID)
 	if err != nil {

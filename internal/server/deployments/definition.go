@@ -16,9 +16,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Definition returns what a claimed job is to do, secrets included: this is
-// the one place that decrypts them. For an agent that knows only the stock
-// calls, fetching it is what starts the job.
+// Definition returns the definition of a claimed job. It is the only place that decrypts the job's
+// secrets. If the agent knows only the stock calls, fetching the definition starts the job.
 func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID string) (*workflow.JobDefinition, error) {
 	token, hash := identity.NewToken()
 	var d store.Deployment
@@ -91,8 +90,8 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	return s.define(ctx, d, org.Name, set, token, platform)
 }
 
-// knownRequester tells whether a deployment was requested by a user who may read
-// the organization's stacks now.
+// knownRequester reports whether the requester is a user who may currently read the organization's
+// stacks.
 func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	u, err := tx.User(d.RequestedBy)
 	if err == nil && !u.SiteAdmin {
@@ -146,8 +145,8 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	return def, err
 }
 
-// architecture is that of the agent that claimed the job; agents that do not
-// report theirs get the one that all of them support.
+// architecture returns the architecture of the agent that claimed the job, or, if the agent reports
+// none, the one that all agents support.
 func architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
 		return arch
@@ -155,7 +154,7 @@ func architecture(platform string) string {
 	return "amd64"
 }
 
-// environment is what every job gets. Variables of the settings win over it.
+// environment returns the variables of every job. The settings' variables override them.
 func (s *Service) environment(d store.Deployment, org string, set *workflow.Settings, token string) map[string]string {
 	env := map[string]string{
 		"PULUMI_ACCESS_TOKEN":    token,
@@ -231,8 +230,7 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	return &workflow.Source{Git: src}, nil
 }
 
-// normalizeKey makes a key usable that was pasted in base64 or without its
-// final newline.
+// normalizeKey accepts keys pasted in base64 or without the final newline.
 func normalizeKey(key string) string {
 	if key == "" {
 		return ""
@@ -245,8 +243,7 @@ func normalizeKey(key string) string {
 	return strings.TrimRight(strings.ReplaceAll(key, "\r\n", "\n"), "\n") + "\n"
 }
 
-// KnownSecrets returns the secrets that a deployment was given, so that what
-// its programs print can be masked.
+// KnownSecrets returns a deployment's secrets, so that its programs' output can be masked.
 func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]redact.Secret, error) {
 	var d store.Deployment
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {

@@ -1,8 +1,8 @@
-// Package deployments is the heart of the control plane: deployment settings,
-// the queue, claims and leases of jobs, their definitions, logs and results.
+// Package deployments runs deployments: their settings, the queue, claims and leases of jobs, job
+// definitions, logs and results.
 //
-// Every change of a job's status goes through the one transition table in
-// package workflow, inside one database transaction.
+// Every change of a job's status follows package workflow's transition table inside one database
+// transaction.
 package deployments
 
 import (
@@ -24,40 +24,38 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// secrets encrypts what belongs to a stack. The scope is bound into the
-// ciphertext.
+// secrets encrypts a stack's secrets, binding the scope into the ciphertext.
 type secrets interface {
 	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
 	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
 }
 
-// updates ends what a dead runner left behind.
+// updates ends the updates of dead runners.
 type updates interface {
-	// FinishOrphanedUpdate ends the updates of a deployment that are still in
-	// progress as failed. It is no error if there are none.
+	// FinishOrphanedUpdate ends a deployment's updates in progress, if any, as failed.
 	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
 }
 
-// Options of [New]. Durations of 0 mean the defaults.
+// Options configure [New]. A duration of 0 means the default.
 type Options struct {
 	Log     *logrus.Entry
 	Secrets secrets
-	Updates updates // nil: orphaned updates end when their lease does
+	Updates updates // nil: orphaned updates end with their leases
 	Pools   *pools.Service
 
-	// ExternalURL is what jobs use to reach the server, without a trailing slash.
+	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string
-	// DefaultImage is for deployments whose settings name no image.
+	// DefaultImage is used if the settings name no image.
 	DefaultImage string
-	// Cap bounds the claimed and running jobs of an organization; 0 means 150.
+	// Cap bounds an organization's claimed and running jobs; 0 means 150.
 	Cap int64
 
-	Lease        time.Duration // silence before leave that gives a job back; 1 min
-	Lost         time.Duration // silence after leave that ends a job; 10 min
-	Evidence     time.Duration // how long a lost job may still be corrected; 24 h
+	Lease        time.Duration // silence before the start that requeues a job; 1 min
+	Lost         time.Duration // silence after the start that ends a job; 10 min
+	Evidence     time.Duration // how long a lost job's result may be corrected; 24 h
 	QueueTimeout time.Duration // longest time in the queue; 7 days
-	Sweep        time.Duration // interval of the checks of all timers; 5 s
-	LogSync      time.Duration // longest time that log stays only in memory; 200 ms
+	Sweep        time.Duration // interval of timer checks; 5 s
+	LogSync      time.Duration // longest time that log is only in memory; 200 ms
 	LogLimit     int64         // bytes of log per step; 1 GiB
 }
 
@@ -92,7 +90,7 @@ func (o *Options) fill() {
 	}
 }
 
-// Service runs the queue. Methods may be called concurrently.
+// Service runs the queue. Its methods may be called concurrently.
 type Service struct {
 	db         *store.DB
 	opts       Options
@@ -104,13 +102,12 @@ type Service struct {
 	held       wakers
 	results    keyLocks
 	unwatch    []func()
-	nudge      chan struct{} // asks the sweeper to look now; capacity 1
-	stopping   chan struct{} // closed when held polls are to end
+	nudge      chan struct{} // requests a sweep; capacity 1
+	stopping   chan struct{} // closed to end held polls
 	stop       sync.Once
 }
 
-// New returns a service on a database. It does its work while [Service.Run]
-// runs.
+// New returns a service on a database. Its background work needs [Service.Run].
 func New(db *store.DB, o Options) *Service {
 	o.fill()
 	s := &Service{
@@ -126,8 +123,7 @@ func New(db *store.DB, o Options) *Service {
 	return s
 }
 
-// shutdown answers all held polls, lets no new one be held, and waits for the
-// goroutines that serve them.
+// shutdown answers all held polls, holds no new ones, and waits for the goroutines that serve them.
 func (s *Service) shutdown() {
 	s.stop.Do(func() {
 		for _, unwatch := range s.unwatch {
@@ -138,13 +134,12 @@ func (s *Service) shutdown() {
 	s.dispatcher.close()
 }
 
-// addNote adds a line of the server to the job's log.
+// addNote adds a server line to the job's log.
 func addNote(j *store.Job, at time.Time, text string) {
 	j.Notes = append(j.Notes, store.Note{At: at, Text: termtext.OneLine(text, maxMessage)})
 }
 
-// apply moves a job by an event. Where the event ends the job, finish does the
-// rest.
+// apply changes a job's status by an event. The caller calls finish for an event that ends the job.
 func apply(j *store.Job, e workflow.Event, at time.Time) error {
 	next, err := workflow.Next(j.Status, j.Reason, e)
 	if err != nil {
@@ -154,11 +149,11 @@ func apply(j *store.Job, e workflow.Event, at time.Time) error {
 	return nil
 }
 
-// maxMessage bounds messages that come from agents and runners, in bytes.
+// maxMessage bounds messages from agents and runners, in bytes.
 const maxMessage = 2000
 
-// find returns a deployment of a stack by id or, as users type it, by number:
-// the stock CLI resolves numbers only for some of its commands.
+// find returns a deployment of a stack by id or by version: the stock CLI resolves versions only
+// for some commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
 	if version, err := strconv.ParseInt(strings.TrimPrefix(id, "#"), 10, 64); err == nil {
 		d, err := tx.DeploymentByVersion(st.ID, version)
@@ -175,7 +170,6 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	return dj, err
 }
 
-// scope is what the secrets of a stack's deployments are bound to. It differs
-// from what pulumi's own secrets of the stack are bound to, so that a client that may
-// decrypt those cannot decrypt these.
+// scope returns the scope of a stack's deployment secrets. It differs from that of pulumi's own
+// stack secrets, so that a client that may decrypt those cannot decrypt these.
 func scope(stackID string) string { return "deployments/" + stackID }

@@ -15,17 +15,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// verdict is how a job ends.
+// verdict is the outcome of a job.
 type verdict struct {
 	event   workflow.Event
 	reason  workflow.Reason
 	message string
-	note    string // a line of the server in the job's log, "" for none
+	note    string // a server line in the job's log, "" for none
 }
 
-// finish ends a job in memory, with all that follows from it in the database.
-// The caller saves the job in the same transaction and calls afterEnd once
-// that is committed.
+// finish ends a job in memory and writes the consequences to the database. The caller saves the job
+// in the same transaction and calls afterEnd after the commit.
 func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time) error {
 	if err := apply(job, v.event, now); err != nil {
 		return err
@@ -37,8 +36,8 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}
-	// What is left of the job may still be delivered for a while; only a lost
-	// job may still be running and needs its access token.
+	// The job's remaining log and result may still arrive; only a lost job may still be running and
+	// needs its access token.
 	if err := tx.ExpireJobTokens(job.ID, store.RunnerToken, now.Add(s.opts.Evidence)); err != nil {
 		return err
 	}
@@ -58,8 +57,8 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	return nil
 }
 
-// skipIntermediate skips the waiting deployments of a stack that a newer one
-// of the same operation makes unnecessary, where their settings ask for it.
+// skipIntermediate skips a stack's queued deployments that a newer one of the same operation
+// supersedes, if their settings permit it.
 func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) error {
 	queued, err := tx.QueuedJobsOfStack(done.StackID)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) 
 	return nil
 }
 
-// skip takes a waiting job out of the queue.
+// skip removes a queued job from the queue.
 func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text string, now time.Time) error {
 	v := verdict{event: workflow.EventSkip, reason: reason, message: text, note: text}
 	if err := s.finish(tx, &job, v, now); err != nil {
@@ -90,14 +89,13 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
-// afterEnd does what follows a job's end outside of the database's
-// transaction: whatever update the dead runner left in progress is ended, so
+// afterEnd completes a job's end outside the transaction: it ends the update of a dead runner, so
 // that no client waits for its events.
 func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	log.Info("job ended")
 	if s.opts.Updates == nil || job.Reason == workflow.ReasonLost {
-		return // a lost runner may still be at work; its update's lease decides
+		return // a lost runner may still be working; its update's lease decides
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 	defer cancel()
@@ -107,10 +105,8 @@ func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	}
 }
 
-// overtaken returns the number of a newer deployment of the stack that was
-// claimed after a job was given up as lost, 0 for none. From then on the job
-// begins nothing: its stack belongs to others. What it has done until then it
-// still reports.
+// overtaken returns the version of a newer deployment of the stack that was claimed after the job
+// was lost, or 0. An overtaken job may start nothing on the stack, but still reports earlier work.
 func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	if job.Reason != workflow.ReasonLost {
 		return 0, nil
@@ -118,9 +114,9 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	return tx.NewestClaim(job.StackID, job.Version)
 }
 
-// MayWrite is to be asked, in the same transaction, before a deployment starts
-// an update or writes to its stack in another way. A lost deployment may while
-// no newer one was claimed, and then none is until its update has ended.
+// MayWrite checks, in the caller's transaction, that a deployment may start an update or otherwise
+// write to its stack. A lost deployment may while no newer one was claimed; none is claimed then
+// until its update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && job.Reason != workflow.ReasonLost {
@@ -139,8 +135,7 @@ func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	return block(tx, job)
 }
 
-// block lets the queue of a stack wait for a lost deployment. The job may have
-// removed the stack.
+// block makes a stack's queue wait for a lost deployment. The job may have removed the stack.
 func block(tx *store.Tx, job store.Job) error {
 	queue, err := tx.StackQueue(job.StackID)
 	if err != nil || queue.BlockedBy == job.DeploymentID {
@@ -155,7 +150,7 @@ func block(tx *store.Tx, job store.Job) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// unblock resumes the queue of a stack that waits for a lost deployment.
+// unblock resumes a stack's queue that waits for a lost deployment.
 func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	queue, err := tx.StackQueue(stackID)
 	if err != nil || queue.BlockedBy != deploymentID || deploymentID == "" {
@@ -165,9 +160,8 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// Cancel asks a deployment to end. Clients repeat it, so repetition changes
-// nothing; only force, once asked for, ends a running job without a grace period. A
-// deployment that has ended is left as it is, except for a lost one.
+// Cancel requests the end of a deployment. Clients retry it, so it is idempotent; only force ends a
+// running job without a grace period. It ignores deployments that have ended, except lost ones.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
 	var ended *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -206,7 +200,7 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 	return err
 }
 
-// PauseStack holds or releases the queue of a stack.
+// PauseStack pauses or resumes the queue of a stack.
 func (s *Service) PauseStack(ctx context.Context, st store.Stack, paused bool) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
@@ -226,7 +220,7 @@ func (s *Service) PauseStack(ctx context.Context, st store.Stack, paused bool) e
 	})
 }
 
-// PauseOrg holds or releases all queues of an organization.
+// PauseOrg pauses or resumes all queues of an organization.
 func (s *Service) PauseOrg(ctx context.Context, orgID string, paused bool) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)

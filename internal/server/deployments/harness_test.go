@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// plant is a service on a database with one organization and one pool. Its
-// background work runs only where a test starts it.
+// plant is a service on a database with one organization and one pool. Its background work runs
+// only if a test starts it.
 type plant struct {
 	t       testing.TB
 	db      *store.DB
@@ -60,7 +60,7 @@ func newPlant(t testing.TB, db *store.DB, o deployments.Options) *plant {
 	return p
 }
 
-// build makes the services of a server on the plant's database.
+// build creates a server's services on the plant's database.
 func (p *plant) build(o deployments.Options) {
 	p.t.Helper()
 	secrets, err := keyring.Open(p.t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
@@ -72,7 +72,7 @@ func (p *plant) build(o deployments.Options) {
 	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, MayWrite: p.service.MayWrite, UpdateFinished: p.service.UpdateFinished})
 }
 
-// run starts the background work of the service for the rest of the test.
+// run runs the service's background work until the test ends.
 func (p *plant) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -106,7 +106,7 @@ func (p *plant) deploy(st store.Stack) string {
 	return d.ID
 }
 
-// poll asks for work without waiting; nil if there is none.
+// poll requests work without waiting and returns nil if none is available.
 func (p *plant) poll(agent string) *deployments.Claim {
 	p.t.Helper()
 	c, err := p.service.Poll(p.t.Context(), p.agent, p.request(agent, 0))
@@ -121,7 +121,7 @@ func (p *plant) request(agent string, wait time.Duration) deployments.Poll {
 	}
 }
 
-// runner is the principal of a claim's callbacks.
+// runner returns the principal of a claim's callbacks.
 func runner(c *deployments.Claim) identity.Principal {
 	return identity.Principal{Kind: identity.KindRunner, JobID: c.Job.ID, Epoch: c.Job.Epoch, PoolID: c.Job.PoolID, DeploymentID: c.Job.DeploymentID}
 }
@@ -145,7 +145,7 @@ func (p *plant) job(deploymentID string) store.Job {
 	return job
 }
 
-// change edits a job behind the service's back, to let time pass.
+// change edits a job without the service, to simulate elapsed time.
 func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 	p.t.Helper()
 	p.must(p.db.Write(p.t.Context(), func(tx *store.Tx) error {
@@ -158,7 +158,6 @@ func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 	}))
 }
 
-// eventually waits for a condition.
 func (p *plant) eventually(what string, ok func() bool) {
 	p.t.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -26,8 +26,8 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 	return job, err
 }
 
-// callback returns the job that a runner's token is for. The token was
-// checked; here it is bound to the job in the path and to the current epoch.
+// callback returns the job of an authenticated runner token, which must match the job in the path
+// and the current epoch.
 func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, error) {
 	if p.Kind != identity.KindRunner || p.JobID != jobID {
 		return store.Job{}, fault.New(fault.KindUnauthenticated, "Unauthorized: this token is not for this job")
@@ -45,7 +45,7 @@ func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, erro
 	return job, nil
 }
 
-// ended is the answer to callbacks of jobs that have their final result.
+// ended returns the response to callbacks of a job that has its final result.
 func ended(job store.Job) error {
 	return fault.New(fault.KindGone, "Gone: the job has ended: %s%s", job.Status, because(job.Reason))
 }
@@ -57,8 +57,7 @@ func because(r workflow.Reason) string {
 	return " (" + string(r) + ")"
 }
 
-// Heartbeat extends the lease of a job. With the phases from starting on it is
-// also what gives leave to start.
+// Heartbeat extends the lease of a job and, from the phase starting on, permits its start.
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -79,9 +78,8 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			return err
 		}
 		if lost && (phase == protocol.PhaseStarting || newer > 0) {
-			// It was given up: what has not begun must not begin now. A job that asks
-			// leave again has done nothing with it; of one that runs that is its next
-			// step, once a newer deployment has the stack.
+			// The job is lost and overtaken: it may start nothing. A request to start means that it
+			// has done nothing yet; for a running job, this applies to its next step.
 			return ended(job)
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
@@ -99,7 +97,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 	return out, err
 }
 
-// leave lets a claimed job start; from here on it is never handed out again.
+// leave permits a claimed job to start; it is never requeued afterwards.
 func leave(job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventLeave, now); err != nil {
 		return err
@@ -108,7 +106,7 @@ func leave(job *store.Job, now time.Time) error {
 	return nil
 }
 
-// StepStatus notes how far a step is.
+// StepStatus records the progress of a step.
 func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error {
 	switch r.Status {
 	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed:
@@ -130,7 +128,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
 		}
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
-			return nil // late news of a job that has its result
+			return nil // late report of a job that has its result
 		}
 		updateStep(&job.Steps[step], r, now)
 		job.LastSeenAt, job.ModifiedAt = now, now
@@ -169,8 +167,8 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	}
 }
 
-// endStock ends the job of an agent that reports no results: the steps decide its
-// outcome. Such agents never report step 0.
+// endStock ends the job of an agent that reports no results: its steps decide the outcome. Such
+// agents never report step 0.
 func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	succeeded := 0
 	for i, step := range job.Steps[1:] {

@@ -13,9 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// logTarget checks a callback that brings log and returns the stream it is
-// for. Log of the current claim is taken while the job lives and for a while
-// after it has ended.
+// logTarget checks a callback that delivers log and returns its stream. The current claim may
+// deliver log while the job runs and for a while after its end.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
 	var job store.Job
 	var now time.Time
@@ -36,8 +35,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	return joblog.Key(job.ID, job.Epoch, step), nil
 }
 
-// PutLog stores raw log at an offset of a step's stream. gap means that bytes
-// before the offset are missing; the answer says from where to send.
+// PutLog stores raw log at an offset of a step's stream. gap means that bytes before the offset are
+// missing; ack holds the offset to continue at.
 func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
 	if offset < 0 {
 		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")
@@ -65,8 +64,7 @@ func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID str
 	return s.logs.PutLines(ctx, key, r)
 }
 
-// Log returns the part of a deployment's log that follows a continuation token;
-// the empty token starts at the beginning.
+// Log returns a deployment's log after a continuation token; "" starts at the beginning.
 func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string) (joblog.Page, error) {
 	v, err := s.view(ctx, st, deploymentID)
 	if err != nil {
@@ -75,7 +73,7 @@ func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token s
 	return s.logs.Read(ctx, v, token)
 }
 
-// StepLog returns lines of one step of the current claim; offset counts lines.
+// StepLog returns log lines of one step of the current claim; offset counts lines.
 func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID string, job, step int, offset int64, count int) (joblog.StepPage, error) {
 	v, err := s.view(ctx, st, deploymentID)
 	if err != nil {
@@ -112,8 +110,7 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 	return v, err
 }
 
-// updateMatches tells whether an update that was started is the one that an
-// operation makes.
+// updateMatches reports whether a started update is the one that an operation makes.
 func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
 	switch op {
 	case workflow.OperationUpdate, workflow.OperationRemediateDrift:

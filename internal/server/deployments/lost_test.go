@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// lose lets a deployment start and then be given up as lost.
+// lose starts a deployment and makes it lost.
 func (p *plant) lose(st store.Stack) (id string, c *deployments.Claim, pulumi identity.Principal) {
 	p.t.Helper()
 	id = p.deploy(st)
@@ -30,8 +30,7 @@ func (p *plant) lose(st store.Stack) (id string, c *deployments.Claim, pulumi id
 	return id, c, pulumi
 }
 
-// silence lets a running deployment be silent for too long, and the timers
-// notice.
+// silence makes a running deployment miss its heartbeats until it is lost.
 func (p *plant) silence(id string) {
 	p.t.Helper()
 	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
@@ -41,7 +40,7 @@ func (p *plant) silence(id string) {
 	}
 }
 
-// pulumi is the pulumi process of a deployment that has leave.
+// pulumi returns the principal of a started deployment's pulumi process.
 func (p *plant) pulumi(c *deployments.Claim) identity.Principal {
 	p.t.Helper()
 	def, err := p.service.Definition(p.t.Context(), runner(c), c.Job.ID)
@@ -63,7 +62,7 @@ func (p *plant) state() *stacks.State {
 	return s
 }
 
-// refused fails unless an error says that a lost deployment was overtaken.
+// refused fails unless err reports that a lost deployment was overtaken.
 func (p *plant) refused(what string, err error) {
 	p.t.Helper()
 	if fault.KindOf(err) != fault.KindForbidden {
@@ -71,8 +70,8 @@ func (p *plant) refused(what string, err error) {
 	}
 }
 
-// TestLostDeploymentStartsNothingAfterItsSuccessor lets the successor of a lost
-// deployment begin; what the lost one has not begun by then never begins.
+// TestLostDeploymentStartsNothingAfterItsSuccessor starts the successor of a lost deployment, which
+// then must not start anything new.
 func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -105,7 +104,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		if kind := fault.KindOf(p.heartbeat(lost, protocol.PhaseRunning)); kind != fault.KindGone {
 			t.Errorf("a heartbeat after the successor's claim: %q, want gone", kind)
 		}
-		// The successor has the stack for itself, and the evidence still counts.
+		// The successor has the stack exclusively, and the lost job may still report.
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
 		u, err := p.create(p.pulumi(c), st, "")
 		p.must(err)
@@ -118,8 +117,8 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 	})
 }
 
-// TestLostDeploymentThatStartsHoldsTheStack: nothing followed it yet, so it may
-// begin, and then its successor waits.
+// TestLostDeploymentThatStartsHoldsTheStack: without a successor, a lost deployment may start an
+// update, and then its successor waits.
 func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -136,7 +135,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		}
 		p.must(p.stacks.Checkpoint(t.Context(), u, p.state()))
 		p.must(p.heartbeat(lost, protocol.PhaseRunning))
-		// Cancelling reaches a lost deployment that still runs.
+		// Cancel reaches a lost deployment that still runs.
 		p.must(p.service.Cancel(t.Context(), st, id, "somebody", false))
 		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.PhaseRunning)
 		if err != nil || !out.CancelRequested || out.ForceRequested {
@@ -152,8 +151,8 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	})
 }
 
-// TestRepeatedResultReadsNoLog: what a result says about the log is checked once.
-// The log of a job that has ended may be a gigabyte, and a repetition is small.
+// TestRepeatedResultReadsNoLog: a result is compared with the log only once, because the log may be
+// a gigabyte and a repeated request is cheap to send.
 func TestRepeatedResultReadsNoLog(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))
@@ -166,8 +165,8 @@ func TestRepeatedResultReadsNoLog(t *testing.T) {
 	}
 }
 
-// TestResultsReadTheLogOnce: a result is small and the log that it names may be a gigabyte. A
-// result that cannot be recorded yet reads none of it, and several at a time read it once.
+// TestResultsReadTheLogOnce: a result is small, and its log may be a gigabyte. A result that cannot
+// be recorded yet reads none of it, and concurrent results read it once.
 func TestResultsReadTheLogOnce(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))

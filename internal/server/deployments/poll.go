@@ -15,21 +15,21 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Poll is a request for work.
+// Poll is an agent's request for work.
 type Poll struct {
 	Agent     pools.Sighting // PoolID is taken from the token
 	PollID    string
 	FreeSlots int             // 0: presence only
 	Types     []workflow.Type // empty: all
-	Wait      time.Duration   // 0: answer at once
+	Wait      time.Duration   // 0: answer immediately
 	Stock     bool            // the agent knows only the stock calls
 }
 
-// goneTimeout bounds what is done after a client went away.
+// goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job for an agent, waiting for one as long as the agent allows.
-// It returns nil when there is nothing to do.
+// Poll claims a job for an agent, waiting at most as long as the agent allows. It returns nil if no
+// job is available.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	r.Agent.PoolID = p.PoolID
 	r.Agent.Hold = r.Wait
@@ -58,7 +58,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
 	wake, forget := s.held.join(c.OrgID)
 	defer forget()
-	var got chan outcome // nil: never
+	var got chan outcome // nil: never receives
 	if r.FreeSlots > 0 && wanted {
 		if r.Wait <= 0 {
 			return s.claim(ctx, c)
@@ -71,7 +71,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		}
 		ended := o.err
 		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
-			o.err = ended // a claim of before is delivered all the same
+			o.err = ended // an earlier claim is still delivered
 		}
 		return o.claim, o.err
 	}
@@ -79,8 +79,8 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	return nil, o.err
 }
 
-// hold waits for an outcome; done is false if it ended without one, with an
-// error if the poll's token has ended.
+// hold waits for an outcome. done is false if the wait ended without one; err is set if the poll's
+// token has ended.
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -120,16 +120,14 @@ func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, e
 	return pool.Name, err
 }
 
-// wakers lets held polls check their token when one of the organization's may
-// have ended.
+// wakers make held polls check their tokens when a token of the organization may have ended.
 type wakers struct {
 	mu    sync.Mutex
-	polls map[chan struct{}]string // organization
+	polls map[chan struct{}]string // to the organization's id
 }
 
-// join returns a channel that receives when a poll has to check its token,
-// which is at once for the first time: the token may have ended since the
-// request was let in.
+// join returns a channel that receives when a poll must check its token. It receives once
+// immediately: the token may have ended since the request was authenticated.
 func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	c <- struct{}{}
@@ -143,8 +141,8 @@ func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	}
 }
 
-// note wakes the polls of an organization, or all if notes may have been
-// missed; it is what the store calls.
+// note is the store's callback: it wakes an organization's polls, or all if notes may have been
+// missed.
 func (w *wakers) note(orgID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,13 +152,13 @@ func (w *wakers) note(orgID string) {
 		}
 		select {
 		case c <- struct{}{}:
-		default: // it has not looked since the last note
+		default: // the poll has yet to handle the last note
 		}
 	}
 }
 
-// revoked returns the answer to a poll whose token has ended, nil if it has
-// not. While the database cannot be asked it has not: a claim asks again.
+// revoked returns the response to a poll whose token has ended, or nil. Database errors count as
+// not revoked, because a claim checks again.
 func (s *Service) revoked(ctx context.Context, tokenID string) error {
 	err := s.db.Read(ctx, func(tx *store.Tx) error { return identity.CheckLive(tx, tokenID, tx.Now()) })
 	if fault.KindOf(err) == fault.KindUnauthenticated {

@@ -14,27 +14,27 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// claimant is who wants a job.
+// claimant is a poll that requests a job.
 type claimant struct {
-	TokenID string // of the pool token that the poll came with
+	TokenID string // of the pool token that authenticated the poll
 	OrgID   string
 	Agent   pools.Sighting
 	PollID  string
-	Stock   bool // speaks only the stock calls
+	Stock   bool // knows only the stock calls
 }
 
-// Claim is a job that an agent has taken.
+// Claim is a claimed job.
 type Claim struct {
 	Job   store.Job
 	Token string // for the callbacks of this job and epoch
 }
 
-// errNothing says that no job can be claimed now.
+// errNothing means that no job can be claimed now.
 var errNothing = errors.New("no job can be claimed")
 
-// claim hands the next job of the claimant's pool to it, in one transaction,
-// or returns errNothing. A poll that has claimed a job before gets the same
-// job again, for as long as its claim is current and the job not started.
+// claim assigns the next job of the claimant's pool to it in one transaction, or returns
+// errNothing. A repeated poll gets the same job again while its claim is current and the job has
+// not started.
 func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	token, hash := identity.NewToken()
 	var job store.Job
@@ -67,7 +67,7 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	return &Claim{job, token}, nil
 }
 
-// reclaim finds the job that an earlier answer to the same poll carried.
+// reclaim returns the job that an earlier response to the same poll carried.
 func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 	if c.PollID == "" {
 		return store.Job{}, store.ErrNotFound
@@ -105,7 +105,7 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	// The time of a pool's last claim is shown; a precision of a second is enough.
+	// Clients see the time of a pool's last claim; a precision of one second is enough.
 	if s.claims.stale(job.PoolID, time.Now()) {
 		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Job{}, err
@@ -118,9 +118,9 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	return job, nil
 }
 
-// full tells whether an organization has as many claimed and running jobs as it
-// may. Only a claim adds one, so between two counts the claims of this server are an
-// upper bound, unless other servers share the database.
+// full reports whether an organization has reached its cap of claimed and running jobs. Only claims
+// add to them, so between two counts this server's claims are an upper bound, unless other servers
+// share the database.
 func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
 		return false, nil
@@ -133,7 +133,7 @@ func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	return n >= s.opts.Cap, nil
 }
 
-// atMost remembers how many jobs of an organization are claimed or running at most.
+// atMost holds upper bounds of the organizations' claimed and running jobs.
 type atMost struct {
 	mu sync.Mutex
 	n  map[string]int64
@@ -159,13 +159,13 @@ func (a *atMost) claimed(orgID string) {
 	a.n[orgID]++
 }
 
-// recent remembers when something was last done for a key.
+// recent holds the times of the last event by key.
 type recent struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// stale tells whether it is a second or more since the last time it said so.
+// stale reports whether a second has passed since it last returned true for key.
 func (r *recent) stale(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +176,7 @@ func (r *recent) stale(key string, now time.Time) bool {
 	return true
 }
 
-// handBack returns a claim that could not be delivered to the queue, unless it
-// has been asked for or heard of again meanwhile.
+// handBack requeues an undelivered claim, unless the job was polled or heard from since.
 func (s *Service) handBack(ctx context.Context, c *Claim) {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
@@ -209,7 +208,7 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	job.PollID, job.Stock = "", false
 	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
 	job.AgentID, job.AgentHostname, job.AgentVersion = "", "", ""
-	// The pool may have gone or the default changed while the job was out.
+	// The pool may have been deleted or the default changed during the claim.
 	if err := reassign(tx, job); err != nil {
 		return err
 	}
@@ -220,7 +219,7 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	return tx.SaveJob(*job)
 }
 
-// reassign gives a job the pool that it would get now.
+// reassign assigns the pool that the job would get now.
 func reassign(tx *store.Tx, job *store.Job) error {
 	if job.PoolPinned {
 		_, err := tx.Pool(job.OrgID, job.PoolID)

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestEachJobOnce lets two agents take 500 jobs of 50 stacks while they are
-// being made, and counts.
+// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while they are created, and counts the
+// claims.
 func TestEachJobOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		const jobs, stackCount, agents = 500, 50, 2
@@ -92,19 +92,18 @@ func TestEachJobOnce(t *testing.T) {
 	})
 }
 
-// model is what the state machine below expects of one deployment.
+// model is the expected state of one deployment.
 type model struct {
 	id      string
 	stack   int
 	claims  []*deployments.Claim
-	left    map[int64]int // how often leave was given, by epoch
+	left    map[int64]int // permitted starts by epoch
 	final   workflow.Status
 	lost    bool
 	correct bool
 }
 
-// TestLifeOfJobs throws events at a queue in random order and checks what must
-// always hold.
+// TestLifeOfJobs applies random events to a queue and checks its invariants.
 func TestLifeOfJobs(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 3, Sweep: 10 * time.Millisecond})
 	round := 0
@@ -242,7 +241,6 @@ func TestLifeOfJobs(t *testing.T) {
 				}
 			},
 		})
-		// Leave nothing behind for the next round.
 		for _, m := range all {
 			p.must(p.service.Cancel(rt.Context(), stackList[m.stack], m.id, "the end", false))
 			for _, c := range m.claims {
@@ -255,8 +253,8 @@ func TestLifeOfJobs(t *testing.T) {
 	})
 }
 
-// TestFirstComeFirstServedAcrossPools has the older deployment of a stack wait
-// for a pool without agents: the newer one must not overtake it.
+// TestFirstComeFirstServedAcrossPools queues a stack's older deployment for a pool without agents:
+// the newer one must not overtake it.
 func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -305,8 +303,8 @@ func TestStoppingAnswersHeldPolls(t *testing.T) {
 	}
 }
 
-// Every reason that keeps a deployment in the queue is named with the command
-// that ends it, in the API and, once, in the log.
+// TestWhyQueued checks that every reason for waiting is reported with the command that resolves it,
+// in the API and, once, in the log.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})

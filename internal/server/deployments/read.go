@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Details is a deployment with all that clients may see of it.
+// Details is a deployment as clients see it.
 type Details struct {
 	store.DeploymentJob
 	LatestVersion int64 // of the stack's newest deployment
@@ -28,7 +28,7 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, 
 	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) { return find(tx, st, id) })
 }
 
-// GetVersion returns a deployment of a stack by its number.
+// GetVersion returns a deployment of a stack by version.
 func (s *Service) GetVersion(ctx context.Context, st store.Stack, version int64) (Details, error) {
 	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) {
 		found, err := tx.DeploymentByVersion(st.ID, version)
@@ -65,22 +65,21 @@ func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.Deplo
 	return d, nil
 }
 
-// settingsCopies is how much more than their text settings take while they are
-// decoded.
+// settingsCopies is the memory that decoding settings needs, as a multiple of their text.
 const settingsCopies = 8
 
-// Filter selects deployments for a list.
+// Filter selects the deployments of a list.
 type Filter struct {
 	Page, PageSize int
 	Sort           string
 	Asc            bool
 }
 
-// summaryMemory is about what a deployment takes in a list.
+// summaryMemory is the approximate size of a deployment in a list, in bytes.
 const summaryMemory = 128 << 10
 
-// List returns a page of the deployments of an organization, or of one of its
-// stacks if stackID is given, and how many there are.
+// List returns a page of an organization's deployments, or of one stack's if stackID is not empty,
+// and their total number.
 func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]Details, int64, error) {
 	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
 		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
@@ -117,7 +116,7 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 	return out, total, nil
 }
 
-// summary is what lists show of a deployment.
+// summary returns the part of a deployment that lists show.
 func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
 	var err error
@@ -147,13 +146,12 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	return d, err
 }
 
-// shownUpdates bounds the updates of a deployment that are shown, the newest. A
-// job runs one or two.
+// shownUpdates bounds the updates shown of a deployment, newest first. A job normally runs one or
+// two.
 const shownUpdates = 20
 
-// updatesOf returns the updates of a deployment that were started. Clients look
-// at the first one only, so the operation's own comes before those of commands
-// that ran alongside it, and a newer one before an older.
+// updatesOf returns a deployment's started updates. Clients use only the first, so the operation's
+// own update precedes those of other commands, and newer ones precede older ones.
 func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
 	if err != nil {
@@ -174,7 +172,7 @@ func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	return list, nil
 }
 
-// Updates returns the updates that a deployment ran, as Details has them.
+// Updates returns a deployment's updates in the order of [Details].
 func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]store.Update, error) {
 	var out []store.Update
 	err := s.db.Read(ctx, func(tx *store.Tx) error {

@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestHandOverBetweenReplicas lets a poll wait at one server and a deployment
-// arrive at another.
+// TestHandOverBetweenReplicas polls at one server and creates the deployment at another.
 func TestHandOverBetweenReplicas(t *testing.T) {
 	first, second := storetest.PostgresPair(t)
 	p := newPlant(t, first, deployments.Options{})
@@ -41,7 +40,7 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the hand-over took %s", took)
 	}
-	// A second session is refused by the other server too.
+	// The other server refuses a second session too.
 	twin := p.request("b", 0)
 	if _, err := other.service.Poll(t.Context(), p.agent, twin); err != nil {
 		t.Fatal(err)
@@ -61,8 +60,7 @@ func replica(t *testing.T, p *plant, db *store.DB) *plant {
 	return r
 }
 
-// TestRevocationReachesReplicas lets a poll wait at one server and revokes its
-// token at another.
+// TestRevocationReachesReplicas polls at one server and revokes the token at another.
 func TestRevocationReachesReplicas(t *testing.T) {
 	first, second := storetest.PostgresPair(t)
 	p := newPlant(t, first, deployments.Options{})
@@ -87,8 +85,8 @@ func TestRevocationReachesReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicaWithAFalseClock lets one of two servers live in the year 2000,
-// which is where the clock of a synctest bubble begins.
+// TestReplicaWithAFalseClock runs one of two servers in the year 2000, where the clock of a
+// synctest bubble starts.
 func TestReplicaWithAFalseClock(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	p := newPlant(t, openStore(t, dsn), deployments.Options{})

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Result ends a job with what its runner or agent says. It may be repeated. A
-// joblog.Missing error asks for log first.
+// Result ends a job with the result that its runner or agent reports. Callers may repeat it. A
+// [*joblog.Missing] error requests log first.
 func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
 	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
 		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
@@ -36,7 +36,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		return err
 	}
 	if job.Status.Final() && job.Reason != workflow.ReasonLost {
-		return repeated(job, r) // reading its log again would only cost
+		return repeated(job, r) // reading its log again would be wasted
 	}
 	complaints, err := s.logs.Check(ctx, job, r)
 	if err != nil {
@@ -62,17 +62,16 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	return err
 }
 
-// repeated answers a result for a job that has ended. The first one stands.
+// repeated returns the response to a result for a job that has ended. The first result stands.
 func repeated(job store.Job, r protocol.ResultRequest) error {
-	// A job that was cancelled before it started has no result of its agent;
-	// whatever the agent says now changes nothing.
+	// A job cancelled before it started has no result, and the agent's changes nothing.
 	if r.Status == job.Status || len(job.Results) == 0 {
 		return nil
 	}
 	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
 }
 
-// settle records a result and moves the job.
+// settle records a result and changes the job's status.
 func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {
 	lost := job.Reason == workflow.ReasonLost
 	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message}
@@ -90,7 +89,7 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 		v.reason = workflow.ReasonExitCode
 	}
 	if job.Status == workflow.StatusAccepted && v.event == workflow.EventSucceed {
-		// Only a job that ran can have succeeded.
+		// Only a started job can succeed.
 		if err := leave(job, now); err != nil {
 			return err
 		}
@@ -119,7 +118,7 @@ type keyLocks struct {
 	held map[string]chan struct{} // closed when released
 }
 
-// lock waits until no other caller holds the lock of a name, or ctx ends.
+// lock acquires the lock of a name or returns when ctx ends.
 func (l *keyLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()

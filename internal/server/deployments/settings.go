@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// StoredSettings are the settings of a stack as clients may see them: secrets
-// only as ciphertext.
+// StoredSettings are a stack's settings as clients may see them: secrets only as ciphertext.
 type StoredSettings struct {
 	workflow.Settings
 	Version int64  `json:"version,omitempty"`
@@ -57,7 +56,7 @@ func (s *Service) ReplaceSettings(ctx context.Context, st store.Stack, body []by
 	})
 }
 
-// PatchSettings merges a patch into the settings, creating them if need be.
+// PatchSettings merges a patch into the settings, creating them if necessary.
 func (s *Service) PatchSettings(ctx context.Context, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
 	return s.changeSettings(ctx, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
 		return workflow.MergeSettings(old, patch)
@@ -92,7 +91,7 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 			return err
 		}
 		if pinned {
-			// What waits for want of a pool has one now.
+			// Jobs that wait for a pool can use this one.
 			if n, err := tx.AdoptQueuedJobs(st.ID, fresh.AgentPoolID); err != nil {
 				return err
 			} else if n > 0 {
@@ -116,8 +115,7 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 	return out, nil
 }
 
-// poolOf checks that a pool exists; "" is the organization's default, which
-// may be none.
+// poolOf checks that a pool exists; "" is the organization's default, which may be none.
 func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 	if id == "" {
 		return false, nil
@@ -138,7 +136,7 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 	return nil
 }
 
-// Encrypt returns the stored form of one secret of a stack.
+// Encrypt returns the stored form of a stack's secret.
 func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret) (workflow.Secret, error) {
 	plain, known := v.Value()
 	if !known {
@@ -154,8 +152,7 @@ func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret
 	return workflow.EncryptedValue(ct), nil
 }
 
-// seal encrypts the secrets that are still plain and refuses ciphertexts of
-// other stacks.
+// seal encrypts plaintext secrets and refuses ciphertexts of other stacks.
 func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
 	return set.EachSecret(func(v *workflow.Secret) error {
 		if !v.IsSecret() {
@@ -182,7 +179,7 @@ func (s *Service) checkCiphertext(ctx context.Context, stackID string, v workflo
 	return err
 }
 
-// reveal returns a value in the clear.
+// reveal returns the plaintext of a value.
 func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret) (string, error) {
 	if v == nil {
 		return "", nil
@@ -197,7 +194,7 @@ func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret
 	return string(plain), nil
 }
 
-// ForgetPool takes the pool out of a settings document.
+// ForgetPool removes the pool from a settings document.
 func ForgetPool(document string) (string, error) {
 	set, err := workflow.ParseSettings([]byte(document))
 	if err != nil {
@@ -211,5 +208,5 @@ func ForgetPool(document string) (string, error) {
 	return string(doc), nil
 }
 
-// requester is who asks for a deployment.
+// requester returns the user id and name of a deployment's requester.
 func requester(p identity.Principal) (userID, name string) { return p.User.ID, p.Name() }

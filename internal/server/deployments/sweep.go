@@ -14,9 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Run does the background work of the service until ctx ends, and then ends
-// all held polls: it puts log on disk, and handles everything that time
-// alone changes. Several servers on one database may do so at once.
+// Run syncs log to disk and checks all timers until ctx ends, then ends all held polls. Several
+// servers may run it on one database.
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.logs.Run(ctx) })
@@ -27,7 +26,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// watch sweeps at its interval, and when it is asked to, until ctx ends.
+// watch sweeps at each interval and on request until ctx ends.
 func (s *Service) watch(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -52,8 +51,8 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// LinkUpdate finds the deployment of a stack that an update says it belongs
-// to. Only one that runs, or was given up as lost and may still run, is believed.
+// LinkUpdate returns the deployment that an update claims to belong to, if that deployment is
+// running, or is lost and may still run.
 func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
 	job, err := tx.JobOfDeployment(deploymentID)
 	lost := job.Reason == workflow.ReasonLost
@@ -63,8 +62,7 @@ func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) 
 	return deploymentID, err
 }
 
-// UpdateFinished is to be called when an update has ended: a queue may wait
-// for it.
+// UpdateFinished requests a sweep, because a queue may wait for the ended update.
 func (s *Service) UpdateFinished(store.Update) {
 	select {
 	case s.nudge <- struct{}{}:
@@ -72,14 +70,13 @@ func (s *Service) UpdateFinished(store.Update) {
 	}
 }
 
-// sweep goes through all timers once.
+// sweep checks all timers once.
 func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
 }
 
-// beats notes at the interval of sweeps that the server is up until ctx ends. A
-// sweep that takes long must not look like a pause, which is why it has a
-// own goroutine.
+// beats records the server's beats at the sweep interval until ctx ends. It has its own goroutine,
+// because a slow sweep must not look like downtime.
 func (s *Service) beats(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -95,7 +92,7 @@ func (s *Service) beats(ctx context.Context) {
 	}
 }
 
-// beat notes that the server is up. Silence and leases count only while one is.
+// beat records that the server is up: silence and leases count only while a server is.
 func (s *Service) beat(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -110,8 +107,7 @@ func (s *Service) beat(ctx context.Context) error {
 	return nil
 }
 
-// sweepUnstarted gives jobs back to the queue whose agent fell silent before
-// it asked leave to start.
+// sweepUnstarted requeues jobs whose agent fell silent before requesting to start.
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The agent on %s fell silent before it started the deployment; it goes back to the queue.", orUnknown(job.AgentHostname))
@@ -120,7 +116,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 	})
 }
 
-// sweepRunning ends as lost the jobs that sent nothing for too long.
+// sweepRunning ends silent running jobs as lost.
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("Nothing was heard from the deployment on %s for %s: it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
@@ -143,7 +139,7 @@ func orUnknown(host string) string {
 	return host
 }
 
-// sweepQueue skips deployments that waited too long, or whose stack is gone.
+// sweepQueue skips deployments that waited too long or whose stack was deleted.
 func (s *Service) sweepQueue(ctx context.Context) error {
 	list := func(tx *store.Tx, now time.Time) ([]store.Job, error) {
 		return tx.StaleQueuedJobs(now.Add(-s.opts.QueueTimeout))
@@ -194,7 +190,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 	})
 }
 
-// updateInProgress tells whether a deployment still holds its stack.
+// updateInProgress reports whether a deployment still holds its stack.
 func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, error) {
 	list, err := tx.RunningUpdatesOfDeployment(deploymentID)
 	if err != nil {
@@ -208,13 +204,13 @@ func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, e
 	return false, nil
 }
 
-// silent lists the jobs in a status that were not heard of for some time.
+// silent lists the jobs in a status that have been silent for d.
 func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx, time.Time) ([]store.Job, error) {
 	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
 }
 
-// sweepJobs applies act to every listed job. The list is read first, so that
-// nothing is written while nothing is due.
+// sweepJobs applies act to every listed job. It lists them in a read transaction first, so that it
+// writes only when a job is due.
 func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
 	var due []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -229,7 +225,7 @@ func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time)
 		if err != nil {
 			return err
 		}
-		// Listed again: some may have been heard of since.
+		// List again: some may have reported since.
 		due, err := list(tx, now)
 		if err != nil {
 			return err

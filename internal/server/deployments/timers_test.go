@@ -14,12 +14,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// quick are timers for tests that wait for them. The sweep interval must stay
-// well below a third of them, or a slow machine's pauses are taken for time in
-// which the server was away.
+// quick are timers for tests that wait for them. The sweep interval must stay well below a third of
+// them, or a slow machine's pauses count as server downtime.
 var quick = deployments.Options{Lease: time.Second, Lost: time.Second, Sweep: 150 * time.Millisecond}
 
-// patient are timers for tests in which something must come before they end.
+// patient are timers for tests in which another event must come first.
 var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 200 * time.Millisecond}
 
 func TestSilenceBeforeLeaveRequeues(t *testing.T) {
@@ -70,7 +69,7 @@ func TestLostAndFound(t *testing.T) {
 				id := p.deploy(st)
 				c := p.poll("a")
 				p.must(p.heartbeat(c, protocol.PhaseStarting))
-				// Its update is in progress when the runner falls silent.
+				// The update is in progress when the runner falls silent.
 				u, err := p.stacks.CreateUpdate(t.Context(), p.user, st, stacks.KindUpdate,
 					stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": id}}})
 				p.must(err)
@@ -91,7 +90,7 @@ func TestLostAndFound(t *testing.T) {
 				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseStarting)); kind != fault.KindGone {
 					t.Errorf("asking for leave again after the verdict: %q", kind)
 				}
-				// The runner is back: it is heard, and its evidence counts.
+				// The runner is back: its calls succeed and its evidence counts.
 				p.must(p.heartbeat(c, protocol.PhaseRunning))
 				p.must(p.result(c, truth))
 				p.must(p.result(c, truth))
@@ -150,7 +149,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		id := p.deploy(p.stack("dev"))
 		c := p.poll("a")
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
-		// The server was up an hour ago, when it last heard of the job.
+		// The server was up an hour ago, when it last heard from the job.
 		hourAgo := time.Now().Add(-time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = hourAgo })
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
@@ -161,7 +160,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		if job := p.job(id); job.Status != workflow.StatusRunning {
 			t.Errorf("job = %s %s", job.Status, job.Reason)
 		}
-		// Ten minutes of its own are too much.
+		// Ten minutes of the job's own silence end it.
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
 		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
@@ -173,7 +172,7 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		id := p.deploy(p.stack("dev"))
 		c := p.poll("a")
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
-		// All that was noted so far was noted an hour from now.
+		// All earlier times were recorded an hour ahead.
 		ahead := time.Now().Add(time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = ahead })
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
@@ -184,7 +183,7 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		if job := p.job(id); job.Status != workflow.StatusRunning || time.Until(job.LastSeenAt) > time.Minute {
 			t.Errorf("job = %s %s, last heard of %s from now", job.Status, job.Reason, time.Until(job.LastSeenAt))
 		}
-		// From then on silence counts as ever.
+		// From then on silence counts again.
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
 		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
@@ -220,8 +219,8 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	}
 }
 
-// TestSilenceAndTheMachinesClock lets the only server be away and sets its
-// clock while a job runs; a dead job is lost afterwards as ever.
+// TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs; a dead
+// job must still be lost afterwards.
 func TestSilenceAndTheMachinesClock(t *testing.T) {
 	for name, what := range map[string]func(c *storetest.Clock){
 		"stopped for an hour":                    func(c *storetest.Clock) { c.Pass(time.Hour) },
@@ -257,9 +256,8 @@ func TestSilenceAndTheMachinesClock(t *testing.T) {
 	}
 }
 
-// TestCallsRightAfterTheClockWasSet lets a job call before the server has noticed
-// that the clock was set: what is noted then is noted by the new clock, and must not
-// be moved along with what was noted before.
+// TestCallsRightAfterTheClockWasSet has a job call before the server notices a changed clock: a
+// time recorded by the new clock must not be shifted with the earlier ones.
 func TestCallsRightAfterTheClockWasSet(t *testing.T) {
 	for name, call := range map[string]func(p *plant, c *deployments.Claim) error{
 		"heartbeat": func(p *plant, c *deployments.Claim) error { return p.heartbeat(c, protocol.PhaseRunning) },

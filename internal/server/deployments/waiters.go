@@ -11,9 +11,9 @@ import (
 // claimTimeout bounds one attempt to claim for a waiter.
 const claimTimeout = 30 * time.Second
 
-// dispatcher hands jobs to held polls. There is no tick: a note that something
-// became claimable makes it claim on behalf of the poll that waits longest.
-// Each pool is served by at most one goroutine, and only while polls wait.
+// dispatcher assigns jobs to held polls without ticks: on a note that a job may be claimable, it
+// claims for the longest waiting poll. At most one goroutine serves each pool, only while polls
+// wait.
 type dispatcher struct {
 	claim    func(context.Context, claimant) (*Claim, error)
 	handBack func(context.Context, *Claim)
@@ -28,12 +28,12 @@ type dispatcher struct {
 type line struct {
 	orgID   string
 	waiters []*waiter
-	dirty   bool // something may be claimable
+	dirty   bool // a job may be claimable
 	running bool // a goroutine serves the line
 }
 
-// waiter is a held poll. Its outcome is sent exactly once, unless it left the
-// line before a claim on its behalf began.
+// waiter is a held poll. It receives exactly one outcome, unless it leaves the line before a claim
+// on its behalf begins.
 type waiter struct {
 	claimant
 	leaving bool
@@ -41,7 +41,7 @@ type waiter struct {
 }
 
 type outcome struct {
-	claim *Claim // nil: nothing
+	claim *Claim // nil: no job
 	err   error
 }
 
@@ -49,8 +49,8 @@ func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBa
 	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
 }
 
-// close refuses new polls and waits for the goroutines that serve lines. The
-// caller ends the polls that wait.
+// close refuses new polls and waits for the goroutines that serve lines. The caller ends waiting
+// polls.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -77,8 +77,8 @@ func (d *dispatcher) join(c claimant) *waiter {
 	return w
 }
 
-// leave takes a poll out of the line. If a claim on its behalf is under way it
-// waits for the outcome, which may be a job.
+// leave removes a poll from the line. If a claim on its behalf is in progress, leave waits for the
+// outcome, which may be a job.
 func (d *dispatcher) leave(w *waiter) outcome {
 	pool := w.Agent.PoolID
 	d.mu.Lock()
@@ -97,7 +97,7 @@ func (d *dispatcher) leave(w *waiter) outcome {
 	return <-w.got
 }
 
-// note wakes lines for a note of the queue; it is what the store calls.
+// note is the store's callback: it wakes lines for a queue note.
 func (d *dispatcher) note(payload string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *dispatcher) note(payload string) {
 	}
 }
 
-// serve makes sure that a goroutine serves the line. mu is held.
+// serve ensures that a goroutine serves the line. The caller holds mu.
 func (d *dispatcher) serve(pool string, l *line) {
 	l.dirty = true
 	if l.running || d.closed || len(l.waiters) == 0 {
@@ -119,15 +119,14 @@ func (d *dispatcher) serve(pool string, l *line) {
 	d.wg.Go(func() { d.run(pool, l) })
 }
 
-// tidy forgets a line without polls. mu is held.
+// tidy removes a line without polls. The caller holds mu.
 func (d *dispatcher) tidy(pool string, l *line) {
 	if len(l.waiters) == 0 && !l.running {
 		delete(d.lines, pool)
 	}
 }
 
-// run claims for the waiters of a line until nothing is claimable or none
-// waits.
+// run claims for the waiters of a line until no job is claimable or none waits.
 func (d *dispatcher) run(pool string, l *line) {
 	for {
 		d.mu.Lock()

@@ -11,8 +11,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, so they
-// stay as they are.
+// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, so they must not change.
 const (
 	waitPool int64 = iota + 1
 	waitOrgPaused
@@ -24,12 +23,11 @@ const (
 	waitBusy
 )
 
-// claimTime is how long a free agent may take to claim a job before the job
-// counts as waiting for an agent.
+// claimTime is how long a free agent may take to claim a job before the job counts as waiting for
+// an agent.
 const claimTime = 3 * time.Second
 
-// whyQueued returns why a queued deployment does not start, and the command
-// that lets it start.
+// whyQueued returns why a queued deployment does not start, and the command that resolves it.
 func (s *Service) whyQueued(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	for _, look := range []func(*store.Tx, store.Deployment, store.Job) (joblog.Wait, error){s.pausedOrBlocked, s.behindAnother, s.shortOfAgents} {
 		if w, err := look(tx, d, job); err != nil || w.Reason != 0 {
@@ -67,7 +65,7 @@ func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job)
 		"To end it: pulumi cancel --stack " + name + "/" + d.Project + "/" + d.Stack}, nil
 }
 
-// behindAnother reports the deployment of the same stack that comes first.
+// behindAnother reports the deployment of the same stack that must run first.
 func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	ahead, err := tx.ActiveJobsOfStack(d.StackID)
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job)
 	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
-// withoutPool reports how a job gets a pool.
+// withoutPool explains how a job gets a pool.
 func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, error) {
 	name, err := orgName(tx, d.OrgID)
 	if err != nil {
