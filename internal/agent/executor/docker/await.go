@@ -19,14 +19,11 @@ import (
 const (
 	// enginePatience is how long a job that did not start waits for its engine.
 	enginePatience = 10 * time.Minute
-	// maxLosses is how often an engine may go away while it prepares one job.
-	maxLosses = 5
-	// awaitPause is the pause between two checks for an engine.
+	// maxLosses is how many times an engine may disappear while it prepares one job.
+	maxLosses  = 5
 	awaitPause = time.Second
 )
 
-// lost reports whether err means that the engine itself has gone, and not only
-// that it has other troubles.
 func (e *Executor) lost(ctx context.Context, engine *client.Client, err error) bool {
 	if answered(err) {
 		return false
@@ -40,14 +37,14 @@ func (e *Executor) lost(ctx context.Context, engine *client.Client, err error) b
 	return true
 }
 
-// broken reports whether err is that of a connection which ended in the middle of
-// a call: the engine may be back already.
+// broken reports whether err is that of a connection that ended during a call: the engine may
+// already be back.
 func broken(err error) bool {
 	var network *net.OpError
 	return client.IsErrConnectionFailed(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
-// await waits until an engine answers, or ctx ends.
+// await waits until an engine answers.
 func (e *Executor) await(ctx context.Context) error {
 	for {
 		if err := retry.Sleep(ctx, retry.Spread(awaitPause)); err != nil {
@@ -59,8 +56,8 @@ func (e *Executor) await(ctx context.Context) error {
 	}
 }
 
-// discardUnstarted removes what an engine made for a job before it went away, and
-// could not be told to remove any more. What was started is left alone.
+// discardUnstarted removes the objects that an engine created for a job before it disappeared.
+// It leaves a started job alone.
 func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) error {
 	engine, err := e.engine()
 	if err != nil {
@@ -75,7 +72,7 @@ func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) err
 	case err != nil && !errdefs.IsNotFound(err):
 		return err
 	case err == nil && found.Container.State.Status != container.StateCreated:
-		return nil // the next try says that there is one
+		return nil // the next attempt reports that one exists
 	}
 	return e.discard(ctx, engine, j)
 }

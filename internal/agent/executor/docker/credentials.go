@@ -23,27 +23,24 @@ import (
 )
 
 const (
-	// hubKey is what the docker command calls Docker Hub in its configuration.
 	hubKey = "https://index.docker.io/v1/"
 	// helperPatience bounds a credential helper, which may ask a keychain or a cloud.
 	helperPatience = 30 * time.Second
-	// maxHelperWords is how much of a failed helper's words is passed on, in bytes.
+	// maxHelperWords bounds the quoted output of a failed helper, in bytes.
 	maxHelperWords = 200
-	// helperHasNone is what helpers print when they know nothing of a registry.
+	// helperHasNone is what helpers print for a registry they do not know.
 	helperHasNone = "credentials not found"
-	// tokenUser is the user name that says that a helper's secret is a token.
+	// tokenUser is the user name that marks a helper's secret as a token.
 	tokenUser = "<token>"
 )
 
-// registryConfig is the part of the docker command's configuration that is about
-// registries.
 type registryConfig struct {
 	Auths       map[string]registryAuth `json:"auths"`
 	CredHelpers map[string]string       `json:"credHelpers"`
 	CredsStore  string                  `json:"credsStore"`
 }
 
-// registryAuth is an entry of auths. One without secrets says that a helper has them.
+// registryAuth is an entry of auths. An entry without secrets leaves them to a helper.
 type registryAuth struct {
 	Auth          string `json:"auth"` // user:password in base64
 	Username      string `json:"username"`
@@ -52,14 +49,13 @@ type registryAuth struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// login is what a registry is told, and who says so.
 type login struct {
 	encoded string // for the engine; "" = anonymous
-	origin  string // for people, as in "with …"
+	origin  string // for messages, as in "with …"
 }
 
-// logIn returns the job's own credentials for the registry, else those that the
-// docker configuration and its credential helpers have on the agent's host.
+// logIn returns the job's own credentials for the registry, else those of the docker
+// configuration and its credential helpers on the agent's host.
 func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.ImageCredentials) (login, error) {
 	key := ref.Context().RegistryStr()
 	if key == name.DefaultRegistry {
@@ -94,7 +90,7 @@ func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.
 	return login{origin: "no credentials"}, nil
 }
 
-// encodeLogin writes credentials as the engine wants them.
+// encodeLogin encodes credentials for the engine's API.
 func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	config := registry.AuthConfig{
 		ServerAddress: server, Username: auth.Username, Password: auth.Password,
@@ -115,8 +111,8 @@ func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	return login{encoded: encoded, origin: origin}, nil
 }
 
-// readRegistryConfig reads the first configuration that is there: of the docker
-// command, else of podman, which has the same form.
+// readRegistryConfig reads the first existing configuration: the docker command's, else
+// podman's, which has the same form.
 func readRegistryConfig(getenv func(string) string, home string) (registryConfig, error) {
 	var paths []string
 	add := func(base string, rel ...string) {
@@ -139,7 +135,6 @@ func readRegistryConfig(getenv func(string) string, home string) (registryConfig
 	return registryConfig{}, nil
 }
 
-// find returns the entry for a registry, which may be written as a URL.
 func (c registryConfig) find(key string) registryAuth {
 	if auth, ok := c.Auths[key]; ok {
 		return auth
@@ -156,9 +151,9 @@ func (c registryConfig) find(key string) registryAuth {
 	return registryAuth{}
 }
 
-// askHelper runs a credential helper. The zero value means that it has nothing
-// for the registry. What a helper says when it fails is for the agent's log: the
-// deployment's log has other readers.
+// askHelper runs a credential helper. The zero value means that it has nothing for the
+// registry. A failed helper's output goes to the agent's log only: the deployment's log has
+// other readers.
 func (e *Executor) askHelper(ctx context.Context, helper, server string) (registryAuth, error) {
 	program := "docker-credential-" + helper
 	if strings.ContainsAny(helper, `/\`) {
@@ -169,7 +164,7 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	cmd := exec.CommandContext(ctx, program, "get")
 	cmd.Env = withoutAgentSettings(os.Environ())
 	cmd.Stdin = strings.NewReader(server)
-	cmd.WaitDelay = time.Second // for what it started and left
+	cmd.WaitDelay = time.Second // for processes that it started
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	err := cmd.Run()
@@ -196,7 +191,7 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	return registryAuth{Username: answer.Username, Password: answer.Secret}, nil
 }
 
-// complaint returns what a failed helper said, unless it looks like credentials.
+// complaint returns a failed helper's output, unless it looks like credentials.
 func complaint(said string) string {
 	said = termtext.OneLine(said, maxHelperWords)
 	if said == "" || strings.ContainsAny(said, "{}") {
@@ -205,8 +200,8 @@ func complaint(said string) string {
 	return ": " + said
 }
 
-// withoutAgentSettings leaves the agent's own settings, and with them its token,
-// out of the environment of another program.
+// withoutAgentSettings removes the agent's own settings, including its token, from the
+// environment of another program.
 func withoutAgentSettings(env []string) []string {
 	var out []string
 	for _, variable := range env {

@@ -17,11 +17,11 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// address is where an engine is and how that is known.
+// address is the engine's address and where it was configured.
 type address struct {
 	host   string
 	origin string
-	// ca, cert and key are files for TLS; empty without.
+	// ca, cert and key are TLS files; empty without TLS.
 	ca, cert, key string
 }
 
@@ -33,8 +33,8 @@ func (a address) options() []client.Opt {
 	return append(opts, client.WithHost(a.host))
 }
 
-// discover finds the engine like the docker command does, and on macOS also
-// where its various distributions put the socket when no context names it.
+// discover finds the engine as the docker command does. On macOS it also tries the sockets of
+// the various distributions when no context names one.
 func discover(o Options) (address, error) {
 	getenv, home := o.environment()
 	switch {
@@ -49,7 +49,7 @@ func discover(o Options) (address, error) {
 	return fromSockets(socketPaths(getenv, home))
 }
 
-// environment returns where settings of the docker command are looked for.
+// environment returns the source of the docker command's settings.
 func (o Options) environment() (getenv func(name string) string, home string) {
 	getenv, home = o.Getenv, o.Home
 	if getenv == nil {
@@ -71,7 +71,7 @@ func fromHost(host, origin string, getenv func(string) string, home string) (add
 		return a, fmt.Errorf("%s says the Docker Engine is at %s: SSH is not supported, forward the engine's socket (ssh -L) and name that", origin, host)
 	}
 	dir, verify := getenv("DOCKER_CERT_PATH"), getenv("DOCKER_TLS_VERIFY") != ""
-	if dir == "" && verify { // where the docker command looks
+	if dir == "" && verify { // as the docker command does
 		dir = configDir(getenv, home)
 	}
 	switch {
@@ -86,7 +86,7 @@ func fromHost(host, origin string, getenv func(string) string, home string) (add
 	return a, nil
 }
 
-// configDir is where the docker command keeps its configuration; "" without a home.
+// configDir returns the docker command's configuration directory, "" without a home.
 func configDir(getenv func(string) string, home string) string {
 	dir := getenv("DOCKER_CONFIG")
 	if dir == "" && home != "" {
@@ -95,7 +95,6 @@ func configDir(getenv func(string) string, home string) string {
 	return dir
 }
 
-// fromContext reads the current context of the docker command.
 func fromContext(getenv func(string) string, home string) (address, bool, error) {
 	dir := configDir(getenv, home)
 	if dir == "" {
@@ -143,9 +142,8 @@ func fromContext(getenv func(string) string, home string) (address, bool, error)
 	return a, true, nil
 }
 
-// socketPaths are the places where engines put their sockets: Docker Engine and its
-// rootless form, then Docker Desktop, OrbStack, Colima, Rancher Desktop, and Docker
-// Desktop on Linux.
+// socketPaths returns the usual sockets: Docker Engine and its rootless form, then Docker
+// Desktop, OrbStack, Colima, Rancher Desktop, and Docker Desktop on Linux.
 func socketPaths(getenv func(string) string, home string) []string {
 	paths := []string{"/var/run/docker.sock"}
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
@@ -159,8 +157,8 @@ func socketPaths(getenv func(string) string, home string) []string {
 	return paths
 }
 
-// fromSockets takes the first of the usual sockets that takes a connection, else
-// the first that is there, else the first.
+// fromSockets returns the first usual socket that accepts a connection, else the first that
+// exists, else the first.
 func fromSockets(paths []string) (address, error) {
 	best, found := paths[0], false
 	for _, path := range paths {

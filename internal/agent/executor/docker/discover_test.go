@@ -14,7 +14,6 @@ import (
 	"testing"
 )
 
-// writeContext makes a docker configuration whose current context is name.
 func writeContext(t *testing.T, home, name, host string) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(name))
@@ -109,9 +108,9 @@ func TestUsualSocketsInOrder(t *testing.T) {
 	if !slices.Equal(paths, want) {
 		t.Fatalf("the usual sockets are %q, want %q", paths, want)
 	}
-	paths = paths[1:] // the host may have its own there
-	// A file that nobody listens at, as a program that was killed leaves it, is
-	// second to one that answers and better than none.
+	paths = paths[1:] // the host may have its own socket at this path
+	// A socket file without a listener, such as a killed program leaves, ranks below one that
+	// answers and above none.
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
 		t.Errorf("without any socket the place is %s", got.host)
 	}
@@ -126,7 +125,7 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		if got, _ := fromSockets(paths); got.host != "unix://"+path {
 			t.Errorf("with a listener at %s the place is %s", path, got.host)
 		}
-		if i%2 == 0 { // leave the dead file of every other one
+		if i%2 == 0 { // leave a dead file in every second place
 			listener.(*net.UnixListener).SetUnlinkOnClose(false)
 			_ = listener.Close()
 			continue
@@ -148,7 +147,7 @@ func TestCheckWithoutEngine(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	silent := filepath.Join(dir, "silent.sock")
-	listener, err := net.Listen("unix", silent) // takes connections and says nothing
+	listener, err := net.Listen("unix", silent) // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

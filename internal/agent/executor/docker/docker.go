@@ -1,14 +1,13 @@
-// Package docker runs jobs in containers of a Docker Engine, local or remote. It
-// speaks the engine's API only, never the docker command.
+// Package docker runs jobs in containers of a Docker Engine, local or remote. It uses only the
+// engine's API, never the docker command.
 //
-// A job is a container and a volume of the same name. The runner gets into the
-// container by a read-only volume that all jobs with the same runner share, and
-// what it leaves is read back by the engine's archive API, so that the engine may
-// be on another host and the agent in a container itself. With a shared volume
-// directory both are bind mounts below it instead.
+// A job is a container and a volume of the same name. The runner enters the container through a
+// read-only volume that all jobs with the same runner share, and the executor reads its files
+// through the engine's archive API. So the engine may be on another host and the agent in a
+// container itself. With a shared volume directory, the job's volume is a bind mount below it.
 //
-// What the job must not leak (its token, its definition) enters by the
-// container's standard input and is in no part of its description.
+// What the job must not leak (its token, its definition) enters by the container's standard
+// input and appears nowhere in the container's description.
 package docker
 
 import (
@@ -32,44 +31,43 @@ import (
 // Name is the deploy_target value of this executor.
 const Name = "docker"
 
-// Where things are in the container.
+// Paths in the container.
 const (
 	runnerDir     = "/mnt/pulumi/workflow" // read-only
 	runnerPath    = runnerDir + "/" + executor.RunnerName
 	defaultJobDir = "/mnt/pulumi/job"
 )
 
-// Bounds of calls and objects.
 const (
 	pingPatience    = 5 * time.Second
 	cleanupPatience = 30 * time.Second
-	defaultStop     = 16 * time.Minute // the longest patience of a cancellation, and a reserve for log and result
+	defaultStop     = 16 * time.Minute // the longest grace period of a cancellation, plus a reserve for log and result
 	defaultPids     = 4096
 )
 
 // Options configure an [Executor].
 type Options struct {
-	// Host is the engine's address, as in DOCKER_HOST. Empty means to look for
-	// one: DOCKER_HOST, the docker context, the usual sockets.
+	// Host is the engine's address, as in DOCKER_HOST. If empty, the executor tries
+	// DOCKER_HOST, the docker context and the usual sockets.
 	Host string
-	// PullImage pulls the image for each job and fails if that is not possible;
-	// otherwise the image has to be there.
+	// PullImage pulls the image for each job and fails if the pull fails. If false, the image
+	// must be present.
 	PullImage bool
-	// RunnerDir is where the embeddable runners are.
+	// RunnerDir is the directory of the embeddable runners.
 	RunnerDir string
-	// SharedVolumeDirectory, if not empty, is a directory that has the same path
-	// for the agent and for the engine's host; jobs get bind mounts below it.
+	// SharedVolumeDirectory, if not empty, is a directory with the same path for the agent and
+	// for the engine's host. Jobs get bind mounts below it.
 	SharedVolumeDirectory string
 	Network               string        // network mode of jobs; "" = the engine's default
 	Memory                int64         // bytes a job may use; 0 = no limit
 	CPUs                  float64       // processors a job may use; 0 = no limit
 	PidsLimit             int64         // processes and threads of a job; 0 = 4096, negative = no limit
-	PatienceStop          time.Duration // how long the engine waits for a job when it shuts down; 0 = 16 minutes
+	PatienceStop          time.Duration // how long an engine that shuts down waits for a job; 0 = 16 minutes
 	PullStall             time.Duration // how long a pull may make no progress; 0 = 5 minutes
 	Log                   *logrus.Entry
 
-	// Getenv and Home are where the engine is looked for; nil and "" mean the
-	// agent's own environment and home directory.
+	// Getenv and Home are used to find the engine; nil and "" mean the agent's own environment
+	// and home directory.
 	Getenv func(name string) string
 	Home   string
 }
@@ -80,12 +78,12 @@ type Executor struct {
 
 	mu       sync.Mutex
 	conn     *client.Client      // nil until an engine was found
-	starting map[string]struct{} // names of containers a Start is working on
+	starting map[string]struct{} // names of containers that a Start is working on
 	filling  sync.Mutex          // held while a runner volume is being filled
 }
 
-// New returns an executor. It does not look for the engine: that it is down is
-// the business of [Executor.Check].
+// New returns an executor. It does not connect to the engine: [Executor.Check] reports one that
+// is down.
 func New(o Options) (*Executor, error) {
 	if o.SharedVolumeDirectory != "" && !filepath.IsAbs(o.SharedVolumeDirectory) {
 		return nil, fmt.Errorf("shared_volume_directory %q is not an absolute path", o.SharedVolumeDirectory)
@@ -120,7 +118,7 @@ func (e *Executor) Close() error {
 	return err
 }
 
-// Check pings the engine, and looks whether there is a runner for its containers.
+// Check pings the engine and checks that a runner for its containers exists.
 func (e *Executor) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
@@ -139,7 +137,7 @@ func (e *Executor) Check(ctx context.Context) error {
 	return executor.FindAnyEmbeddable(e.opts.RunnerDir)
 }
 
-// engine returns the connection to the engine, looking for one if there is none yet.
+// engine returns the connection to the engine, and finds one first if necessary.
 func (e *Executor) engine() (*client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,8 +156,8 @@ func (e *Executor) engine() (*client.Client, error) {
 	return conn, nil
 }
 
-// forget drops a connection that does not work, so that the next call looks for
-// the engine again: Docker Desktop and its like change their sockets.
+// forget drops a broken connection, so that the next call finds the engine again: Docker
+// Desktop and similar engines change their sockets.
 func (e *Executor) forget(engine *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,7 +167,7 @@ func (e *Executor) forget(engine *client.Client) {
 	}
 }
 
-// failure makes an error for the deployment's log of what the engine answered.
+// failure returns an error for the deployment's log with the engine's answer.
 func failure(reason workflow.Reason, what string, err error) error {
 	message := what
 	if err != nil {
@@ -178,20 +176,17 @@ func failure(reason workflow.Reason, what string, err error) error {
 	return &executor.Error{Reason: reason, Message: message, Err: err}
 }
 
-// engineText returns a message of the engine as one line.
 func engineText(s string) string {
 	return termtext.OneLine(strings.TrimPrefix(s, "Error response from daemon: "), 0)
 }
 
-// answered reports whether err is what an engine said, rather than the absence
-// of one.
+// answered reports whether err came from an engine, rather than from its absence.
 func answered(err error) bool {
 	return err != nil && !client.IsErrConnectionFailed(err) &&
 		(errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) || errdefs.IsConflict(err) ||
 			errdefs.IsInternal(err) || errdefs.IsPermissionDenied(err) || errdefs.IsNotImplemented(err))
 }
 
-// local reports whether the engine is reached by a socket of this host.
 func local(engine *client.Client) bool {
 	u, err := url.Parse(engine.DaemonHost())
 	return err == nil && u.Scheme == "unix"

@@ -24,19 +24,18 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The images of the tests: nothing but a user database.
+// The test images hold nothing but a user database.
 const (
 	testImage     = "workflowagent/executortest:root"
 	testUserImage = "workflowagent/executortest:user"
 )
 
-// memoryLimit is what jobs of the tests may use, in MiB.
 const memoryLimit = 64
 
 // engine is the Docker Engine of the tests, started by the first that needs it.
 var engine struct {
 	once      sync.Once
-	reason    string // why there is none
+	reason    string // why none is available
 	err       error
 	lab       *lab.Engine
 	runnerDir string
@@ -150,7 +149,6 @@ func labClient(t *testing.T) *client.Client {
 	return docker
 }
 
-// objects names the containers and volumes of a job, and its shared directory.
 func objects(t *testing.T, name, shared string) []string {
 	t.Helper()
 	docker := labClient(t)
@@ -291,7 +289,7 @@ func TestImageErrors(t *testing.T) {
 	}
 }
 
-// TestImagesGoByName asks for an image of the host by what the engine takes for its id.
+// TestImagesGoByName names an image of the host by a text that the engine takes for its id.
 func TestImagesGoByName(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	found, err := labClient(t).ImageInspect(t.Context(), testImage)

@@ -14,25 +14,26 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Facts are what people want to know of an engine.
+// Facts describe an engine to the operator.
 type Facts struct {
 	Host          string // its address, as in DOCKER_HOST
-	Origin        string // where the address comes from
+	Origin        string // where the address was configured
 	Version       string
-	APIVersion    string // spoken with it
+	APIVersion    string // negotiated with the engine
 	OS, Arch      string // of its containers; the architecture as Go names it
 	Name          string // of its host
 	RootDirectory string // where it keeps images and containers, on its own host
 	Rootless      bool
-	SameHost      bool // it shares the agent's host, as far as can be told
-	// Open says that it is reached over the network without TLS, so that who reaches it uses it.
+	SameHost      bool // it is known to share the agent's host
+	// Open reports that the engine listens on the network without TLS, so any process that
+	// reaches it controls it.
 	Open bool
-	// Components are the versions of what runs containers, by name: "Docker Engine", "Docker
-	// Desktop", "containerd", "runc"; without those that the engine does not tell.
+	// Components are the versions of the parts that the engine reports, by name: "Docker
+	// Engine", "Docker Desktop", "containerd", "runc".
 	Components map[string]string
 }
 
-// Examine asks the engine about itself. Its errors are those of [Executor.Check].
+// Examine queries the engine. Its errors are those of [Executor.Check].
 func (e *Executor) Examine(ctx context.Context) (Facts, error) {
 	if err := e.Check(ctx); err != nil {
 		return Facts{}, err
@@ -71,15 +72,15 @@ func components(version client.ServerVersionResult) map[string]string {
 			out[c.Name] = c.Version
 		}
 	}
-	// "Docker Desktop 4.44.3 (202357)"
+	// Such as "Docker Desktop 4.44.3 (202357)".
 	if rest, ok := strings.CutPrefix(version.Platform.Name, "Docker Desktop "); ok {
 		out["Docker Desktop"], _, _ = strings.Cut(rest, " ")
 	}
 	return out
 }
 
-// EnsureImage gets an image like [Executor.Prepare] does, by the policy of the options, and
-// returns the architecture it is made for.
+// EnsureImage gets an image as [Executor.Prepare] does, by the policy of the options, and
+// returns its architecture.
 func (e *Executor) EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error) {
 	engine, err := e.engine()
 	if err != nil {
@@ -89,7 +90,7 @@ func (e *Executor) EnsureImage(ctx context.Context, reference string, progress f
 	return img.arch, err
 }
 
-// RemoveRunners removes the volumes with runners of an owner that there will be no jobs of again.
+// RemoveRunners removes the runner volumes of an owner that will have no more jobs.
 func (e *Executor) RemoveRunners(ctx context.Context, owner string) error {
 	engine, err := e.engine()
 	if err != nil {

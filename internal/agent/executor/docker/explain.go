@@ -13,7 +13,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// explain turns the failure of a ping into a line that says what to do.
+// explain turns the failure of a ping into one line that states the remedy.
 func explain(host string, err error) error {
 	var timeout net.Error
 	var verification *tls.CertificateVerificationError
@@ -40,7 +40,6 @@ func explain(host string, err error) error {
 	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
 }
 
-// lastPart returns what an error says after the names of what was being done.
 func lastPart(text string) string {
 	for _, mark := range []string{"x509: ", "tls: "} {
 		if _, after, ok := strings.Cut(text, mark); ok {
@@ -50,7 +49,6 @@ func lastPart(text string) string {
 	return engineText(text)
 }
 
-// engineError is a line for people with its cause.
 type engineError struct {
 	text  string
 	cause error

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRegistryConfig reads configurations of the docker command, which people and
-// programs of any age wrote.
+// FuzzRegistryConfig reads configurations of the docker command, which many programs and users
+// write.
 func FuzzRegistryConfig(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"dXNlcjpwYXNz"}},"credsStore":"x","credHelpers":{"r":"y"}}`), "registry.example.com")
 	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"%%%","identitytoken":"t"}}}`), "registry.example.com")
@@ -41,7 +41,6 @@ func FuzzRegistryConfig(f *testing.F) {
 	})
 }
 
-// FuzzExtract copies what a hostile job left as its spool.
 func FuzzExtract(f *testing.F) {
 	f.Add([]byte("spool/step-0001.state"))
 	f.Fuzz(func(t *testing.T, archive []byte) {
@@ -55,7 +54,6 @@ func FuzzExtract(f *testing.F) {
 	})
 }
 
-// FuzzHelperAnswer is what a credential helper prints.
 func FuzzHelperAnswer(f *testing.F) {
 	f.Add([]byte(`{"ServerURL":"r","Username":"<token>","Secret":"s"}`))
 	f.Add([]byte("\x1b[31mcredentials\r\nnot found"))

@@ -16,14 +16,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// sent is what the engine is told of a container.
 type sent struct {
 	Config     *container.Config
 	HostConfig *container.HostConfig
 }
 
-// TestContainersAsSent compares all that the engine is told of each kind of container with
-// testdata/containers.json. Whoever changes that file changes what a job can reach.
+// TestContainersAsSent compares the description of each kind of container with
+// testdata/containers.json. A change of that file changes what a job can reach.
 func TestContainersAsSent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	job := executor.Spec{
@@ -47,7 +46,7 @@ func TestContainersAsSent(t *testing.T) {
 	config, host = tryContainer(job, at, img, runner, now)
 	all["try of the runner"] = sent{config, host}
 	for name, s := range all {
-		// Otherwise the image chooses, which is how CVE-2024-21626 begins.
+		// An image that chooses the directory is how CVE-2024-21626 begins.
 		if s.Config.WorkingDir != "/" {
 			t.Errorf("%s: the image chooses the working directory", name)
 		}
@@ -72,8 +71,8 @@ func newJobOf(spec executor.Spec, o Options) job {
 	return j
 }
 
-// TestContainerAsRun has the engine say what it made of a job's container, whose image
-// asks for a working directory outside of it (CVE-2024-21626) and other things.
+// TestContainerAsRun checks what the engine made of a job's container whose image asks for,
+// among other things, a working directory outside of it (CVE-2024-21626).
 func TestContainerAsRun(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	const hostile = "workflowagent/executortest:hostile"
@@ -112,7 +111,7 @@ func TestContainerAsRun(t *testing.T) {
 		CapDrop: []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"}, SecurityOpt: []string{"no-new-privileges"}, Init: true,
 		NetworkMode: got.NetworkMode, IpcMode: "private", LogType: "local", Restart: "no",
 	}
-	for i, caps := range got.CapDrop { // newer engines say CAP_MKNOD
+	for i, caps := range got.CapDrop { // newer engines report CAP_MKNOD
 		got.CapDrop[i] = strings.TrimPrefix(caps, "CAP_")
 	}
 	a, errA := json.Marshal(got)

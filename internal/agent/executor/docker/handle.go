@@ -12,32 +12,30 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Labels of all objects that the executor makes. The janitor touches nothing
-// without them.
+// Labels of all objects that the executor makes. The janitor touches no object without them.
 const (
 	labelPrefix  = "workflowagent."
 	labelOwner   = labelPrefix + "owner"
 	labelKind    = labelPrefix + "kind"
-	labelName    = labelPrefix + "name" // the object name of the job
+	labelName    = labelPrefix + "name" // the job's object name
 	labelJob     = labelPrefix + "job"
 	labelEpoch   = labelPrefix + "epoch"
 	labelJobDir  = labelPrefix + "job-dir"
 	labelShared  = labelPrefix + "shared-directory"
 	labelCreated = labelPrefix + "created"
-	labelArch    = labelPrefix + "arch" // of a runner
+	labelArch    = labelPrefix + "arch" // the runner's
 )
 
-// The values of labelKind.
 const (
 	kindJob    = "job"    // a job's container and volume
-	kindCopy   = "copy"   // a container for copying a runner into a volume, or for trying it
+	kindCopy   = "copy"   // a container that copies a runner into a volume, or tries it
 	kindRunner = "runner" // a volume with a runner
 )
 
-// job is what the executor's part of a handle says: enough to find the objects
-// and to read what the runner left.
+// job is the executor's part of a handle: enough to find the objects and to read the runner's
+// files.
 type job struct {
-	Name   string `json:"name"`             // of container and volume
+	Name   string `json:"name"`             // of the container and the volume
 	JobDir string `json:"jobDir"`           // in the container
 	Shared string `json:"shared,omitempty"` // the job's directory on the host, if it has no volume
 	Engine string `json:"engine"`           // address of the engine
@@ -45,9 +43,9 @@ type job struct {
 
 func (j job) copier() string { return j.Name + "-copy" }
 
-// labels returns the labels of a job's objects. What the job brings cannot
-// replace the executor's own. All of them are set, if only to nothing: a container
-// has the labels of its image, too, and the janitor believes what it reads.
+// labels returns the labels of a job's objects. The job's labels cannot replace the executor's.
+// It sets all of the executor's, even to "", because a container also has the labels of its
+// image, and the janitor believes what it reads.
 func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]string {
 	out := map[string]string{}
 	for k, v := range spec.Labels {
@@ -74,7 +72,7 @@ func (j job) handle(jobID string, epoch int64, created time.Time) (executor.Hand
 	return executor.Handle{Executor: Name, JobID: jobID, Epoch: epoch, CreatedAt: created, Data: data}, nil
 }
 
-// open reads a handle. Handles come from files, so what they name is checked.
+// open decodes a handle and checks the names in it, because handles come from files.
 func (e *Executor) open(h executor.Handle) (job, error) {
 	if h.Executor != Name {
 		return job{}, fmt.Errorf("the handle of job %s belongs to executor %q, not to %q", h.JobID, h.Executor, Name)
@@ -89,8 +87,8 @@ func (e *Executor) open(h executor.Handle) (job, error) {
 	return j, nil
 }
 
-// jobDir returns the job directory in the container: below the directory that the
-// image's user can write to, if the job names one.
+// jobDir returns the job directory in the container: below the directory that the image's user
+// can write to, if the job names one.
 func jobDir(rootPath string) (string, error) {
 	if rootPath == "" {
 		return defaultJobDir, nil

@@ -9,8 +9,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// An image can bring labels of every name. What the janitor reads of a container
-// must be the executor's word all the same.
+// An image can have labels of any name; the executor's must replace them.
 func TestLabelsLeaveNothingToTheImage(t *testing.T) {
 	spec := executor.Spec{JobID: "j", Epoch: 1, Owner: "o", Labels: map[string]string{"owner": "other", "shared-directory": "/home"}}
 	container := map[string]string{}

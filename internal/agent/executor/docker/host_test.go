@@ -24,8 +24,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// cycle takes a job through its whole life and looks at how its directory gets
-// into the container.
 func cycle(t *testing.T, e *Executor, docker *client.Client) {
 	t.Helper()
 	if err := e.Check(t.Context()); err != nil {
@@ -95,7 +93,7 @@ func TestEngineOverTCP(t *testing.T) {
 	e := newExecutor(t, Options{RunnerDir: runnerDir, Getenv: func(name string) string { return env[name] }})
 	defer e.Close()
 	cycle(t, e, labClient(t))
-	// A server on loopback is not that of an engine on another host.
+	// A server on loopback is unreachable from an engine on another host.
 	s := spec(testImage)
 	s.Loopback, s.LoopbackOK = true, true
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "another host") {
@@ -103,7 +101,6 @@ func TestEngineOverTCP(t *testing.T) {
 	}
 }
 
-// authority makes certificates.
 type authority struct {
 	t    *testing.T
 	key  *ecdsa.PrivateKey
@@ -140,7 +137,6 @@ func (a *authority) make(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.C
 	return key, cert
 }
 
-// issue writes ca.pem, cert.pem and key.pem for one side of a connection.
 func (a *authority) issue(name string, use x509.ExtKeyUsage) (dir string) {
 	a.t.Helper()
 	dir = a.t.TempDir()
@@ -206,7 +202,7 @@ func TestEngineOverTLS(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() }) // after the job was removed
 	cycle(t, e, docker)
 
-	mixed := t.TempDir() // trusts the engine, and is a stranger to it
+	mixed := t.TempDir() // trusts the engine, which does not trust it
 	for _, file := range []string{"ca.pem", "cert.pem", "key.pem"} {
 		from := map[bool]string{true: user, false: stranger}[file == "ca.pem"]
 		data, err := os.ReadFile(filepath.Join(from, file))

@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// defaultPullStall is how long a pull may make no progress at all.
+	// defaultPullStall is how long a pull may make no progress.
 	defaultPullStall = 5 * time.Minute
-	// reportEvery is how often the progress of a pull is told.
+	// reportEvery is the interval of a pull's progress reports.
 	reportEvery = 10 * time.Second
 )
 
-// image is what has to be known of a job's image.
 type image struct {
 	ref  string
 	id   string
 	arch string // amd64, arm64, …
-	user string // as the image says it; "" is root
+	user string // from the image; "" is root
 }
 
-// ensureImage pulls the image if that is the policy, and looks at it.
+// ensureImage pulls the image if the policy asks for it, and inspects it.
 func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want *workflow.Image, progress func(string)) (image, error) {
 	if want == nil || want.Reference == "" {
 		return image{}, failure(workflow.ReasonImage, "The job names no image to run in", nil)
@@ -63,8 +62,8 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	return img, nil
 }
 
-// byName returns a reference that the engine cannot take for the beginning of an
-// image's id, which would be any image of the host, whatever allowed_images says.
+// byName returns a reference that the engine cannot take for a prefix of an image's id, which
+// would select any image of the host regardless of allowed_images.
 func byName(reference string) string {
 	if strings.ContainsAny(reference, ":@/") {
 		return reference
@@ -72,7 +71,7 @@ func byName(reference string) string {
 	return reference + ":latest"
 }
 
-// pull pulls the image. The pull lasts as long as it makes progress.
+// pull pulls the image. It has no deadline while it makes progress.
 func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Reference, want *workflow.Image, progress func(string)) error {
 	what := "The image " + want.Reference + " could not be pulled"
 	login, err := e.logIn(ctx, ref, want.Credentials)
@@ -113,7 +112,6 @@ func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Ref
 	return nil
 }
 
-// pullFailure says why a pull failed, and what to do about it where that is known.
 func pullFailure(ref name.Reference, want *workflow.Image, login login, err error) error {
 	what := "The image " + want.Reference + " could not be pulled"
 	server := ref.Context().RegistryStr()
@@ -134,7 +132,6 @@ func pullFailure(ref name.Reference, want *workflow.Image, login login, err erro
 	return failure(workflow.ReasonImage, what, err)
 }
 
-// cause returns why ctx ended, if it did, instead of what that broke.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -142,7 +139,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// pullReport turns the engine's flood of messages into a line now and then.
+// pullReport reduces the engine's many messages to an occasional line.
 type pullReport struct {
 	progress func(string)
 	last     time.Time
@@ -156,7 +153,7 @@ func newPullReport(progress func(string)) *pullReport {
 }
 
 func (r *pullReport) message(m jsonstream.Message) {
-	if m.ID == "" { // of the whole image: Digest: …, Status: …
+	if m.ID == "" { // about the whole image: Digest: …, Status: …
 		if m.Status != "" {
 			r.progress(engineText(m.Status))
 		}

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// job of an agent that shares the engine with others.
+// jobFor prepares a job of one of several agents on the same engine.
 func jobFor(t *testing.T, e *Executor, owner, id string) executor.Handle {
 	t.Helper()
 	s := spec(testImage)
@@ -26,8 +26,8 @@ func jobFor(t *testing.T, e *Executor, owner, id string) executor.Handle {
 	return h
 }
 
-// TestNeighboursAreLeftAlone has an agent clean up after itself on an engine that
-// it shares: with another agent, and with people.
+// TestNeighboursAreLeftAlone cleans up after an agent on an engine that another agent and other
+// users share.
 func TestNeighboursAreLeftAlone(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)
@@ -36,7 +36,7 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	dead := jobFor(t, e, "owner-one", "neighbours-dead")
 	alive := jobFor(t, e, "owner-one", "neighbours-alive")
 	other := jobFor(t, e, "owner-two", "neighbours-other")
-	// Looks like ours, and is not: the labels are somebody else's.
+	// This container has a job's name and foreign labels.
 	people, err := docker.ContainerCreate(t.Context(), client.ContainerCreateOptions{
 		Name:   executor.ObjectName("owner-one", "neighbours-people", 1),
 		Config: &container.Config{Image: testImage, Entrypoint: []string{"/x"}, Labels: map[string]string{"owner": "owner-one"}},
@@ -70,8 +70,8 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldRunnersGo has volumes of runners from before an update removed: those that
-// no job uses at once, the others at the next start of the agent.
+// TestOldRunnersGo removes volumes of runners from before an update: the unused ones at once,
+// the others at the next start of the agent.
 func TestOldRunnersGo(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)

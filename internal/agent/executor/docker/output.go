@@ -13,10 +13,9 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Output follows what the engine keeps of the runner's output. It is an echo: the
-// engine keeps half a gigabyte of it, an older engine's stream ends there without
-// an error, and an engine that restarts ends it with one.
-// The log of the job is in its spool.
+// Output follows the engine's copy of the runner's output, which is only an echo: the engine
+// keeps 512 MiB of it, an older engine's stream ends there without an error, and an engine that
+// restarts ends it with one. The job's log is in its spool.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, err := e.open(h)
 	if err != nil {
@@ -53,9 +52,8 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	return f, nil
 }
 
-// rest writes what the engine kept beyond the first followed bytes. An engine ends
-// a followed stream when the container does, which under load is before it has
-// sent all that it keeps.
+// rest writes what the engine kept beyond the first followed bytes. An engine ends a followed
+// stream when the container ends, which under load is before it has sent all of it.
 func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
 	if err := waitStopped(ctx, engine, j.Name); err != nil {
 		return ignoreGone(err)
@@ -70,7 +68,6 @@ func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst
 	return err
 }
 
-// ignoreGone drops the error of a container that was removed meanwhile.
 func ignoreGone(err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -78,13 +75,11 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// skipper drops the first bytes that are written to it.
 type skipper struct {
 	dst  io.Writer
 	skip int64
 }
 
-// Write passes on what is beyond the bytes to skip.
 func (s *skipper) Write(p []byte) (int, error) {
 	dropped := min(s.skip, int64(len(p)))
 	s.skip -= dropped
@@ -95,7 +90,7 @@ func (s *skipper) Write(p []byte) (int, error) {
 	return n + int(dropped), err
 }
 
-// follower takes the two streams of a container apart and reads them as one.
+// follower demultiplexes the two streams of a container into one reader.
 type follower struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -110,8 +105,8 @@ func (f *follower) Close() error {
 	return err
 }
 
-// Stop sends a signal to the container's init, which passes an interrupt to the
-// runner alone and takes everything with it when it is killed.
+// Stop sends a signal to the container's init, which passes an interrupt to the runner alone.
+// Killing the init kills every process in the container.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	j, err := e.open(h)
 	if err != nil {
@@ -132,7 +127,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	case !errdefs.IsConflict(err):
 		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
 	}
-	// It does not run: not yet, or not any more.
+	// Not running: not started, or ended.
 	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):

@@ -14,9 +14,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// checkPlatform refuses an image for processors that the engine's host neither
-// has nor emulates: the job would only end with a number that says nothing. An
-// engine does not say what it emulates, so the image's runner is tried there.
+// checkPlatform refuses an image whose architecture the engine's host neither has nor emulates:
+// the job would end with an exit code that explains nothing. An engine does not report what it
+// emulates, so checkPlatform tries the image's runner.
 func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
@@ -36,10 +36,10 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 	return nil
 }
 
-// tryRunner starts the runner in a container of the image, with nothing to do, and
-// reports whether it could.
+// tryRunner starts the runner in a container of the image, without a job, and reports whether
+// it could.
 func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
-	// A call that was given up could still succeed in the engine, after the cleaning up.
+	// An abandoned call could still succeed in the engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupPatience)
 	defer cancel()
 	config, host := tryContainer(spec, j, img, r, time.Now())
@@ -50,7 +50,7 @@ func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec ex
 	defer func() { err = errors.Join(err, removeContainer(bounded, engine, created.ID)) }()
 	if _, err := engine.ContainerStart(bounded, created.ID, client.ContainerStartOptions{}); err != nil {
 		if answered(err) {
-			return false, nil // some engines see at once that it cannot
+			return false, nil // some engines detect the mismatch at once
 		}
 		return false, err
 	}
@@ -64,7 +64,6 @@ func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec ex
 	return found.Container.State.ExitCode == 0, nil
 }
 
-// tryContainer returns what the engine is told of a container that tries the runner.
 func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, now),

@@ -21,8 +21,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Prepare gets the image and creates the job's container. An engine that goes away
-// meanwhile, as for an update of its own, is waited for: nothing of the job has run.
+// Prepare gets the image and creates the job's container. If the engine disappears meanwhile,
+// as during its update, Prepare waits for it and retries: nothing of the job has run.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if spec.OS != "" && spec.OS != "linux" {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job asks for %s, and the agent runs jobs in Linux containers", spec.OS), nil)
@@ -52,7 +52,6 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	}
 }
 
-// prepare is Prepare on an engine that stays.
 func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	dir, err := jobDir(spec.RootPath)
 	if err != nil {
@@ -91,7 +90,7 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 		}
 	}
 	config, host := e.container(spec, *j, img, runner, network, now)
-	// A call that was given up could still succeed in the engine, after the cleaning up.
+	// An abandoned call could still succeed in the engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 	defer cancel()
 	_, err = engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
@@ -99,7 +98,7 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 		reason, what := workflow.ReasonLaunch, "The container could not be created"
 		switch {
 		case errdefs.IsConflict(err):
-			what = "The job has a container already" // of an earlier Prepare: it stays
+			what = "The job has a container already" // of an earlier Prepare: keep it
 			return failure(reason, what, err)
 		case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
 			reason, what = workflow.ReasonImage, "The image "+img.ref+" is not usable"
@@ -118,15 +117,15 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	return nil
 }
 
-// discard removes what a failed Prepare made, also when ctx has ended.
+// discard removes the objects of a failed Prepare, even if ctx has ended.
 func (e *Executor) discard(ctx context.Context, engine *client.Client, j job) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 	defer cancel()
 	return e.remove(ctx, engine, j)
 }
 
-// container returns what the engine is told of the container. Everybody who may
-// talk to the engine can read it.
+// container describes the job's container to the engine. Every client of the engine can read
+// the description.
 func (e *Executor) container(spec executor.Spec, j job, img image, runner runnerFile, network string, now time.Time) (*container.Config, *container.HostConfig) {
 	all := labels(spec, j, kindJob, now)
 	stopTimeout := int(e.opts.PatienceStop / time.Second)
@@ -135,14 +134,14 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
 		WorkingDir:  "/", // not the image's, which may lead out of the container (CVE-2024-21626)
 		OpenStdin:   true,
-		StdinOnce:   true, // the launch document, then the end of input
+		StdinOnce:   true, // closed after the launch document
 		AttachStdin: true,
 		Labels:      all,
-		StopSignal:  "SIGINT", // an engine that shuts down asks like a cancellation does
+		StopSignal:  "SIGINT", // an engine that shuts down stops a job as a cancellation does
 		StopTimeout: &stopTimeout,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
-	// An init reaps what the job orphans and passes a signal to the runner alone.
+	// An init reaps the job's orphans and passes a signal to the runner alone.
 	yes := true
 	pids := max(e.opts.PidsLimit, -1)
 	host := &container.HostConfig{
@@ -152,15 +151,14 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		SecurityOpt:   []string{"no-new-privileges"},
 		CapDrop:       []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"},
 		IpcMode:       container.IPCModePrivate,
-		// The spool is the job's log. What the engine keeps is for the agent's own
-		// output, and must not fill the host's disk. The limit is high because an
-		// engine (20.10 does) ends what follows a log, without an error, when it
-		// begins another file.
+		// The job's log is its spool. The engine's copy serves the agent's own output and must
+		// not fill the host's disk. The limit is high because an engine (20.10 does) ends a
+		// followed log, without an error, when it begins another file.
 		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
 		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
 		Resources: container.Resources{
 			Memory:     e.opts.Memory,
-			MemorySwap: e.opts.Memory, // together with swap: a limit without exceptions
+			MemorySwap: e.opts.Memory, // includes swap, so that the limit is strict
 			NanoCPUs:   int64(e.opts.CPUs * 1e9),
 			PidsLimit:  &pids,
 		},
@@ -178,9 +176,9 @@ func jobMount(j job, labels map[string]string) mount.Mount {
 	}
 }
 
-// makeShared makes the job's directory on the host. The engine mounts it itself,
-// so the parent's permissions keep other users of the host out, while the
-// container's user, whoever it is, can write to the directory proper.
+// makeShared makes the job's directory on the host. The parent's permissions keep other users
+// of the host out. The engine mounts the inner directory, which the container's user, whatever
+// its number, can write to.
 func makeShared(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -195,8 +193,8 @@ func makeShared(dir string) error {
 	return nil
 }
 
-// network returns the network mode of the job. A server on loopback can be reached
-// from the network of the agent's own host only.
+// network returns the network mode of the job. A server on loopback is reachable only from the
+// network of the agent's own host.
 func (e *Executor) network(ctx context.Context, engine *client.Client, spec executor.Spec) (string, error) {
 	if !spec.Loopback {
 		return e.opts.Network, nil
@@ -207,7 +205,7 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	}
 	switch {
 	case !spec.LoopbackOK && e.opts.Network != "host":
-		// The URL is the server's word, and must not open the host's network.
+		// The server chooses the URL, so it must not open the host's network.
 		return refuse("and the agent's service_url is not on loopback, so that the job does not get the host's network unless docker_network is host")
 	case e.opts.Network != "" && e.opts.Network != "host":
 		return refuse("docker_network is set to " + e.opts.Network)
@@ -232,7 +230,6 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	return "host", nil
 }
 
-// parent returns the directory above the job's in the container, and its name.
 func (j job) parent() (dir, name string) {
 	return path.Dir(j.JobDir), path.Base(j.JobDir)
 }

@@ -22,7 +22,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The user of the tests' private registry.
 const (
 	registryUser     = "puller"
 	registryPassword = "registry-password-8484"
@@ -46,8 +45,7 @@ func picture(arch string) lab.Picture {
 	return lab.Picture{Arch: arch, Files: map[string]string{"etc/passwd": "root:x:0:0::/:/bin/sh\n"}}
 }
 
-// push stores an image under a name that no other test has, and makes sure that
-// the engine forgets it after the test.
+// push stores an image under a unique name and makes the engine forget it after the test.
 func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) {
 	t.Helper()
 	p.Files["unique"] = rand.Text()
@@ -58,13 +56,13 @@ func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) 
 	docker := labClient(t)
 	t.Cleanup(func() {
 		for _, ref := range []string{tagged, pinned} {
-			_, _ = docker.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}) // it may not have come
+			_, _ = docker.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}) // the pull may have failed
 		}
 	})
 	return tagged, pinned
 }
 
-// pullInto prepares a job with the image and returns what was said meanwhile.
+// pullInto prepares a job with the image and returns the progress lines.
 func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, err error) {
 	t.Helper()
 	o.Host, o.RunnerDir = engine.lab.Host, engine.runnerDir
@@ -83,8 +81,8 @@ func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, er
 	return said, err
 }
 
-// wantRefusal checks that a pull failed with one line about the image that says
-// all of want and no secret.
+// wantRefusal checks that a pull failed with one line about the image that has all of want and
+// no secret.
 func wantRefusal(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var failed *executor.Error
@@ -151,7 +149,6 @@ func TestPullPolicy(t *testing.T) {
 	wantRefusal(t, err, tagged, "cannot be reached")
 }
 
-// helper makes a credential helper and returns the directory that it is in.
 func helper(t *testing.T, name, script string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -174,7 +171,7 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 		own    *workflow.ImageCredentials
 		config string
 		script string   // of docker-credential-test
-		want   []string // of the refusal; nil = the image comes
+		want   []string // of the refusal; nil = the pull succeeds
 	}{
 		{name: "the job's", own: &workflow.ImageCredentials{Username: registryUser, Password: registryPassword}},
 		{
@@ -248,7 +245,7 @@ func TestImageForOtherProcessors(t *testing.T) {
 	if found, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/qemu-*"); len(found) > 0 {
 		t.Skip("this host emulates other processors")
 	}
-	// A program that says that it is for the other processors.
+	// Change the program's header to the other architecture.
 	program, err := os.ReadFile(filepath.Join(engine.runnerDir, executor.EmbeddableName))
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// sharedJob is the directory in a job's shared directory that is mounted into the
-// container.
+// sharedJob is the directory in a job's shared directory that the container mounts.
 const sharedJob = "job"
 
 // Remove removes the container with all its processes, and its volume.
@@ -61,8 +60,7 @@ func (e *Executor) remove(ctx context.Context, engine *client.Client, j job) err
 	return err
 }
 
-// removeContainer removes a container, running or not, and waits for a removal
-// that is going on already.
+// removeContainer removes a container, running or not, and waits for a removal in progress.
 func removeContainer(ctx context.Context, engine *client.Client, name string) error {
 	return untilGone(ctx, func() error {
 		_, err := engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
@@ -70,8 +68,7 @@ func removeContainer(ctx context.Context, engine *client.Client, name string) er
 	})
 }
 
-// removeVolume removes a volume. The engine lets go of it a moment after the
-// container that used it.
+// removeVolume removes a volume. The engine releases it a moment after its container.
 func removeVolume(ctx context.Context, engine *client.Client, name string) error {
 	return untilGone(ctx, func() error {
 		_, err := engine.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
@@ -79,8 +76,7 @@ func removeVolume(ctx context.Context, engine *client.Client, name string) error
 	})
 }
 
-// untilGone repeats remove while the engine says that something is in the way,
-// for a limited time.
+// untilGone repeats remove for a limited time while the engine reports a conflict.
 func untilGone(ctx context.Context, remove func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupPatience)
 	defer cancel()
@@ -102,8 +98,7 @@ func untilGone(ctx context.Context, remove func() error) error {
 	}
 }
 
-// List returns the jobs of owner that have a container, a volume or a shared
-// directory.
+// List returns the jobs of owner that have a container, a volume or a shared directory.
 func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, error) {
 	engine, err := e.engine()
 	if err != nil {
@@ -131,7 +126,6 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	return found.handles, found.err
 }
 
-// found collects the jobs that objects belong to.
 type found struct {
 	engine  string
 	seen    map[string]bool
@@ -143,7 +137,7 @@ func (f *found) add(labels map[string]string) {
 	name := labels[labelName]
 	epoch, err := strconv.ParseInt(labels[labelEpoch], 10, 64)
 	if err != nil || !executor.IsObjectName(name) {
-		return // a runner's volume, or not ours at all
+		return // a runner's volume, or not this agent's
 	}
 	created, err := time.Parse(time.RFC3339, labels[labelCreated])
 	if err != nil {
@@ -162,7 +156,6 @@ func (f *found) addJob(j job, jobID string, epoch int64, created time.Time) {
 	f.handles = append(f.handles, h)
 }
 
-// addShared adds the directories that have no container any more.
 func (e *Executor) addShared(f *found, owner string) error {
 	if e.opts.SharedVolumeDirectory == "" {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// relay is a socket before the engine's that can be taken away, which looks like
-// an engine that restarts while its containers live on.
+// relay is a socket in front of the engine's. Closing it looks like an engine that restarts
+// while its containers keep running.
 type relay struct {
 	path, engine string // path is empty for a relay on TCP
 
@@ -28,7 +28,7 @@ type relay struct {
 	conns    map[net.Conn]struct{}
 	running  sync.WaitGroup
 	accepted chan struct{} // receives a value for each connection
-	cutAfter []byte        // breaks a connection, without an orderly end, that had this in it; nil: none
+	cutAfter []byte        // resets a connection that carried this; nil: none
 }
 
 func newRelay(t *testing.T, engineHost string) *relay {
@@ -77,8 +77,7 @@ func (r *relay) up(t *testing.T) {
 	})
 }
 
-// hold notes a connection that down has to break, or breaks it if its listener is
-// down already.
+// hold registers a connection for down to break, or breaks it if its listener is already down.
 func (r *relay) hold(listener net.Listener, conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +104,7 @@ func (r *relay) serve(conn net.Conn) {
 				return
 			}
 			_, _ = io.Copy(pair[1], pair[0])
-			// The end of one direction passes on; a broken one breaks both.
+			// Pass on the end of one direction; a broken direction breaks both.
 			if err := pair[1].(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 				_ = pair[0].Close()
 			}
@@ -114,8 +113,8 @@ func (r *relay) serve(conn net.Conn) {
 	copies.Wait()
 }
 
-// cutAfter copies to the engine until the end of a chunk that holds last. Then the engine
-// has an orderly end, and the other side a broken connection.
+// cutAfter copies to the engine until the end of a chunk that holds last. The engine then sees
+// an orderly end, and the other side a broken connection.
 func cutAfter(from, engine net.Conn, last []byte) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -138,8 +137,8 @@ func cutAfter(from, engine net.Conn, last []byte) {
 	}
 }
 
-// brokenExecutor returns an executor whose connections break when they have
-// transported the last part of a launch document.
+// brokenExecutor returns an executor whose connections break after the last part of a launch
+// document.
 func brokenExecutor(t *testing.T, o Options) executor.Executor {
 	t.Helper()
 	if !strings.HasPrefix(o.Host, "unix://") {

@@ -20,16 +20,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// runnerFile is the runner for a job's image.
 type runnerFile struct {
 	path   string
 	size   int64
 	arch   string
-	volume string // that holds it
+	volume string // the volume that holds it
 }
 
-// findRunner returns the runner for images of arch and the name of its volume. The
-// volume belongs to the agent alone: nobody else fills it, and no job can write to it.
+// findRunner returns the runner for images of arch and the name of its volume. Only this agent
+// fills the volume, and no job can write to it.
 func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
 	if err != nil {
@@ -42,7 +41,6 @@ func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	return runnerFile{path: path, size: size, arch: arch, volume: "workflow-runner-" + executor.Digest(owner)[:8] + "-" + sum[:16]}, nil
 }
 
-// digest returns the SHA-256 of a file, and its size.
 func digest(path string) (sum string, size int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -64,8 +62,8 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 	}
 }
 
-// ensureRunner makes sure that the runner is in its volume. The job's container,
-// which mounts it, tells, and finds a volume that is only half filled too.
+// ensureRunner fills the runner's volume if necessary. It reads the volume through the job's
+// container, which also detects a half-filled one.
 func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	e.filling.Lock()
 	defer e.filling.Unlock()
@@ -99,8 +97,8 @@ func runnerThere(ctx context.Context, engine *client.Client, containerName strin
 	return stat.Stat.Size == r.size && stat.Stat.Mode.IsRegular(), nil
 }
 
-// fill copies the runner through a container that mounts the volume writable and
-// is never started. It is made of the job's image, which is sure to be there.
+// fill copies the runner through a container that mounts the volume writable and never starts.
+// It uses the job's image, which is known to be present.
 func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
 	config, host := fillContainer(spec, j, img, r, time.Now())
 	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
@@ -129,7 +127,6 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 	return err
 }
 
-// fillContainer returns what the engine is told of the container that fill uses.
 func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image: img.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(spec, j, kindCopy, now),
@@ -137,7 +134,6 @@ func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.
 	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}}
 }
 
-// pack writes a tar archive that holds the runner.
 func pack(w io.Writer, file io.Reader, size int64) error {
 	archive := tar.NewWriter(w)
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: executor.RunnerName, Mode: 0o555, Size: size, ModTime: time.Unix(0, 0)}
@@ -150,8 +146,8 @@ func pack(w io.Writer, file io.Reader, size int64) error {
 	return archive.Close()
 }
 
-// dropOldRunners removes the volumes of runners that this agent had before an
-// update. Those that jobs still use stay: the engine refuses.
+// dropOldRunners removes the volumes of this agent's earlier runners. The engine refuses those
+// that jobs still use.
 func (e *Executor) dropOldRunners(ctx context.Context, engine *client.Client, owner string, current runnerFile) {
 	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner).Add("label", labelArch+"="+current.arch)
 	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})

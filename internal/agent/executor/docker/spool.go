@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// CopySpool reads the log spool by the engine's archive API.
+// CopySpool reads the log spool through the engine's archive API.
 func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
 	j, err := e.open(h)
 	if err != nil {
@@ -41,7 +41,7 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (e
 	defer func() { err = errors.Join(err, to.Close()) }()
 	copied, err := engine.CopyFromContainer(ctx, j.Name, client.CopyFromContainerOptions{SourcePath: path.Join(j.JobDir, protocol.DirSpool)})
 	if errdefs.IsNotFound(err) {
-		// No spool, or no container?
+		// Tell a missing spool from a missing container.
 		_, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 		return err
 	}
@@ -52,8 +52,7 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (e
 	return extract(copied.Content, to)
 }
 
-// extract adds the regular files of an archive's spool directory to a copy. Whatever
-// else the archive holds is left out.
+// extract adds the regular files of an archive's spool directory to a copy and skips the rest.
 func extract(r io.Reader, to *executor.SpoolCopy) error {
 	archive := tar.NewReader(r)
 	for {

@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// TestExtractStaysInside extracts what a hostile job could have left as its spool.
 func TestExtractStaysInside(t *testing.T) {
 	dst := t.TempDir()
 	archive := func(headers ...tar.Header) *bytes.Buffer {
@@ -60,8 +59,7 @@ func TestExtractStaysInside(t *testing.T) {
 	}
 }
 
-// TestExtractIsBounded extracts spools that are larger than any runner makes them: their
-// bytes are zeros, which take no space where the job is.
+// TestExtractIsBounded extracts sparse spools that exceed the size of any runner's spool.
 func TestExtractIsBounded(t *testing.T) {
 	for name, sizes := range map[string]map[string]int64{
 		"one segment":       {"spool/step-0001-0000000000000000.log": 300 << 20},
@@ -95,7 +93,6 @@ func TestExtractIsBounded(t *testing.T) {
 	}
 }
 
-// zeros reads as zeros without an end.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

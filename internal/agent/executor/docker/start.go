@@ -19,14 +19,14 @@ import (
 const (
 	// launchPatience is how long the runner may take to read the launch document.
 	launchPatience = 30 * time.Second
-	// closePatience is how long the engine may take to confirm that it passed on
-	// the end of the input; not all engines do.
+	// closePatience is how long the engine may take to confirm that it passed on the end of the
+	// input; not all engines do.
 	closePatience = 2 * time.Second
 )
 
-// Start starts the container once and writes launch to it. The engine ends the
-// container's input when the connection breaks, so an agent that dies in here
-// leaves a runner that got nothing, or half a document, and starts nothing.
+// Start starts the container once and writes launch to it. The engine ends the container's
+// input when the connection breaks, so if the agent dies here, the runner gets an incomplete
+// document and starts nothing.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	j, err := e.open(h)
 	if err != nil {
@@ -61,14 +61,14 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	if err := deliver(ctx, attached.HijackedResponse, launch); err != nil {
-		// The runner may have got all of it before the connection broke.
+		// The runner may have received all of it before the connection broke.
 		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	return nil
 }
 
-// claimStart makes Start exclusive for a container in this process. The engine
-// takes a second start of a running container for none, so it cannot be asked.
+// claimStart makes Start exclusive for a container in this process. The engine ignores a second
+// start of a running container, so it cannot arbitrate.
 func (e *Executor) claimStart(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +85,6 @@ func (e *Executor) releaseStart(name string) {
 	delete(e.starting, name)
 }
 
-// deliver writes the launch document and ends the input.
 func deliver(ctx context.Context, conn client.HijackedResponse, launch []byte) error {
 	if err := conn.Conn.SetDeadline(time.Now().Add(launchPatience)); err != nil {
 		return err
@@ -98,7 +97,7 @@ func deliver(ctx context.Context, conn client.HijackedResponse, launch []byte) e
 	if err := conn.CloseWrite(); err != nil {
 		return cause(ctx, fmt.Errorf("ending the launch document: %w", err))
 	}
-	// The engine closes its side when it has passed on everything.
+	// The engine closes its side after it has passed on everything.
 	if err := conn.Conn.SetReadDeadline(time.Now().Add(closePatience)); err != nil {
 		return err
 	}

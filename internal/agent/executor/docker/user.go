@@ -14,11 +14,10 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// maxUserFile bounds how much of an image's user database is read, in bytes.
+// maxUserFile bounds an image's user database, in bytes.
 const maxUserFile = 1 << 20
 
-// giveToUser makes the job's directory belong to the user that the image runs as.
-// The engine makes volumes for root.
+// giveToUser gives the job's directory to the image's user. The engine makes volumes for root.
 func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
 	name, group, _ := strings.Cut(img.user, ":")
 	if j.Shared != "" || name == "" || name == "0" || name == "root" {
@@ -39,11 +38,9 @@ func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job,
 	return err
 }
 
-// imageUser is the user that an image runs as.
 type imageUser struct{ uid, gid int }
 
-// lookUpUser returns the numbers of the image's user and group, as the engine
-// will determine them.
+// lookUpUser returns the numbers of the image's user and group by the engine's rules.
 func lookUpUser(ctx context.Context, engine *client.Client, j job, name, group string) (u imageUser, err error) {
 	u.uid, err = strconv.Atoi(name)
 	numeric := err == nil
@@ -86,7 +83,6 @@ func lookUpUser(ctx context.Context, engine *client.Client, j job, name, group s
 	return u, nil
 }
 
-// userEntry returns the first line of a user database that match takes, in fields.
 func userEntry(data string, match func([]string) bool, fields int) []string {
 	for line := range strings.Lines(data) {
 		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) >= fields && match(f) {

@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// maxResult is how large a result file may be, in bytes; it is written by the job.
+	// maxResult bounds a result file, which the job writes, in bytes.
 	maxResult = 64 << 10
 )
 
 // engineRetry is for an engine that does not answer.
 var engineRetry = retry.Policy{First: 100 * time.Millisecond, Max: 10 * time.Second}
 
-// Wait waits for the container's end. An engine that goes away and comes back
-// does not matter: it knows how its containers ended, and with its live-restore
-// option they do not even notice.
+// Wait waits for the container's end. It survives a restart of the engine, which knows how its
+// containers ended; with live-restore they even keep running.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	j, err := e.open(h)
 	if err != nil {
@@ -54,7 +53,6 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 	}
 }
 
-// connectionError is a failure to hear from the engine, which a later call may not have.
 type connectionError struct{ err error }
 
 func (e *connectionError) Error() string { return engineText(e.err.Error()) }
@@ -90,7 +88,6 @@ func (e *Executor) waitOnce(ctx context.Context, j job) (executor.Exit, error) {
 	}
 }
 
-// gone is the answer for a container that the engine does not have.
 func gone(engine *client.Client, j job) (executor.Exit, error) {
 	if j.Engine != engine.DaemonHost() {
 		return executor.Exit{}, fmt.Errorf("the job's container %s is not on the Docker Engine at %s: it was made on the one at %s, which the agent no longer uses", j.Name, engine.DaemonHost(), j.Engine)
@@ -98,7 +95,7 @@ func gone(engine *client.Client, j job) (executor.Exit, error) {
 	return executor.Exit{Code: -1, Lost: true, Detail: "the job's container is gone"}, nil
 }
 
-// waitStopped waits until the container does not run.
+// waitStopped waits until the container is not running.
 func waitStopped(ctx context.Context, engine *client.Client, containerName string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +114,7 @@ func waitStopped(ctx context.Context, engine *client.Client, containerName strin
 	}
 }
 
-// ended says how a container ended that does not run any more.
+// ended returns how a container ended.
 func ended(ctx context.Context, engine *client.Client, j job, state *container.State) (executor.Exit, error) {
 	exit := executor.Exit{Code: state.ExitCode, Detail: engineText(state.Error)}
 	if t, err := time.Parse(time.RFC3339Nano, state.FinishedAt); err == nil && t.Year() > 1 {
@@ -140,8 +137,8 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	if name, ok := signals[exit.Code-128]; ok {
 		exit.Code, exit.Signal = -1, name
 	}
-	// An engine that finds a container dead after its own restart, or the host's,
-	// makes up this code.
+	// An engine that finds a container dead after its own or the host's restart makes up this
+	// code.
 	if exit.Code == 255 && !exit.OOMKilled {
 		exit = executor.Exit{
 			Code: -1, Lost: true, Result: exit.Result, FinishedAt: exit.FinishedAt,
@@ -154,9 +151,9 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 // oomPatience is how long the engine may take to learn why a container was killed.
 const oomPatience = 3 * time.Second
 
-// outOfMemory asks again whether a killed container had run out of memory: the
-// engine hears of that by another way than of the end, and sometimes later, or, on a
-// busy host, never (https://github.com/containerd/containerd/issues/8893).
+// outOfMemory reports whether a killed container ran out of memory. The engine learns of that
+// separately from the end: sometimes later or, on a busy host, never
+// (https://github.com/containerd/containerd/issues/8893).
 func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 	ctx, cancel := context.WithTimeout(ctx, oomPatience)
 	defer cancel()
@@ -176,8 +173,8 @@ func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 	}
 }
 
-// signals are those that end a process, by their number on Linux: the init in the
-// container reports them as 128 and the number.
+// signals maps numbers on Linux to the signals that end a process. The container's init reports
+// them as 128 plus the number.
 var signals = map[int]string{
 	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
 	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
