@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// spaceReserve is the free space that a spool copy leaves on the agent's disk, in bytes.
 	spaceReserve = 32 << 20
 	// smallestFile is the least size, in bytes, that a file counts for; it limits the number of
 	// empty files.

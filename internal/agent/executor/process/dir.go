@@ -47,7 +47,6 @@ func (d dir) path(elem ...string) string {
 // that left the runner's session.
 func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
-// create makes the directory, or nothing.
 func (d dir) create(m meta) (err error) {
 	if err := os.Mkdir(string(d), 0o700); err != nil {
 		return fmt.Errorf("making the job's directory: %w", err)
@@ -74,7 +73,6 @@ func (d dir) meta() (meta, error) {
 	return m, err
 }
 
-// process reads process.json. Its error is fs.ErrNotExist if the file is missing or damaged.
 func (d dir) process() (identity, error) {
 	var id identity
 	err := readJSON(d.path(fileProcess), &id)
@@ -91,7 +89,6 @@ func (d dir) lock(ctx context.Context) (func(), error) {
 	return lock.Release, nil
 }
 
-// result returns the runner's result file, nil if there is none.
 func (d dir) result() *protocol.Result {
 	root, err := os.OpenRoot(d.path(dirJob))
 	if err != nil {

@@ -45,7 +45,6 @@ func handleDir(t testing.TB, h executor.Handle) dir {
 	return dir(data.Dir)
 }
 
-// leftovers lists the directory of a job and the processes that belong to it.
 func leftovers(t testing.TB, d dir) []string {
 	t.Helper()
 	var out []string

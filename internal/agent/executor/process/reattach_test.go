@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// agentEnv makes the test binary an agent that starts one job and exits.
 const agentEnv = "PROCESS_TEST_AGENT"
 
 func TestMain(m *testing.M) {
