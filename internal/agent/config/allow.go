@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// AllowsImage reports whether allowed_images lets a job run in the image of the reference. Short
-// references mean Docker Hub, on both sides: pulumi/pulumi is docker.io/pulumi/pulumi.
+// AllowsImage reports whether allowed_images lets a job run in the image of the reference.
+// Short references mean Docker Hub, on both sides: pulumi/pulumi is docker.io/pulumi/pulumi.
 //
-// A pattern without a tag lets every tag and digest pass. A pattern with a tag lets only that tag
-// pass and no digest, because an engine that is given both follows the digest.
+// A pattern without a tag allows every tag and digest. A pattern with a tag allows only that
+// tag and no digest, because an engine that receives both follows the digest.
 func (c *Config) AllowsImage(reference string) bool {
 	if c.AllowedImages == nil {
 		return true
@@ -39,7 +39,7 @@ func (c *Config) AllowsImage(reference string) bool {
 	return false
 }
 
-// image is a reference in parts; the name is complete, with the registry's host in front.
+// image is a parsed reference; name includes the registry's host.
 type image struct {
 	name, tag, digest string
 }
@@ -51,7 +51,6 @@ func (i image) tagOrLatest() string {
 	return i.tag
 }
 
-// parseImage splits an image reference or a pattern of such.
 func parseImage(reference string) (image, bool) {
 	if reference == "" || strings.ContainsFunc(reference, isOdd) {
 		return image{}, false
@@ -87,8 +86,8 @@ func parseImage(reference string) (image, bool) {
 	return i, true
 }
 
-// AllowsRepository reports whether allowed_repositories lets a job deploy from the repository of
-// the name, host/path as the domain's Repository.Name says it. No list allows "" and everything else.
+// AllowsRepository reports whether allowed_repositories lets a job deploy from the repository
+// of the name, in the host/path form of the domain's Repository.Name. No list allows "".
 func (c *Config) AllowsRepository(name string) bool {
 	if c.AllowedRepositories == nil {
 		return true
@@ -106,14 +105,13 @@ func (c *Config) AllowsRepository(name string) bool {
 	return false
 }
 
-// isRepositoryPattern reports whether a pattern can match anything: it has no escapes and no
-// empty, "." or ".." elements.
+// isRepositoryPattern reports whether a pattern can match: it has no escapes and no empty, "."
+// or ".." elements.
 func isRepositoryPattern(pattern string) bool {
 	pattern = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
 	return !strings.Contains(pattern, "%") && path.Clean("/"+pattern) == "/"+strings.TrimPrefix(pattern, "/")
 }
 
-// isOdd reports whether a character has no place in an image reference.
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
 
 // matches reports whether name matches the whole pattern: * stands for any characters but the

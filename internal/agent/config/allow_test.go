@@ -67,7 +67,7 @@ func TestAllowsImage(t *testing.T) {
 	}
 }
 
-// allows asks as the agent does, with the name of the address that the runner gives to git.
+// allows checks the name of the address that the runner gives to git, as the agent does.
 func allows(c *Config, url string) bool {
 	repo, err := workflow.ParseRepository(url)
 	return err == nil && c.AllowsRepository(repo.Name())

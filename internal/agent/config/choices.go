@@ -1,7 +1,7 @@
 package config
 
-// Choices returns the values that a key, or each entry of its list, can have, or nil if there is
-// no such key or it takes others. It is for what completes a command line.
+// Choices returns the possible values of a key, or of each entry of its list, for shell
+// completion. It returns nil if the key is unknown or takes other values.
 func Choices(key string) []string {
 	for _, f := range fields() {
 		if f.name == key {

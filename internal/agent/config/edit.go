@@ -14,13 +14,13 @@ import (
 // Change sets one key of a configuration file.
 type Change struct {
 	Key string
-	// Value is in the form that the key's variable takes. An empty one removes the key from the
-	// file, so that it has its default again.
+	// Value has the form of the key's variable. An empty one removes the key from the file,
+	// which restores its default.
 	Value string
 }
 
-// Checked returns the change in the form to write: paths are made absolute, because who runs the
-// agent later may be somewhere else. The error says in one line, without the value, what is wrong.
+// Checked returns the change in the form to write. It makes paths absolute, because the agent
+// may later run in another directory. The error is one line without the value.
 func (change Change) Checked(o LoadOptions) (Change, error) {
 	f, err := fileField(change.Key)
 	if err != nil {
@@ -43,7 +43,7 @@ func IsSecret(key string) bool {
 	return err == nil && f.kind == kindSecret
 }
 
-// fileField returns the row of a key that has a place in the file.
+// fileField returns the row of a key that is allowed in the file.
 func fileField(key string) (field, error) {
 	for _, f := range fields() {
 		switch {
@@ -60,9 +60,9 @@ func fileField(key string) (field, error) {
 	return field{}, fmt.Errorf("%s is not a known key: %s", printableKey(key), suggestion(key))
 }
 
-// Edit returns the text of a configuration file with the changes made. Everything else stays as
-// it is to the byte: comments, order, form and line ends. A key that stands there as a comment, as
-// in the sample, is set in that place; a new one comes last. The path is for the errors only.
+// Edit returns the text of a configuration file with the changes made. Every other byte stays:
+// comments, order, form and line ends. A key that exists as a comment, as in the sample, is set
+// in that place; a new one comes last. The path is only for errors.
 func Edit(path string, text []byte, changes []Change) ([]byte, error) {
 	before, wrong := parseYAML(path, text)
 	if err := wrong.err(); err != nil {
@@ -84,10 +84,9 @@ func Edit(path string, text []byte, changes []Change) ([]byte, error) {
 	return edited, nil
 }
 
-// errForm is about a file whose form leaves no line to change.
+// errForm reports a file whose form has no line per key.
 var errForm = errors.New("is not written as lines of the form key: value, so it cannot be changed without losing its form: rewrite it as such lines, or edit it by hand")
 
-// editOne sets or removes one key.
 func editOne(path string, text []byte, f *field, value string) ([]byte, error) {
 	bom := []byte("\xEF\xBB\xBF")
 	if rest, found := bytes.CutPrefix(text, bom); found {
@@ -129,19 +128,18 @@ func editOne(path string, text []byte, f *field, value string) ([]byte, error) {
 	return []byte(strings.Join(lines, "")), nil
 }
 
-// place is where a key and its value are in a file, as indexes of lines.
+// place is the location of a key and its value in a file, as indexes of lines.
 type place struct {
 	found       bool
 	first, last int
-	quote       byte   // that the value is written with, 0 for none
-	comment     string // behind the value, with the space before it
+	quote       byte   // around the value, 0 for none
+	comment     string // after the value, including the space before it
 }
 
-// locate finds a key of the top-level mapping.
 func locate(text []byte, key string) (place, error) {
 	var document yaml.Node
 	if err := yaml.Load(text, &document); err != nil || document.Kind != yaml.DocumentNode || len(document.Content) == 0 {
-		// Nothing but comments; what is no YAML was refused before.
+		// Nothing but comments: the caller has refused invalid YAML.
 		return place{}, nil //nolint:nilerr // see above
 	}
 	root := document.Content[0]
@@ -162,8 +160,8 @@ func locate(text []byte, key string) (place, error) {
 			after = root.Content[i+2].Line - 1
 		}
 		at := place{found: true, first: keyNode.Line - 1, last: keyNode.Line - 1}
-		// What follows is the value's up to its last line with something in it; the comments and
-		// the empty lines behind that belong to the next key.
+		// The value extends to its last line that is neither empty nor a comment; the lines
+		// after that belong to the next key.
 		for n := keyNode.Line; n < after; n++ {
 			line := strings.TrimSpace(lines[n])
 			if line != "" && line[0] != '#' && line != "..." {
@@ -184,7 +182,6 @@ func locate(text []byte, key string) (place, error) {
 	return place{}, nil
 }
 
-// trailingComment returns the comment at the end of a value's line, with the space before it.
 func trailingComment(line string, value *yaml.Node) string {
 	line = strings.TrimRight(line, "\r")
 	comment := value.LineComment
@@ -195,15 +192,15 @@ func trailingComment(line string, value *yaml.Node) string {
 	return rest[len(strings.TrimRight(rest, " \t")):] + comment
 }
 
-// commentedOut returns the index of the line where a key stands as a comment, as in the sample,
+// commentedOut returns the index of the line that has the key as a comment, as in the sample,
 // or -1.
 func commentedOut(lines []string, key string) int {
 	form := regexp.MustCompile(`^#+ ?` + regexp.QuoteMeta(key) + `:(\s|$)`)
 	return slices.IndexFunc(lines, form.MatchString)
 }
 
-// encode writes a value, given in the form of the variable, as YAML on one line. A value that
-// needs no quotes keeps the quotes it had.
+// encode writes a value, in the form of the variable, as YAML on one line. A value that needs
+// no quotes keeps the quotes it had.
 func (f *field) encode(value string, quote byte) string {
 	if f.kind == kindList {
 		entries := strings.Fields(value)
@@ -221,10 +218,9 @@ func (f *field) encode(value string, quote byte) string {
 	return quoted(value, quote)
 }
 
-// plain is text that YAML takes for itself with no quotes around, in lists too.
+// plain matches text that YAML reads as itself without quotes, in lists too.
 var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./@+-]*$`)
 
-// quoted writes a value in quotes if it was in quotes or needs them.
 func quoted(value string, quote byte) string {
 	switch {
 	case quote == '\'':
@@ -236,8 +232,8 @@ func quoted(value string, quote byte) string {
 	}
 }
 
-// checkEdited reads an edited text again. It is the lock behind the editing of text: an edit that
-// does anything but what was asked for never reaches the disk.
+// checkEdited parses an edited text again, as a second safeguard: an edit with any other effect
+// never reaches the disk.
 func checkEdited(path string, before []entry, edited []byte, changes []Change) error {
 	after, wrong := parseYAML(path, edited)
 	failed := fmt.Errorf("%s: this change cannot be made without touching something else: edit the file by hand", path)
@@ -287,7 +283,7 @@ func checkEdited(path string, before []entry, edited []byte, changes []Change) e
 	return nil
 }
 
-// reveal is show with secrets in plain, for comparing.
+// reveal is show with secrets in plain text, for comparison.
 func (f *field) reveal(c *Config) string {
 	if secret, ok := f.ptr(c).(*Secret); ok {
 		return secret.Reveal()

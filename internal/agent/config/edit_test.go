@@ -20,7 +20,7 @@ func edit(t *testing.T, text string, changes ...Change) string {
 	return string(edited)
 }
 
-// differing returns the numbers of the lines that differ, -1 if lines came or went.
+// differing returns the numbers of the lines that differ, -1 if the count changed.
 func differing(a, b string) []int {
 	left, right := strings.Split(a, "\n"), strings.Split(b, "\n")
 	if len(left) != len(right) {
@@ -35,8 +35,8 @@ func differing(a, b string) []int {
 	return lines
 }
 
-// TestEditTheSample: each key of the sample, active or a comment, is set in its own line, and
-// nothing else changes. A second change of the same key stays in that line.
+// TestEditTheSample sets each key of the sample, active or a comment, in its own line without
+// any other change. A second change of the key stays in that line.
 func TestEditTheSample(t *testing.T) {
 	sample := string(Sample())
 	for _, f := range fields() {
@@ -152,7 +152,7 @@ func TestChangeChecked(t *testing.T) {
 	}
 }
 
-// FuzzEdit: an edit is refused, or changes the value of its key and of no other.
+// FuzzEdit checks that an edit is refused or changes the value of its key only.
 func FuzzEdit(f *testing.F) {
 	names, err := filepath.Glob("testdata/*.good.yaml")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The places of tests, seen from the root of the repository.
+// Directories of tests, relative to the root of the repository.
 const (
 	agentProgram = "cmd/customer-managed-workflow-agent"
 	agentLoop    = "internal/agent"
@@ -23,11 +23,10 @@ const (
 	thisPackage  = "internal/agent/config"
 )
 
-// effect is a test that shows what a key does.
 type effect struct{ dir, test string }
 
-// effects says for every key which tests show its effect, not only that it is read. For settings
-// of what is not in this build that is what the agent says about them.
+// effects lists for every key the tests that show its effect, not only that it is read. For a
+// feature missing from this build, the effect is the agent's warning.
 var effects = map[string][]effect{
 	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureWithFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
@@ -79,7 +78,7 @@ var effects = map[string][]effect{
 	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
 }
 
-// TestEveryKeyHasAnEffect holds the map against the field table and the tests that there are.
+// TestEveryKeyHasAnEffect compares the map with the field table and the existing tests.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	tests := map[string]map[string]bool{}
 	missing := map[string]bool{}
@@ -105,7 +104,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 	}
 }
 
-// testsIn returns the names of the tests of a package, on whatever system.
+// testsIn returns the names of a package's tests on any system.
 func testsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// kind is the form of a value.
 type kind int
 
 const (
@@ -32,7 +31,7 @@ const (
 	kindCPUs          // a number of CPUs such as 1.5
 )
 
-// field is one row of the field table: all there is to know about one key.
+// field is one row of the field table: the whole definition of one key.
 type field struct {
 	// name is the key in the file, env the variable that overrides it.
 	name, env string
@@ -42,7 +41,7 @@ type field struct {
 	def string
 	// defText describes a default that depends on the machine or on other keys.
 	defText string
-	// example is what the sample shows for a key that has no fixed default.
+	// example is the sample's value for a key without a fixed default.
 	example string
 	// choices are the allowed values of a string or of a list's entries; nil allows any.
 	choices []string
@@ -50,31 +49,29 @@ type field struct {
 	unbuilt []string
 	// sep separates the entries of a list in the environment: "," or " ".
 	sep string
-	// notEmpty refuses an empty list, which would read as "nothing" and act as "everything".
+	// notEmpty refuses an empty list, which reads as "nothing" and acts as "everything".
 	notEmpty bool
-	// min and max bound an int, bytes (in bytes) or a duration (in nanoseconds), inclusively.
-	// Both zero means no bounds.
+	// min and max are inclusive bounds of an int, bytes or a duration in nanoseconds. Both zero
+	// means no bounds.
 	min, max int64
-	// envOnly keys have no place in the file.
-	envOnly bool
-	// lacks names what the key is about and this build does not have; empty for most keys.
+	envOnly  bool
+	// lacks names the feature that the key needs and this build does not have.
 	lacks string
-	// requirement says when the key must be set; empty is never.
+	// requirement states when the key must be set; empty is never.
 	requirement string
-	// doc is what the key does, in full sentences, lines broken by hand.
+	// doc is the documentation, in full sentences with manual line breaks.
 	doc string
-	// ptr returns the address of the key's place in a Config.
+	// ptr returns the address of the key's field in a Config.
 	ptr func(*Config) any
 }
 
-// paths is what relative paths and ~ are resolved against.
+// paths holds the directories that resolve relative paths and ~.
 type paths struct {
 	cwd, home string
 }
 
-// set parses text and stores it in c. Text that is empty or blank leaves c alone and reports
-// false. An error says what is wrong and what to do, but not the value: a value in the wrong
-// place may be a secret.
+// set parses text and stores it in c. Blank text leaves c alone and returns false. An error
+// states the problem and the remedy, but not the value, which may be a misplaced secret.
 func (f *field) set(c *Config, text string, p paths) (bool, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -131,7 +128,6 @@ func (f *field) set(c *Config, text string, p paths) (bool, error) {
 	return true, nil
 }
 
-// setList stores the entries of a list, trimmed.
 func (f *field) setList(c *Config, entries []string) error {
 	dst, ok := f.ptr(c).(*[]string)
 	if !ok {
@@ -161,8 +157,7 @@ func (f *field) setList(c *Config, entries []string) error {
 
 var errEmptyList = errors.New("is an empty list: list what is allowed, or remove the key for its default")
 
-// parseString checks a value of the kinds that are kept as strings and brings it into its
-// normal form.
+// parseString checks and normalizes a value of the kinds that are stored as strings.
 func (f *field) parseString(text string, p paths) (string, error) {
 	if hasControl(text) {
 		return "", errors.New("has a control character in it: write the value again, on one line")
@@ -186,7 +181,6 @@ func (f *field) parseString(text string, p paths) (string, error) {
 	}
 }
 
-// absolute resolves a leading ~ and makes text absolute.
 func (p paths) absolute(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~"); ok && (rest == "" || rest[0] == '/') {
 		if p.home == "" {
@@ -203,8 +197,8 @@ func (p paths) absolute(text string) (string, error) {
 	return filepath.Join(p.cwd, text), nil
 }
 
-// normalizeURL returns an HTTP base URL without trailing slashes; a bare host means https,
-// or http on loopback.
+// normalizeURL returns an HTTP base URL without trailing slashes; a bare host means https, or
+// http on loopback.
 func normalizeURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		scheme := "https://"
@@ -216,7 +210,7 @@ func normalizeURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		// The parser's message quotes the text, and that may hold a password.
+		// The parser's message quotes the text, which may hold a password.
 		return "", errors.New("is not a URL: write it like https://api.example.com")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return "", errors.New("has a scheme other than https and http: write it like https://api.example.com")
@@ -249,7 +243,7 @@ func (f *field) parseInt(text string) (int64, error) {
 	return value, nil
 }
 
-// parseBytes reads a size the way the Docker CLI writes it: b, k, m and g are powers of 1024.
+// parseBytes reads a size as the Docker CLI does: b, k, m and g are powers of 1024.
 func (f *field) parseBytes(text string) (int64, error) {
 	number, shift := strings.ToLower(text), uint(0)
 	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
@@ -302,8 +296,8 @@ func (f *field) durationBounds() string {
 
 func (f *field) bounded() bool { return f.min != 0 || f.max != 0 }
 
-// show returns the value in c as it would be written in the environment; a secret that is set
-// shows as [REDACTED].
+// show returns the value in c in the form of the environment; a non-empty secret shows as
+// [REDACTED].
 func (f *field) show(c *Config) string {
 	switch v := f.ptr(c).(type) {
 	case *[]string:
@@ -348,7 +342,7 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-// formatBytes writes a size with the largest unit that divides it; zero is unset.
+// formatBytes writes a size in the largest unit that divides it; zero is unset.
 func formatBytes(n int64) string {
 	if n == 0 {
 		return ""
@@ -361,7 +355,7 @@ func formatBytes(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// hasControl reports whether s has a character that would break a line, a header or a terminal.
+// hasControl reports whether s has a character that breaks a line, a header or a terminal.
 func hasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
 // orList writes "a", "a or b", "a, b or c".

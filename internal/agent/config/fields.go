@@ -23,7 +23,7 @@ const (
 	typePolicy            = "policy_evaluation"
 	dayLong               = int64(24 * time.Hour)
 	defaultPids           = "4096"
-	minDockerMemory       = 6 << 20 // the engine refuses less
+	minDockerMemory       = 6 << 20 // the engine's minimum
 
 	lacksKubernetes = "the Kubernetes target"
 )
@@ -234,7 +234,6 @@ credentials.`,
 	}}
 }
 
-// hostFields are the keys about the agent's place on its host and what it lets jobs be.
 func hostFields() []field {
 	return []field{{
 		name: "max_concurrent_jobs", env: envPrefix + "MAX_CONCURRENT_JOBS", kind: kindInt, group: groupHost,
@@ -276,7 +275,6 @@ cloud tools run.`,
 	}}
 }
 
-// dockerFields are the keys of the Docker target.
 func dockerFields() []field {
 	return []field{{
 		name: "docker_network", env: envPrefix + "DOCKER_NETWORK", kind: kindString, group: groupDocker,
@@ -302,7 +300,6 @@ the limit.`,
 	}}
 }
 
-// updateFields are the keys about new releases of the agent.
 func updateFields() []field {
 	return []field{{
 		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate,
@@ -327,7 +324,6 @@ signed.`,
 	}}
 }
 
-// environmentFields are the settings that exist as variables only.
 func environmentFields() []field {
 	return []field{{
 		name: "image", env: envPrefix + "IMAGE", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,

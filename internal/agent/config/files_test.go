@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testOptions are options of a machine where only the given file and environment exist.
+// testOptions describes a machine with only the given file and environment.
 func testOptions(path string, environ ...string) LoadOptions {
 	return LoadOptions{
 		Path: path, Cwd: "/cwd", Binary: "/opt/agent/customer-managed-workflow-agent",
@@ -21,7 +21,6 @@ func testOptions(path string, environ ...string) LoadOptions {
 	}
 }
 
-// writeFile writes a configuration file that Load accepts, and returns its path.
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -31,7 +30,6 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// loadAndValidate does what an agent does at its start.
 func loadAndValidate(o LoadOptions) (*Config, error) {
 	c, err := Load(o)
 	if err != nil {
@@ -103,7 +101,7 @@ func checkGood(t *testing.T, c *Config, err error, want []string) {
 	}
 }
 
-// TestOddBytes covers what a text file in testdata cannot hold.
+// TestOddBytes covers bytes that a text file in testdata cannot hold.
 func TestOddBytes(t *testing.T) {
 	const token = "token: pul-0123456789abcdef\n"
 	for _, tt := range []struct {
@@ -134,7 +132,7 @@ func TestOddBytes(t *testing.T) {
 	}
 }
 
-// TestEmptyFiles: a file without any setting is a file with all defaults.
+// TestEmptyFiles checks that a file without settings means all defaults.
 func TestEmptyFiles(t *testing.T) {
 	for _, content := range []string{"", "\n", "# nothing\n", "---\n", "--- ~\n", "{}\n"} {
 		path := writeFile(t, FileName, content)
@@ -149,7 +147,7 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestManyProblems: a large file that is something else altogether gives a short error, soon.
+// TestManyProblems checks that a large file of another kind gives a short error quickly.
 func TestManyProblems(t *testing.T) {
 	var b strings.Builder
 	for i := 0; b.Len() < maxFileSize-100; i++ {
@@ -169,8 +167,8 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// FuzzLoad: whatever the file and the variables hold, Load and Validate return, and no error and
-// no warning repeats the token.
+// FuzzLoad checks that Load and Validate return for any file and variables, and that no error
+// or warning repeats the token.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {

@@ -13,24 +13,21 @@ import (
 )
 
 // LoadOptions is everything outside the file that the configuration depends on.
-// [ProcessOptions] fills it in for a real agent; tests fill in their own.
 type LoadOptions struct {
-	// Path is the file asked for with --config; "" searches for one.
+	// Path is the value of --config; "" searches for a file.
 	Path string
-	// Cwd, Home and Etc are the directories to search. An empty one is left out.
+	// Cwd, Home and Etc are the directories to search. Empty ones are skipped.
 	Cwd, Home, Etc string
 	// Binary is the path of the agent's binary, symbolic links resolved.
 	Binary string
 	// TempDir is the system's directory for temporary files.
 	TempDir string
-	// Environ is the environment as NAME=VALUE pairs.
 	Environ []string
-	// UID is the effective user.
-	UID int
+	UID     int
 }
 
 // ProcessOptions returns the options of the running process. The path is the value of --config,
-// or "". What cannot be found out stays empty: an agent may run without HOME.
+// or "". Unknown values stay empty: an agent may run without HOME.
 func ProcessOptions(path string) LoadOptions {
 	o := LoadOptions{
 		Path: path, Etc: "/etc", TempDir: os.TempDir(), Environ: os.Environ(), UID: os.Geteuid(),
@@ -49,21 +46,21 @@ func ProcessOptions(path string) LoadOptions {
 }
 
 // Default returns the configuration without any file or environment. Values that depend on the
-// machine are empty in it.
+// machine are empty.
 func Default() *Config {
 	c := &Config{meta: meta{sources: map[string]Source{}}}
 	for _, f := range fields() {
 		c.meta.sources[f.name] = Source{Kind: FromDefault}
-		// A default that does not parse is caught by the test of the table.
+		// The test of the table catches a default that does not parse.
 		_, _ = f.set(c, f.def, paths{})
 	}
 	return c
 }
 
-// Load finds and reads the configuration file, lets the environment win over it, and fills in
-// the defaults that depend on the machine. The error holds everything that is wrong, one line
-// each in the form "FILE:LINE: key: what is wrong: what to do". Whether an agent can run with
-// the result is the question of [Config.Validate].
+// Load finds and reads the configuration file, applies the environment, which takes precedence,
+// and fills in the defaults that depend on the machine. The error holds every problem, one line
+// each in the form "FILE:LINE: key: problem: remedy". [Config.Validate] checks whether an agent
+// can run with the result.
 func Load(o LoadOptions) (*Config, error) {
 	found, err := Find(o)
 	if err != nil {
@@ -79,8 +76,9 @@ func Load(o LoadOptions) (*Config, error) {
 	return load(o, found, data, info.Mode(), privateMode(info, o.UID))
 }
 
-// privateMode is the widest mode of a file that holds a token. The service of the machine has
-// a file of root's that its group may read; chmod 600 would take it away from the service.
+// privateMode is the widest mode of a file that holds a token. The system service's file
+// belongs to root and is readable by its group; chmod 600 would make it unreadable for the
+// service.
 func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (int(stat.Uid) != uid || int(stat.Gid) != os.Getegid()) {
 		return 0o640
@@ -88,13 +86,13 @@ func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	return newFileMode
 }
 
-// LoadText is [Load] for the text that the file at path is about to get.
+// LoadText is [Load] for a text that is about to be written to path.
 func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
 	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
 }
 
-// load makes a configuration of the file's text, if there is a file, and the environment. The
-// file has a mode, and private is the one that it should have with a token in it.
+// load makes a configuration of the file's text, if any, and the environment. mode is the
+// file's mode, private the one it should have with a token in it.
 func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
 	env := environment(o.Environ)
 	c := Default()
@@ -129,7 +127,6 @@ func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*
 	return c, nil
 }
 
-// applyEnvironment stores the values of variables and collects what is wrong with them.
 func (c *Config) applyEnvironment(env map[string]string, p paths) problems {
 	var wrong problems
 	known := map[string]bool{}
@@ -158,18 +155,18 @@ func (c *Config) applyEnvironment(env map[string]string, p paths) problems {
 			wrong.add(Source{Kind: FromEnv, Env: name}, "ecs."+strings.ToLower(key), refusal("ecs"))
 			continue
 		}
-		// Kubernetes makes such variables out of the names of services, so this is no error.
+		// A warning only, because Kubernetes derives such variables from the names of services.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
 	return wrong
 }
 
-// ecsKeys are the settings of the ECS target of other agents, as they appear in variables.
+// ecsKeys are the settings of other agents' ECS target, without the prefix of their variables.
 func ecsKeys() []string {
 	return []string{"CLUSTER", "SUBNETS", "SECURITY_GROUPS", "LAUNCH_TYPE", "ASSIGN_PUBLIC_IP", "TASK_DEFINITION_TEMPLATE_FILE"}
 }
 
-// environment turns NAME=VALUE pairs into a map; of a name that comes twice the last one counts.
+// environment turns NAME=VALUE pairs into a map; the last of equal names counts.
 func environment(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -184,26 +181,25 @@ func (c *Config) warn(format string, args ...any) {
 	c.meta.warnings = append(c.meta.warnings, fmt.Sprintf(format, args...))
 }
 
-// The names of the configuration file, in the order they are looked for in a directory.
+// The names of the configuration file, in search order.
 const (
 	FileName    = "pulumi-workflow-agent.yaml"
 	OldFileName = "pulumi-deployment-agent.yaml"
 )
 
-// Found is the outcome of a search for the configuration file.
+// Found is the result of a search for the configuration file.
 type Found struct {
-	// Path is the file to read, "" if there is none.
+	// Path is the file to read, or "".
 	Path string
 	// Shadowed are files further down the search order, which have no effect.
 	Shadowed []string
-	// Warnings are places that could not be looked at.
+	// Warnings report unreadable places.
 	Warnings []string
 }
 
-// Find looks for the configuration file: the one that was asked for, which must exist, or the
-// first of both names in the current directory, the home directory, /etc and the directory of
-// the binary, before which comes the one in which its installation keeps what outlives an update.
-// It does not look inside.
+// Find locates the configuration file without reading it: the value of --config, which must
+// exist, or the first of both names in the current directory, the home directory, /etc, the
+// directory that outlives updates of the installation, and the directory of the binary.
 func Find(o LoadOptions) (Found, error) {
 	if o.Path != "" {
 		path, err := paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
@@ -242,7 +238,7 @@ func Find(o LoadOptions) (Found, error) {
 	return found, nil
 }
 
-// candidates returns the places a configuration file may be, best first.
+// candidates returns the possible paths of a configuration file, best first.
 func candidates(o LoadOptions) []string {
 	dirs := []string{o.Cwd, o.Home, o.Etc}
 	if o.Binary != "" {
@@ -261,10 +257,9 @@ func candidates(o LoadOptions) []string {
 	return all
 }
 
-// installRoot returns where what is to outlive an update is kept, which is not beside the binary:
-// the directory of an installation that updates itself, in which each version has its own directory
-// ROOT/versions/VERSION, or the etc of the Homebrew that the binary is from. It is "" if the binary
-// lies elsewhere.
+// installRoot returns the directory that outlives an update: the root of an installation that
+// updates itself, which keeps each version in ROOT/versions/VERSION, or the etc of the binary's
+// Homebrew. It is "" if the binary lies elsewhere.
 func (o LoadOptions) installRoot() string {
 	dir := filepath.Dir(o.Binary)
 	if parent := filepath.Dir(dir); filepath.IsAbs(dir) && filepath.Base(parent) == "versions" && strings.HasPrefix(filepath.Base(dir), "v") {
@@ -273,8 +268,7 @@ func (o LoadOptions) installRoot() string {
 	return o.brewEtc()
 }
 
-// brewEtc returns PREFIX/etc for a binary in PREFIX/Cellar/FORMULA, "" for one that is not
-// Homebrew's.
+// brewEtc returns PREFIX/etc for a binary in PREFIX/Cellar/FORMULA, else "".
 func (o LoadOptions) brewEtc() string {
 	prefix, _, ok := strings.Cut(o.Binary, "/Cellar/customer-managed-workflow-agent/")
 	if !ok || !filepath.IsAbs(prefix) {
@@ -292,16 +286,16 @@ func containsFile(seen []os.FileInfo, info os.FileInfo) bool {
 	return false
 }
 
-// readFile reads a configuration file after checking that nobody but its owner can have written
-// it and that the owner is root or the user uid.
+// readFile reads a configuration file after checking that only its owner, root or the user uid,
+// can have written it.
 func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
-	// O_NONBLOCK keeps a named pipe from blocking the start forever; the checks are made on what
-	// was opened, so that nobody can swap the file between check and read.
+	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the
+	// open file, which cannot be swapped between check and read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written that could get lost
+	defer func() { _ = f.Close() }() // read-only: nothing can get lost
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
@@ -319,7 +313,7 @@ func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
 	return data, info, nil
 }
 
-// checkFile refuses what is not a regular file under the control of root or the user alone.
+// checkFile accepts only a regular file under the sole control of root or the user.
 func checkFile(path string, info os.FileInfo, uid int) error {
 	switch {
 	case info.IsDir():

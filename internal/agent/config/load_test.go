@@ -15,7 +15,7 @@ import (
 
 const testToken = "pul-0123456789abcdef"
 
-// TestEnvironment sets every variable and looks for every value; the file sets the opposite.
+// TestEnvironment sets every variable, and the opposite in the file, and checks every value.
 func TestEnvironment(t *testing.T) {
 	values := map[string]string{
 		"token": "pul-from-environment", "service_url": "https://other.example.com", "working_directory": "/srv/bin",
@@ -62,7 +62,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestSources: the place of each value is known.
 func TestSources(t *testing.T) {
 	path := writeFile(t, FileName, "# comment\ntoken: "+testToken+"\n\npolling_interval: 5s\nsyslog: \"\"\nrequest_timeout: 1m\n")
 	c, err := Load(testOptions(path, "PULUMI_AGENT_REQUEST_TIMEOUT=2m", "PULUMI_AGENT_LOG_FORMAT="))
@@ -100,7 +99,6 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
-// TestWarnings: what an operator should know, and nothing stops for.
 func TestWarnings(t *testing.T) {
 	load := func(content string, environ ...string) []string {
 		t.Helper()
@@ -184,8 +182,6 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestSearch builds all ten places and removes the best one again and again.
-// TestSearchHomebrew finds the file that a formula makes, also by its old name.
 func TestSearchHomebrew(t *testing.T) {
 	prefix := t.TempDir()
 	o := testOptions("", "PULUMI_AGENT_TOKEN="+testToken)
@@ -246,8 +242,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchOddPlaces: the same directory twice, a link between the names, no home, places that
-// are no directories.
+// TestSearchOddPlaces covers the same directory twice, a link between the names, no home, and
+// places that are no directories.
 func TestSearchOddPlaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, OldFileName)
@@ -272,7 +268,7 @@ func TestSearchOddPlaces(t *testing.T) {
 	}
 }
 
-// TestConfigFlag: a file that is asked for is read and no other, and must be there.
+// TestConfigFlag checks that the file of --config must exist and is the only one read.
 func TestConfigFlag(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{FileName: "single_run: true\n", "mine.yaml": "syslog: true\n"} {
@@ -295,7 +291,7 @@ func TestConfigFlag(t *testing.T) {
 	}
 }
 
-// TestFileTrust: who may have written the file decides whether it is read.
+// TestFileTrust checks which owners and modes of the file are accepted.
 func TestFileTrust(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -333,7 +329,7 @@ func TestFileTrust(t *testing.T) {
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		// The token of the environment is not in the file.
+		// A token from the environment is not in the file.
 		c, err := Load(testOptions(path, "PULUMI_AGENT_TOKEN="+testToken))
 		if err != nil || len(c.Warnings()) > 0 {
 			t.Errorf("got %v, %v", c, err)
@@ -364,7 +360,7 @@ func TestFileTrust(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			o.UID++ // to this user, the file is another's
+			o.UID++ // makes the file another user's
 		}
 		if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "belongs to user") || !strings.Contains(err.Error(), "chown") {
 			t.Errorf("got %v", err)
@@ -376,7 +372,7 @@ func TestFileTrust(t *testing.T) {
 	})
 }
 
-// TestNotAFile: what can be in the place of the file, and must neither block nor be read.
+// TestNotAFile covers other kinds of files, which must neither block nor be read.
 func TestNotAFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -392,7 +388,7 @@ func TestNotAFile(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", path, err, want)
 		}
 	}
-	// Also where nobody asked for it: the place is taken, and skipping it would hide the mistake.
+	// An unreadable default path is an error too: skipping it would hide the mistake.
 	o := testOptions("")
 	o.Cwd = dir
 	if err := os.Mkdir(filepath.Join(dir, FileName), 0o755); err != nil {
@@ -403,7 +399,6 @@ func TestNotAFile(t *testing.T) {
 	}
 }
 
-// TestProcessOptions: the test's own process has all of it.
 func TestProcessOptions(t *testing.T) {
 	t.Setenv("PULUMI_AGENT_TOKEN", testToken)
 	o := ProcessOptions("x.yaml")

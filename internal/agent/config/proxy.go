@@ -9,7 +9,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// resolveProxy collects the host's proxy variables, which the agent obeys and gives to its jobs.
+// resolveProxy collects the host's proxy variables, which the agent obeys and gives to its
+// jobs.
 func (c *Config) resolveProxy(env map[string]string) {
 	for _, upper := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		for _, name := range []string{upper, strings.ToLower(upper)} {
@@ -28,12 +29,12 @@ func (c *Config) resolveProxy(env map[string]string) {
 	}
 }
 
-// ProxyEnv returns the proxy variables of the host, in both cases of their names as far as they
-// are set. Their values may hold passwords.
+// ProxyEnv returns the proxy variables of the host, in both cases of their names if set. Their
+// values may hold passwords.
 func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
 
-// validateProxy checks what nobody would complain about until the first connection, and then with
-// the value, password and all, in the message.
+// validateProxy finds errors that would otherwise appear at the first connection, in a message
+// that repeats the value with its password.
 func (c *Config) validateProxy(wrong *problems) {
 	for _, v := range c.meta.proxy {
 		if !namesProxy(v.Name) {
@@ -45,11 +46,11 @@ func (c *Config) validateProxy(wrong *problems) {
 	}
 }
 
-// namesProxy reports whether the variable names a proxy, and not hosts without one.
+// namesProxy reports whether the variable names a proxy, rather than hosts without one.
 func namesProxy(variable string) bool { return !strings.EqualFold(variable, "NO_PROXY") }
 
-// parseProxy reads the URL of a proxy as Go's client does: http is understood. Its error never
-// has the value.
+// parseProxy reads the URL of a proxy as Go's client does: the default scheme is http. Its
+// error never holds the value.
 func parseProxy(value string) (*url.URL, error) {
 	if !strings.Contains(value, "://") {
 		value = "http://" + value

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Sample returns the content of pulumi-workflow-agent.yaml.sample: every key that has a place in
-// the file, with its documentation and its default or an example. Only the token is active; to
-// activate another key, remove the # before it.
+// Sample returns the content of pulumi-workflow-agent.yaml.sample: every key that is allowed in
+// the file, with its documentation and its default or an example. Only the token is active.
 func Sample() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# ` + FileName + `
@@ -46,14 +45,13 @@ func Sample() []byte {
 	return b.Bytes()
 }
 
-// comment writes a text as comment lines.
 func comment(b *bytes.Buffer, text string) {
 	for _, line := range wrap(text, 98) {
 		b.WriteString("# " + line + "\n")
 	}
 }
 
-// wrap breaks a text into lines of at most width bytes, if its words allow.
+// wrap breaks a text into lines of at most width bytes, unless a word is longer.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -137,7 +135,6 @@ func (f *field) defaultForDocs() string {
 	}
 }
 
-// form describes the form of the key's values.
 func (f *field) form() string {
 	switch f.kind {
 	case kindSecret:
@@ -199,7 +196,6 @@ func WriteHelp(w io.Writer) error {
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// referenceIntro and referenceOutro stand before and after the keys in docs/configuration.md.
 const referenceIntro = `<!-- Generated from the field table in internal/agent/config by go generate; do not edit. -->
 
 # Configuration of the agent

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// resolve fills in the defaults that depend on the machine, the user or other keys, and brings
-// values with a special meaning into their plain form.
+// resolve fills in the defaults that depend on the machine, the user or other keys, and
+// replaces values with a special meaning.
 func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	c.meta.tempDir = o.TempDir
 	c.meta.uid = o.UID
@@ -44,7 +44,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 }
 
 // resolveWorkingDirectory handles the default, a value that names the binary, and the
-// placeholder of the published sample files, which people leave in.
+// placeholder of the published sample files, which users leave in.
 func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 	binaryDir := ""
 	if o.Binary != "" {
@@ -68,7 +68,7 @@ func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 	}
 }
 
-// adviseOnIdentity warns about a token that will not work, or that others can read on its way.
+// adviseOnIdentity warns about a token that will not work or that others can read in transit.
 func (c *Config) adviseOnIdentity() {
 	if c.UsesOIDC() && !c.Token.IsZero() {
 		c.warn("oidc_token_file is set, so token is not used: remove one of the two")
@@ -81,7 +81,7 @@ func (c *Config) adviseOnIdentity() {
 	}
 }
 
-// adviseOnMissing warns about settings of what this build does not have.
+// adviseOnMissing warns about settings of features missing from this build.
 func (c *Config) adviseOnMissing() {
 	for _, f := range fields() {
 		source := c.Source(f.name)
@@ -95,7 +95,6 @@ func (c *Config) adviseOnMissing() {
 	}
 }
 
-// resolveForwarded collects the host variables that jobs are given.
 func (c *Config) resolveForwarded(env map[string]string) {
 	const dockerHost = "DOCKER_HOST"
 	for _, name := range c.EnvForwardAllowlist {
@@ -116,11 +115,11 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 }
 
-// resolveStateDirectory picks the directory the service manager made, else the usual one of the
-// user, else one in the directory for temporary files that is the user's alone.
+// resolveStateDirectory uses the service manager's directory, else the usual one of the user,
+// else a private one in the directory for temporary files.
 func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	const name = "workflow-agent"
-	// systemd lists several directories with colons between them.
+	// systemd separates several directories with colons.
 	given, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":")
 	xdg := env["XDG_STATE_HOME"]
 	switch {
@@ -137,8 +136,9 @@ func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	}
 }
 
-// PrepareStateDirectory creates state_directory, with mode 0700 and its parents as usual, and
-// refuses one that other users could write to: it holds job tokens and the spool of logs.
+// PrepareStateDirectory creates state_directory with mode 0700, and its parents with the usual
+// mode. It refuses a directory that other users could write to, because it holds job tokens and
+// the spool of logs.
 func (c *Config) PrepareStateDirectory() error {
 	dir := c.StateDirectory
 	if dir == "" {
@@ -155,8 +155,8 @@ func (c *Config) PrepareStateDirectory() error {
 		return fmt.Errorf("state_directory: %w", err)
 	}
 	if info.Mode()&os.ModeSymlink != 0 && !c.stateIsShared() {
-		// An administrator may link the directory to a larger disk. In a directory where anybody
-		// can create names, a link is an attack.
+		// An administrator may link the directory to a larger disk. In a directory where every
+		// user can create names, a link is an attack.
 		if info, err = os.Stat(dir); err != nil {
 			return fmt.Errorf("state_directory: %w", err)
 		}
@@ -173,8 +173,8 @@ func (c *Config) PrepareStateDirectory() error {
 	return nil
 }
 
-// stateIsShared reports whether the directory above the state directory is one where every user
-// can create names, such as /tmp.
+// stateIsShared reports whether every user can create names in the parent of the state
+// directory, as in /tmp.
 func (c *Config) stateIsShared() bool {
 	info, err := os.Stat(filepath.Dir(c.StateDirectory))
 	return err != nil || info.Mode().Perm()&0o002 != 0

@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TestStateDirectory goes through the places, best first.
 func TestStateDirectory(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -71,7 +70,7 @@ func TestPrepareStateDirectory(t *testing.T) {
 	if err := prepare(link); err != nil {
 		t.Errorf("through a link: %v", err)
 	}
-	// In a directory such as /tmp, somebody else may have made it.
+	// In a directory such as /tmp, another user may have made it.
 	shared := filepath.Join(root, "tmp")
 	if err := os.Mkdir(shared, 0o755); err != nil {
 		t.Fatal(err)
@@ -115,7 +114,8 @@ func TestPrepareStateDirectory(t *testing.T) {
 	}
 }
 
-// TestWorkingDirectory: a value that names the binary, or a link to it, means its directory.
+// TestWorkingDirectory checks that a value that names the binary, or a link to it, means its
+// directory.
 func TestWorkingDirectory(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -143,7 +143,8 @@ func TestWorkingDirectory(t *testing.T) {
 	}
 }
 
-// TestForwardedEnv: order, absent and empty variables, DOCKER_HOST, and no value in plain sight.
+// TestForwardedEnv covers order, absent and empty variables and DOCKER_HOST, and that no value
+// is printed.
 func TestForwardedEnv(t *testing.T) {
 	c, err := loadAndValidate(testOptions("",
 		"PULUMI_AGENT_TOKEN="+testToken, "PULUMI_AGENT_ENV_FORWARD_ALLOWLIST=B DOCKER_HOST A ABSENT EMPTY",
@@ -204,7 +205,7 @@ func TestDerivedValues(t *testing.T) {
 	}
 }
 
-// TestSecretHides tries the ways a value gets into a log.
+// TestSecretHides tries the ways by which a value gets into a log.
 func TestSecretHides(t *testing.T) {
 	const plain = "s3cr3t-value"
 	type public struct{ Token Secret }

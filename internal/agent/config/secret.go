@@ -6,14 +6,13 @@ import (
 	"io"
 )
 
-// redacted is what every printed form of a [Secret] shows.
 const redacted = "[REDACTED]"
 
 // Secret is a string that does not show itself: every verb of fmt, JSON, text and YAML print
 // [REDACTED] for it. The zero value is the empty secret, which prints as nothing.
 //
-// The value sits behind a pointer because fmt does not call methods on unexported struct
-// fields: a Secret inside somebody's private struct would otherwise be printed in plain.
+// The value is behind a pointer because fmt does not call methods on unexported struct fields,
+// and would print a Secret in such a field in plain text.
 type Secret struct {
 	value *string
 }
@@ -54,13 +53,13 @@ func (s Secret) String() string {
 // GoString returns what String returns.
 func (s Secret) GoString() string { return s.String() }
 
-// Format prints what String returns, whatever the verb: %x and %q of a secret are secrets too.
+// Format prints what String returns for every verb, %x and %q included.
 func (s Secret) Format(state fmt.State, _ rune) {
 	// fmt.State reports no write errors that could be handled here.
 	io.WriteString(state, s.String())
 }
 
-// MarshalText returns what String returns; it serves YAML and text encoders.
+// MarshalText returns what String returns, for YAML and text encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MarshalJSON returns what String returns, quoted.

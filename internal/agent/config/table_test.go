@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCompleteness keeps struct, table, sample, reference page and help in step.
+// TestCompleteness checks that struct, table, sample, reference page and help agree.
 func TestCompleteness(t *testing.T) {
 	c := Default()
 	value := reflect.ValueOf(c).Elem()
@@ -63,7 +63,8 @@ func TestCompleteness(t *testing.T) {
 	}
 }
 
-// TestDefaults: each default parses, shows as it is written, and counts as a default.
+// TestDefaults checks that each default parses, shows as it is written, and counts as a
+// default.
 func TestDefaults(t *testing.T) {
 	c := Default()
 	for _, f := range fields() {
@@ -80,8 +81,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSampleRuns: the sample runs once its token is replaced, with all defaults; and with every #
-// before a key removed it still loads.
+// TestSampleRuns checks that the sample runs with all defaults once its token is replaced, and
+// that it still loads with every # before a key removed.
 func TestSampleRuns(t *testing.T) {
 	plain := strings.Replace(string(Sample()), "pul-xxx", "pul-0123456789abcdef", 1)
 	c, err := loadAndValidate(testOptions(writeFile(t, FileName, plain)))
@@ -117,7 +118,7 @@ func TestSampleRuns(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles: what go generate writes is what is committed.
+// TestGeneratedFiles checks that the committed files are what go generate writes.
 func TestGeneratedFiles(t *testing.T) {
 	for path, want := range map[string][]byte{
 		"../../../" + FileName + ".sample": Sample(),
@@ -130,7 +131,6 @@ func TestGeneratedFiles(t *testing.T) {
 	}
 }
 
-// TestHelp looks at one entry of the help text.
 func TestHelp(t *testing.T) {
 	var help bytes.Buffer
 	if err := WriteHelp(&help); err != nil {

@@ -16,8 +16,8 @@ import (
 	"unicode"
 )
 
-// Validate says whether an agent can run with the configuration. The error holds everything that
-// is wrong, one line each, with the file and line or the variable the value came from.
+// Validate reports whether an agent can run with the configuration. The error holds every
+// problem, one line each, with the file and line or the variable of the value.
 func (c *Config) Validate() error {
 	var wrong problems
 	fail := func(key, what string) { wrong.add(c.Source(key), key, what) }
@@ -34,7 +34,7 @@ func (c *Config) Validate() error {
 	return wrong.err(c.Token)
 }
 
-// validateIdentity checks the token, or what stands in for it.
+// validateIdentity checks the token or its replacement.
 func (c *Config) validateIdentity(fail func(key, what string)) {
 	if c.UsesOIDC() {
 		if c.OrganizationName == "" {
@@ -58,13 +58,13 @@ func (c *Config) validateIdentity(fail func(key, what string)) {
 	}
 }
 
-// HasToken reports whether there is a token that is not the placeholder of a sample.
+// HasToken reports whether a token is set that is not the placeholder of a sample.
 func (c *Config) HasToken() bool {
 	token := c.Token.Reveal()
 	return token != "" && token != "pul-xxx" && strings.Trim(token, "<>") != "token"
 }
 
-// validatePlaces checks where the agent gets work from and where it runs it.
+// validatePlaces checks the source of jobs and the place where they run.
 func (c *Config) validatePlaces(fail func(key, what string)) {
 	if c.ServiceURL == "" {
 		fail("service_url", "is required: set it to the URL of the control plane")
@@ -89,7 +89,7 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 }
 
 // CACertificates returns the PEM text of ca_certificate_file, which holds at least one
-// certificate, or nil if the key is not set. The error says what is wrong and what to do.
+// certificate, or nil if the key is not set.
 func (c *Config) CACertificates() ([]byte, error) {
 	if c.CACertificateFile == "" {
 		return nil, nil
@@ -98,7 +98,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written that could get lost
+	defer func() { _ = f.Close() }() // read-only: nothing can get lost
 	data, err := io.ReadAll(io.LimitReader(f, maxBundleSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
@@ -115,7 +115,6 @@ func (c *Config) CACertificates() ([]byte, error) {
 // maxBundleSize bounds ca_certificate_file in bytes.
 const maxBundleSize = 16 << 20
 
-// validateLists checks the entries of the lists.
 func (c *Config) validateLists(fail func(key, what string)) {
 	if len(c.EnabledWorkflowTypes) == 0 {
 		fail("enabled_workflow_types", errEmptyList.Error())
@@ -135,7 +134,6 @@ func (c *Config) validateLists(fail func(key, what string)) {
 	validatePatterns("allowed_repositories", c.AllowedRepositories, fail, "repository", "host/path/*", isRepositoryPattern)
 }
 
-// validatePatterns checks the patterns of a list of what is allowed.
 func validatePatterns(key string, patterns []string, fail func(key, what string), what, example string, valid func(string) bool) {
 	for i, pattern := range patterns {
 		if strings.Contains(pattern, "://") || strings.ContainsFunc(pattern, unicode.IsSpace) {
@@ -149,7 +147,7 @@ func validatePatterns(key string, patterns []string, fail func(key, what string)
 func networkName() *regexp.Regexp  { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
 
-// isHost reports whether s can be listened on: an IP address, a host name, or all addresses.
+// isHost reports whether s is a listen address: an IP address, a host name, or anyAddress.
 func isHost(s string) bool {
 	if s == anyAddress || net.ParseIP(s) != nil {
 		return true
@@ -157,14 +155,14 @@ func isHost(s string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`).MatchString(s)
 }
 
-// problem is one thing that is wrong with the configuration. It never holds a value.
+// problem is one error of the configuration. It never holds a value.
 type problem struct {
 	source Source
 	key    string // "" if no key is to blame
-	what   string // what is wrong: what to do
+	what   string // problem: remedy
 }
 
-// Error returns "FILE:LINE: key: what is wrong: what to do". A default has no place to name.
+// Error returns "FILE:LINE: key: problem: remedy". A default has no place to name.
 func (p *problem) Error() string {
 	var parts []string
 	if p.source.Kind != FromDefault {
@@ -176,14 +174,14 @@ func (p *problem) Error() string {
 	return strings.Join(append(parts, p.what), ": ")
 }
 
-// problems collects what is wrong, so that a user can correct everything in one go.
+// problems collects all errors, so that a user can correct them together.
 type problems []*problem
 
 func (ps *problems) add(source Source, key, what string) {
 	*ps = append(*ps, &problem{source: source, key: key, what: what})
 }
 
-// maxProblems is how many problems an error names. More than that is the wrong file.
+// maxProblems limits the problems in an error. A file with more is the wrong file.
 const maxProblems = 20
 
 // err returns nil if there are no problems, else one error with a line for each: the file's in
@@ -213,8 +211,8 @@ func fileSource(file string, line int) Source {
 	return Source{Kind: FromFile, File: file, Line: line}
 }
 
-// scrub removes tokens from a text. No message is built with a value in it; this is the second
-// lock, for a token that somebody pasted into the name of a file, a variable or a key.
+// scrub removes tokens from a text. No message contains a value; scrub is a second safeguard
+// for a token in the name of a file, a variable or a key.
 func scrub(text string, tokens ...Secret) string {
 	for _, token := range tokens {
 		if value := token.Reveal(); len(value) >= 6 {

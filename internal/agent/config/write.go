@@ -15,9 +15,9 @@ import (
 // newFileMode is the mode of a configuration file that holds a token.
 const newFileMode = fs.FileMode(0o600)
 
-// Target returns the file to write: the one that was asked for with --config, or the one that an
-// agent would read, or, where there is none, the place for a new one: /etc for root; beside the
-// binary where the install script put it; Homebrew's etc; else the home directory.
+// Target returns the file to write: the value of --config, or the file that an agent would
+// read, or the place for a new one: /etc for root; the installation's directory for the install
+// script; Homebrew's etc; else the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
@@ -44,8 +44,8 @@ func Target(o LoadOptions) (string, error) {
 	return filepath.Join(o.Home, FileName), nil
 }
 
-// ReadText returns the text of a configuration file that is to be changed, after the checks that
-// [Load] makes; nil if there is no such file yet.
+// ReadText returns the text of a configuration file to change, after the checks of [Load]; nil
+// if the file does not exist.
 func ReadText(path string, o LoadOptions) ([]byte, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -57,10 +57,10 @@ func ReadText(path string, o LoadOptions) ([]byte, error) {
 	return data, err
 }
 
-// Write puts a configuration file in place of the old one, whole or not at all. A symbolic link
-// stays, and the file it points to is replaced. Owner and group stay as well; of the permissions
-// those of other users go, and the group's unless the group was given what others were not. A new
-// file is its user's alone. The note, if not empty, is for the user.
+// Write replaces a configuration file atomically. A symbolic link stays, and Write replaces its
+// target. Owner and group stay, other users lose their permissions, and the group loses its own
+// unless it had more than others. A new file is private to its user. The note, if not empty, is
+// for the user.
 func Write(path string, text []byte) (note string, err error) {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func Write(path string, text []byte) (note string, err error) {
 	return note, nil
 }
 
-// keptMode returns what stays of a file's permissions.
+// keptMode returns the permissions that Write keeps.
 func keptMode(old fs.FileMode) fs.FileMode {
 	mode := old & 0o600
 	if old&0o004 == 0 {
@@ -101,8 +101,8 @@ func keptMode(old fs.FileMode) fs.FileMode {
 	return mode | 0o400
 }
 
-// replace writes the file beside its target and renames it. The directory is synced too, so that
-// the new name is still there after the power was.
+// replace writes the file next to its target and renames it. It also syncs the directory, so
+// that the new name survives a loss of power.
 func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err error) {
 	dir := filepath.Dir(target)
 	f, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
@@ -119,7 +119,7 @@ func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err
 			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
 				return fmt.Errorf("keep the owner of %s: %w", target, err)
 			}
-			// A change of owner may take permissions away.
+			// chown may clear permissions.
 			if err := f.Chmod(mode); err != nil {
 				return err
 			}

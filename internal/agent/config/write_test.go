@@ -95,7 +95,6 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// onlyFile checks that dir holds one file with that text.
 func onlyFile(t *testing.T, dir, text string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -128,7 +127,7 @@ func TestWriteFollowsLinks(t *testing.T) {
 	onlyFile(t, real, "new")
 }
 
-// TestWriteFailsWhole: a directory that takes no new file keeps the old one, and nothing else.
+// TestWriteFailsWhole checks that a directory that takes no new file keeps only the old one.
 func TestWriteFailsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "missing", FileName)

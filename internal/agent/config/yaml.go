@@ -12,10 +12,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxFileSize bounds a configuration file in bytes. Ours are a few kilobytes.
+// maxFileSize bounds a configuration file, in bytes. A real one has a few kilobytes.
 const maxFileSize = 1 << 20
 
-// entry is the value of one key in a file.
 type entry struct {
 	key    string
 	line   int
@@ -25,10 +24,9 @@ type entry struct {
 	isNull bool
 }
 
-// parseYAML reads the entries of a configuration file in their order. It works on the tree of
-// nodes instead of decoding into a struct, for two reasons: every error can name its line and
-// key, and no message of the YAML library, which may quote the text around a mistake and with it
-// a token, ever reaches a user.
+// parseYAML returns the entries of a configuration file in order. It reads the tree of nodes
+// instead of decoding into a struct, so that every error names its line and key, and so that no
+// message of the YAML library, which may quote a token, reaches a user.
 func parseYAML(file string, data []byte) ([]entry, problems) {
 	at := func(line int, what string) ([]entry, problems) {
 		return nil, problems{{source: fileSource(file, line), what: what}}
@@ -70,7 +68,6 @@ func parseYAML(file string, data []byte) ([]entry, problems) {
 	return parseMapping(file, root)
 }
 
-// parseMapping reads the entries of the top-level mapping and collects what is wrong with them.
 func parseMapping(file string, root *yaml.Node) ([]entry, problems) {
 	var entries []entry
 	var wrong problems
@@ -99,8 +96,8 @@ func parseMapping(file string, root *yaml.Node) ([]entry, problems) {
 	return entries, wrong
 }
 
-// parseValue reads a scalar or a sequence of scalars; what is not empty if it is neither.
-// Scalars keep their text as it is written, so that a token 0123 stays 0123.
+// parseValue reads a scalar or a sequence of scalars; for anything else, what describes the
+// problem. Scalars keep their source text, so a token 0123 stays 0123.
 func parseValue(key string, n *yaml.Node) (e entry, what string) {
 	e.key = key
 	switch n.Kind {
@@ -120,7 +117,7 @@ func parseValue(key string, n *yaml.Node) (e entry, what string) {
 		}
 		return e, ""
 	case yaml.MappingNode:
-		e.isNull = true // only ecs takes a mapping, and that is refused by its name
+		e.isNull = true // only ecs takes a mapping, and refusal names it
 		if refusal(key) != "" {
 			return e, ""
 		}
@@ -130,7 +127,7 @@ func parseValue(key string, n *yaml.Node) (e entry, what string) {
 	}
 }
 
-// refusal returns why a key of other agents cannot be used here, or "" for every other key.
+// refusal returns why a key of other agents cannot be used, or "" for every other key.
 func refusal(key string) string {
 	if key == "ecs" || strings.HasPrefix(key, "ecs.") || strings.HasPrefix(key, "ecs_") {
 		return "belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process"
@@ -138,8 +135,7 @@ func refusal(key string) string {
 	return ""
 }
 
-// legacy returns whether a key of older agents is still accepted, and a warning about it if one
-// is due.
+// legacy reports whether a key of older agents is still accepted, with a warning if one is due.
 func legacy(key string) (ok bool, warning string) {
 	switch key {
 	case "version":
@@ -151,7 +147,6 @@ func legacy(key string) (ok bool, warning string) {
 	}
 }
 
-// apply stores the entries of a file in c and collects what is wrong with them.
 func (c *Config) apply(file string, entries []entry, p paths) problems {
 	table := map[string]field{}
 	for _, f := range fields() {
@@ -190,8 +185,8 @@ func (c *Config) apply(file string, entries []entry, p paths) problems {
 	return wrong
 }
 
-// setEntry stores a value from a file and reports whether it was set: no value and the empty
-// text leave the default alone.
+// setEntry stores a value from a file and reports whether it was set. A missing or empty value
+// leaves the default.
 func (f *field) setEntry(c *Config, e entry, p paths) (bool, error) {
 	switch {
 	case e.isList:
@@ -205,7 +200,7 @@ func (f *field) setEntry(c *Config, e entry, p paths) (bool, error) {
 	}
 }
 
-// suggestion names the known key that looks most like key.
+// suggestion returns the known key most similar to key.
 func suggestion(key string) string {
 	best, bestDistance := "", 4
 	for _, f := range fields() {
@@ -222,7 +217,7 @@ func suggestion(key string) string {
 	return "did you mean " + best + "?"
 }
 
-// distance is the number of edits between two short words.
+// distance is the edit distance of two short words.
 func distance(a, b string) int {
 	if len(a) > 40 {
 		return len(a)
@@ -246,8 +241,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printableKey returns a key for a message. A key that does not look like one may be a value in
-// the wrong place, even a token, and is not shown.
+// printableKey returns a key for a message. It hides a key of unusual form, which may be a
+// misplaced value or even a token.
 func printableKey(key string) string {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
@@ -259,7 +254,7 @@ func printableKey(key string) string {
 	return key
 }
 
-// lineOf returns the line of the first character that is looked for, 0 if there is none.
+// lineOf returns the line of the first wanted character, 0 if there is none.
 func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	for line := 1; len(data) > 0; {
 		r, size := utf8.DecodeRune(data)
@@ -274,7 +269,7 @@ func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	return 0
 }
 
-// errorLine returns the line a YAML error points at, 1 if it points nowhere.
+// errorLine returns the line of a YAML error, 1 if it has none.
 func errorLine(err error) int {
 	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
