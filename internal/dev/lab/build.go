@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// BuildProduct builds the product's programs for this machine into dir, with the runner
-// for Linux containers of this machine's architecture.
+// BuildProduct builds the product's programs for this machine into dir, with the runner for Linux
+// containers of this architecture.
 func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	root, err := Root()
 	if err != nil {
@@ -45,11 +45,11 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	if runtime.GOARCH == "arm64" {
 		embeddable += "-arm64"
 	}
-	// On Linux this one comes from Go's build cache.
+	// On Linux this build comes from Go's build cache.
 	return build("linux", runtime.GOARCH, "-o", embeddable, "./cmd/workflow-runner")
 }
 
-// productVersion is the version that git gives the checkout.
+// productVersion is the version of the checkout according to git.
 func productVersion(ctx context.Context, root string) string {
 	cmd := command(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	cmd.Dir = root

@@ -16,20 +16,19 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// lockPoll is how often a process that waits for another one's lock looks again.
+// lockPoll is how often a process tries to acquire a lock held by another.
 const lockPoll = 200 * time.Millisecond
 
-// fingerprint collects what an artefact is made from.
+// fingerprint collects the inputs of an artefact.
 type fingerprint struct {
 	parts []string
 }
 
-// add notes a named input.
 func (f *fingerprint) add(name, value string) {
 	f.parts = append(f.parts, fmt.Sprintf("%s %d %s", name, len(value), value))
 }
 
-// addFile notes a file's content under its base name.
+// addFile adds a file's content under its base name.
 func (f *fingerprint) addFile(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -44,8 +43,7 @@ func (f *fingerprint) addFile(path string) error {
 	return nil
 }
 
-// addModule notes the go.mod, go.sum and non-test Go files at the top of a
-// module's directory.
+// addModule adds the go.mod, go.sum and non-test Go files at the top of a module's directory.
 func (f *fingerprint) addModule(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -65,22 +63,20 @@ func (f *fingerprint) addModule(dir string) error {
 	return nil
 }
 
-// sum returns the key: 16 hexadecimal digits that depend on every input and not
-// on the order in which they were noted.
+// sum returns the key: 16 hexadecimal digits that depend on every input and not on their order.
 func (f *fingerprint) sum() string {
 	parts := append([]string(nil), f.parts...)
 	sort.Strings(parts)
 	h := sha256.New()
 	for _, part := range parts {
-		_, _ = fmt.Fprintln(h, part) // A hash takes everything.
+		_, _ = fmt.Fprintln(h, part) // a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// cached returns the directory cache/name-key. If it is not there, make fills an
-// empty directory which is then renamed into place, so the directory is either
-// complete or absent. Processes that want the same artefact wait for the one
-// that makes it, at most until ctx ends.
+// cached returns the directory cache/name-key. If it is missing, make fills an empty directory that
+// is then renamed into place, so the directory is complete or absent. Other processes that need the
+// artefact wait for it until ctx ends.
 func cached(ctx context.Context, name, key string, make func(dir string) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -100,7 +96,7 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("looking for %s in the cache: %w", name, err)
 	}
-	// The lock is ours: whatever a killed process left half-made is garbage.
+	// Under the lock, a draft is a leftover of a killed process.
 	draft := filepath.Join(cache, name+".draft")
 	if err := os.RemoveAll(draft); err != nil {
 		return "", fmt.Errorf("clearing the cache: %w", err)
@@ -118,9 +114,8 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 	return final, nil
 }
 
-// lock takes an exclusive lock on a file and returns the function that lets it
-// go. It waits for the lock at most until ctx ends. The operating system lets it
-// go too if the process dies.
+// lock acquires an exclusive lock on a file, waiting until ctx ends, and returns the function that
+// releases it. The operating system releases it too if the process dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	err = Poll(ctx, lockPoll, func() (done bool, err error) {
 		unlock, err = tryLock(path)
@@ -129,7 +124,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// tryLock is lock without waiting: unlock is nil if someone else has the lock.
+// tryLock is lock without waiting: unlock is nil if another process has the lock.
 func tryLock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestCachedMakesOnce(t *testing.T) {
 func TestCachedForgetsFailures(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv(cacheVariable, cache)
-	// What a killed process may have left.
+	// Possible leftovers of a killed process.
 	if err := os.MkdirAll(filepath.Join(cache, "thing.draft", "old"), 0o755); err != nil {
 		t.Fatal(err)
 	}

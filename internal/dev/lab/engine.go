@@ -16,23 +16,20 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// pingPatience is how long an engine may take to answer a ping.
 const pingPatience = 30 * time.Second
 
 // Engine is a Docker Engine.
 type Engine struct {
 	// Host is the value for DOCKER_HOST.
 	Host string
-	// BridgeIP is the address of this machine on the engine's default bridge,
-	// under which containers reach what listens on it; the zero value if there
-	// is no such bridge.
+	// BridgeIP is the address of this machine on the engine's default bridge, where containers
+	// reach its listeners; the zero value if no such bridge exists.
 	BridgeIP netip.Addr
 
 	stop    func() error
-	private daemon // nil if it was found running
+	private daemon // nil for an engine that was already running
 }
 
-// daemon is the process of a private engine.
 type daemon interface {
 	end(sig syscall.Signal, patience time.Duration) error
 	run(ctx context.Context) error
@@ -40,9 +37,8 @@ type daemon interface {
 
 var errNotOurs = errors.New("only a private Docker Engine can be ended and started")
 
-// FindEngine returns the engine that already runs on this machine: the one of
-// DOCKER_HOST, or the one on the usual socket. Its containers and images are not
-// ours; stopping it does nothing.
+// FindEngine returns the engine of DOCKER_HOST, or the one on the usual socket. Its containers and
+// images are not the lab's; stopping it does nothing.
 func FindEngine(ctx context.Context) (*Engine, error) {
 	docker, err := client.New(client.FromEnv)
 	if err != nil {
@@ -52,7 +48,7 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		// The client repeats the address and gives advice; the cause says it all.
+		// The client repeats the address and gives advice; the cause suffices.
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
@@ -60,7 +56,7 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	}
 	engine := &Engine{Host: docker.DaemonHost(), stop: func() error { return nil }}
 	bridge, err := docker.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})
-	if errdefs.IsNotFound(err) { // An engine can be told to have none.
+	if errdefs.IsNotFound(err) { // an engine can be configured without one
 		return engine, nil
 	}
 	if err != nil {
@@ -74,9 +70,8 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	return engine, nil
 }
 
-// EngineAvailable says whether tests can have a Docker Engine on this machine,
-// and why not: either DOCKER_HOST names one that answers, or a private one can
-// be started.
+// EngineAvailable reports whether tests can use a Docker Engine on this machine, and if not why:
+// DOCKER_HOST names one that answers, or a private one can be started.
 func EngineAvailable() (reason string, ok bool) {
 	if os.Getenv("DOCKER_HOST") != "" {
 		_, err := FindEngine(context.Background())
@@ -88,8 +83,7 @@ func EngineAvailable() (reason string, ok bool) {
 	return PrivateEngineAvailable()
 }
 
-// PrivateEngineAvailable says whether [StartEngine] can work on this machine,
-// and why not.
+// PrivateEngineAvailable reports whether [StartEngine] can work on this machine, and if not why.
 func PrivateEngineAvailable() (reason string, ok bool) {
 	if runtime.GOOS != "linux" {
 		return "a private Docker Engine needs Linux", false
@@ -105,8 +99,8 @@ func PrivateEngineAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// NeedEngine returns an engine for tests: the one that DOCKER_HOST names, or a
-// private one that keeps everything under dir. The caller stops it.
+// NeedEngine returns an engine for tests: the one that DOCKER_HOST names, or a private one with its
+// files under dir. The caller stops it.
 func NeedEngine(ctx context.Context, dir string) (*Engine, error) {
 	if os.Getenv("DOCKER_HOST") != "" {
 		return FindEngine(ctx)
@@ -123,12 +117,12 @@ func (e *Engine) Client() (*client.Client, error) {
 	return docker, nil
 }
 
-// Stop ends a private engine and removes all that it left: containers, mounts,
-// the bridge, files. An engine that was found running is left as it is.
+// Stop stops a private engine and removes its containers, mounts, bridge and files. It does nothing
+// to an engine that was already running.
 func (e *Engine) Stop() error { return e.stop() }
 
-// Kill ends the daemon of a private engine without a chance to clean up, as a
-// crash does. The processes of containers live on until it is started again.
+// Kill ends the daemon of a private engine without cleaning up, as a crash does. The processes of
+// containers survive until it is restarted.
 func (e *Engine) Kill() error {
 	if e.private == nil {
 		return errNotOurs
@@ -136,8 +130,8 @@ func (e *Engine) Kill() error {
 	return e.private.end(syscall.SIGKILL, stopPatience)
 }
 
-// Shutdown ends the daemon of a private engine in order, as its service manager
-// does, and waits for that up to patience.
+// Shutdown stops the daemon of a private engine as its service manager does, and waits up to
+// patience.
 func (e *Engine) Shutdown(patience time.Duration) error {
 	if e.private == nil {
 		return errNotOurs
@@ -145,7 +139,7 @@ func (e *Engine) Shutdown(patience time.Duration) error {
 	return e.private.end(syscall.SIGTERM, patience)
 }
 
-// Restart starts the daemon of a private engine again, after it ended.
+// Restart starts the daemon of a private engine again after it ended.
 func (e *Engine) Restart(ctx context.Context) error {
 	if e.private == nil {
 		return errNotOurs
@@ -153,8 +147,7 @@ func (e *Engine) Restart(ctx context.Context) error {
 	return e.private.run(ctx)
 }
 
-// Volumes returns the names of the engine's volumes that carry a label, which is
-// a NAME or a NAME=VALUE.
+// Volumes returns the names of the engine's volumes with a label, which is a NAME or a NAME=VALUE.
 func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
 	docker, err := e.Client()
 	if err != nil {
@@ -172,7 +165,7 @@ func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
 	return names, nil
 }
 
-// RemoveVolumes removes volumes by name, those that nothing uses.
+// RemoveVolumes removes the named volumes that are not in use.
 func (e *Engine) RemoveVolumes(ctx context.Context, names []string) error {
 	docker, err := e.Client()
 	if err != nil {
@@ -188,8 +181,8 @@ func (e *Engine) RemoveVolumes(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// SharesHostNetwork says whether a container on the host's network can reach
-// what listens on this machine's loopback, and why not.
+// SharesHostNetwork reports whether a container on the host's network reaches listeners on this
+// machine's loopback, and if not why.
 func (e *Engine) SharesHostNetwork(ctx context.Context) (reason string, ok bool) {
 	docker, err := e.Client()
 	if err != nil {

@@ -19,18 +19,16 @@ import (
 )
 
 const (
-	// engineStart bounds the start of a private engine.
 	engineStart = 3 * time.Minute
-	// engineStop bounds each step of its stop.
+	// engineStop bounds each step of stopping a private engine.
 	engineStop = 2 * time.Minute
-	// maxSocketPath is the longest path of a unix socket that every system takes.
+	// maxSocketPath is the longest portable path of a Unix socket.
 	maxSocketPath = 103
-	// deepestSocket is the deepest socket that the engine makes in its directory.
 	deepestSocket = "exec/containerd/containerd-debug.sock"
 )
 
-// The bridges of private engines have the names wflab0 … and the networks
-// 172.30.100.0/24 …, so that several can run at once.
+// The bridges of private engines are wflab0 … with the networks 172.30.100.0/24 …, so that several
+// engines can run at once.
 const (
 	bridgePrefix  = "wflab"
 	firstNetwork  = 100
@@ -38,11 +36,10 @@ const (
 	lockDir       = "/run"
 )
 
-// StartEngine starts a private Docker Engine with all of its files under dir. It
-// changes nothing else on the machine but for a bridge, which Stop removes: no
-// packet filter rule, no forwarding. So containers reach this machine, by
-// [Engine.BridgeIP] or over the host's network, and nothing beyond it. args are
-// more arguments of the daemon, such as --live-restore.
+// StartEngine starts a private Docker Engine with all of its files under dir and more daemon
+// arguments, such as --live-restore. It changes nothing else on the machine except for a bridge,
+// which Stop removes: no packet filter rule, no forwarding. So containers reach this machine, by
+// [Engine.BridgeIP] or over the host's network, and nothing beyond it.
 func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, error) {
 	if reason, ok := PrivateEngineAvailable(); !ok {
 		return nil, errors.New(reason)
@@ -65,12 +62,12 @@ func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, erro
 	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop, private: e}, nil
 }
 
-// privateEngine is what has to be cleaned up after a private engine.
+// privateEngine is what stop cleans up.
 type privateEngine struct {
 	dir        string
 	args       []string
 	bridge     string
-	freeBridge func() // lets go of the bridge's lock
+	freeBridge func() // releases the bridge's lock
 	bridgeIP   netip.Addr
 	process    *Process
 }
@@ -84,8 +81,8 @@ func (e *privateEngine) start(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// end sends the daemon a signal and waits for its end, up to patience, and for
-// that of its containerd, which the kernel kills with it.
+// end sends the daemon a signal and waits, up to patience, until it and its containerd, which the
+// kernel kills with it, have ended.
 func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	if err := e.process.Stop(sig, patience); err != nil {
 		return err
@@ -102,15 +99,15 @@ func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	defer cancel()
 	err = Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
-		// The state of a process follows its name, in parentheses: Z is for a dead one.
+		// The state follows the name in parentheses: Z is a dead process.
 		_, state, _ := strings.Cut(string(stat), ") ")
 		return errors.Is(err, os.ErrNotExist) || strings.HasPrefix(state, "Z"), nil
 	})
 	if err != nil {
 		return err
 	}
-	// Where the first process of the machine does not reap the dead, the next
-	// daemon would take this one for alive.
+	// If the machine's first process does not reap the dead, the next daemon would take this one
+	// for alive.
 	return os.Remove(pidFile)
 }
 
@@ -155,9 +152,8 @@ func (e *privateEngine) run(ctx context.Context) error {
 	return err
 }
 
-// addBridge makes a bridge for the engine alone. A lock says whose it is, so
-// engines that start at once choose different ones, and the bridge of a process
-// that died without cleaning up is taken over.
+// addBridge makes a bridge for this engine only. A lock marks its owner, so that concurrent engines
+// choose different ones and the bridge of a dead process is reused.
 func (e *privateEngine) addBridge(ctx context.Context) error {
 	for i := range bridgeChoices {
 		name := fmt.Sprintf("%s%d", bridgePrefix, i)
@@ -189,14 +185,14 @@ func (e *privateEngine) addBridge(ctx context.Context) error {
 	return fmt.Errorf("all %d bridges for private engines are taken", bridgeChoices)
 }
 
-// stop undoes whatever start did, in reverse, as far as it came.
+// stop undoes the completed steps of the start, in reverse.
 func (e *privateEngine) stop() error {
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), engineStop)
 	defer cancel()
 	if e.process != nil {
 		select {
-		case <-e.process.Done(): // It was killed: only it can take its containers away.
+		case <-e.process.Done(): // killed: only a new daemon can remove its containers
 			errs = append(errs, e.run(ctx))
 		default:
 		}
@@ -214,8 +210,8 @@ func (e *privateEngine) stop() error {
 	return nil
 }
 
-// removeContainers removes containers and networks: an engine that stops leaves
-// the processes and bridges of some behind.
+// removeContainers removes containers and networks: a stopping engine leaves some processes and
+// bridges behind.
 func (e *privateEngine) removeContainers(ctx context.Context) error {
 	select {
 	case <-e.process.Done():
@@ -234,7 +230,7 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	var errs []error
 	for _, c := range containers.Items {
 		_, err := docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // it is being removed already
+		if !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // conflict: it is being removed already
 			errs = append(errs, err)
 		}
 	}
@@ -242,7 +238,7 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// unmount takes away the mounts under the engine's directory that it leaves.
+// unmount unmounts what the engine left mounted under its directory.
 func (e *privateEngine) unmount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -261,7 +257,6 @@ func (e *privateEngine) unmount() error {
 	return errors.Join(errs...)
 }
 
-// ip runs the command of that name.
 func ip(ctx context.Context, args ...string) error {
 	path, err := findProgram("ip")
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// testEngine returns a private engine that ends with the test.
 func testEngine(t *testing.T) *Engine {
 	t.Helper()
 	if reason, ok := PrivateEngineAvailable(); !ok {
@@ -56,7 +55,7 @@ func addresses(links []net.Interface) string {
 	return strings.Join(all, " ")
 }
 
-// inContainer runs a shell script in a container and returns what it printed.
+// inContainer runs a shell script in a container and returns its output.
 func inContainer(t *testing.T, engine *Engine, image, user, script string) string {
 	t.Helper()
 	ctx := t.Context()
@@ -127,8 +126,8 @@ func TestEngineRunsShell(t *testing.T) {
 	}
 }
 
-// TestExecutorImage deploys in a container what it clones from this machine, as
-// root and as another user.
+// TestExecutorImage deploys, in a container, a program cloned from this machine, as root and as
+// another user.
 func TestExecutorImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the real pulumi CLI")

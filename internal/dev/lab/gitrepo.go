@@ -18,15 +18,15 @@ const MainBranch = "main"
 
 // Repo is a bare repository behind a [GitServer].
 type Repo struct {
-	// URL is what to clone.
+	// URL is the address to clone from.
 	URL string
 
 	dir string
 }
 
-// Commit adds a commit to a branch that writes the files, by slash-separated
-// path, over what the branch holds, and returns its hash. A branch that does not
-// exist begins where main is. A file that starts with "#!" is executable.
+// Commit adds a commit to a branch and returns its hash. It writes files, by slash-separated path,
+// over those of the branch; a new branch begins at main. A file that starts with "#!" is
+// executable.
 func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
 	var script bytes.Buffer
 	data := func(s string) { fmt.Fprintf(&script, "data %d\n%s\n", len(s), s) }
@@ -64,7 +64,7 @@ func (r *Repo) init(ctx context.Context) error {
 	}
 	steps := [][]string{
 		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch},
-		// By-commit and partial fetches, as the hosted services allow them.
+		// Fetches by commit and partial fetches, as hosted services allow them.
 		{"config", "uploadpack.allowAnySHA1InWant", "true"},
 		{"config", "uploadpack.allowFilter", "true"},
 		{"config", "http.receivepack", "false"},
@@ -77,7 +77,7 @@ func (r *Repo) init(ctx context.Context) error {
 	return nil
 }
 
-// git runs a command on the repository and returns what it printed.
+// git runs a command on the repository and returns its output.
 func (r *Repo) git(ctx context.Context, stdin *bytes.Buffer, args ...string) (string, error) {
 	cmd := command(ctx, "git", args...)
 	cmd.Dir, cmd.Env = r.dir, gitEnv()
@@ -92,8 +92,8 @@ func (r *Repo) git(ctx context.Context, stdin *bytes.Buffer, args ...string) (st
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// ReadFiles returns the regular files under dir, by slash-separated path, in the
-// form that [GitServer.NewRepo] and [Repo.Commit] take.
+// ReadFiles returns the regular files under dir, by slash-separated path, in the form of
+// [GitServer.NewRepo] and [Repo.Commit].
 func ReadFiles(dir string) (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -126,6 +126,5 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// Dir is the repository's directory, from which it can be cloned and pushed to
-// without the server.
+// Dir is the repository's directory, for cloning and pushing without the server.
 func (r *Repo) Dir() string { return r.dir }

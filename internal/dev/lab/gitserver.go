@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// GitServer serves bare repositories over HTTP, for reading only, through git's
-// own HTTP back end. Shallow fetches and fetches of any commit by its hash work.
+// GitServer serves bare repositories over HTTP, read-only, through git's own HTTP back end. Shallow
+// fetches and fetches of any commit by its hash work.
 type GitServer struct {
-	// URL is the base of the repositories' URLs, without a slash at its end.
+	// URL is the base of the repositories' URLs, without a trailing slash.
 	URL string
 
 	dir    string
@@ -25,21 +25,20 @@ type GitServer struct {
 	served chan error
 }
 
-// GitOptions changes how a [GitServer] is reached. The zero value serves on a
-// free loopback port to everyone.
+// GitOptions configures a [GitServer]. The zero value serves on a free loopback port without
+// authentication.
 type GitOptions struct {
-	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. An address
-	// of a docker bridge lets containers in.
+	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. An address of a docker bridge
+	// admits containers.
 	Listen string
-	// Password, if it is not empty, must come with every request by basic
-	// authentication, and is where hosted services expect a token.
+	// Password, if not empty, is required of every request by basic authentication, where hosted
+	// services expect a token.
 	Password string
-	// Username, if it is not empty, must come with the password.
+	// Username, if not empty, is required with the password.
 	Username string
 }
 
-// StartGitServer serves the repositories that will be made under dir. The caller
-// closes the server.
+// StartGitServer serves the repositories under dir. The caller closes the server.
 func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitServer, error) {
 	backend, err := gitBackend(ctx)
 	if err != nil {
@@ -74,8 +73,7 @@ func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitSe
 	return s, nil
 }
 
-// Close stops the server and waits until it has stopped. Requests in progress
-// get a moment to end.
+// Close stops the server after a short grace period for requests in progress.
 func (s *GitServer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -102,7 +100,6 @@ func (s *GitServer) NewRepo(ctx context.Context, name string, files map[string]s
 	return repo, commit, nil
 }
 
-// requirePassword answers 401 to requests without the right credentials.
 func requirePassword(options GitOptions, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		username, password, _ := r.BasicAuth()
@@ -119,7 +116,7 @@ func requirePassword(options GitOptions, next http.Handler) http.Handler {
 	})
 }
 
-// gitBackend finds the CGI program that comes with git.
+// gitBackend finds git's CGI program.
 func gitBackend(ctx context.Context) (string, error) {
 	out, err := command(ctx, "git", "--exec-path").Output()
 	if err != nil {
@@ -132,7 +129,7 @@ func gitBackend(ctx context.Context) (string, error) {
 	return backend, nil
 }
 
-// gitEnv is an environment in which git reads no one's configuration.
+// gitEnv is an environment in which git reads no configuration of the user or system.
 func gitEnv() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),

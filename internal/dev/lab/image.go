@@ -16,26 +16,23 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Where the executor image has what jobs need. The home is open to every user,
-// so that a job need not be root.
+// Paths in the executor image. Every user may write to the home, so that a job need not be root.
 const (
 	imageTools = "/pulumi/bin"
 	imageHome  = "/pulumi/home"
 	imagePath  = imageTools + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// certificates are the places where distributions keep the authorities that
-// programs trust.
+// certificates are the trusted authorities in various distributions.
 var certificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
 	"/etc/ssl/ca-bundle.pem",             // SUSE
 }
 
-// ExecutorImage makes sure that the engine at host has an image in which jobs
-// can run, and returns its name. The image holds a shell, git and ssh of this
-// machine and the given tools; nothing comes from a registry.
-// It works for root and for any other user.
+// ExecutorImage ensures that the engine at host has an image in which jobs can run as any user, and
+// returns its name. The image holds a shell, git and ssh of this machine and the given tools;
+// nothing comes from a registry.
 func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
 	if runtime.GOOS != "linux" {
 		return "", errors.New("an executor image can only be put together on Linux")
@@ -69,8 +66,8 @@ func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, e
 	return importImage(ctx, host, "workflowagent/executor", root, changes)
 }
 
-// StubImage makes sure that the engine at host has an image like [ExecutorImage],
-// but with a shell script in pulumi's place, and returns its name. It is small.
+// StubImage ensures that the engine at host has a small image like [ExecutorImage], but with a
+// shell script in place of pulumi, and returns its name.
 func StubImage(ctx context.Context, host, pulumi string) (ref string, err error) {
 	root := newRootfs()
 	if err := addShell(ctx, root); err != nil {
@@ -83,8 +80,8 @@ func StubImage(ctx context.Context, host, pulumi string) (ref string, err error)
 	return importImage(ctx, host, "workflowagent/stub", root, nil)
 }
 
-// ShellImage makes sure that the engine at host has a small image that holds a
-// shell and its usual companions, and returns its name.
+// ShellImage ensures that the engine at host has a small image with a shell and the usual commands,
+// and returns its name.
 func ShellImage(ctx context.Context, host string) (ref string, err error) {
 	root := newRootfs()
 	if err := addShell(ctx, root); err != nil {
@@ -118,7 +115,6 @@ func addShell(ctx context.Context, root *rootfs) error {
 	return nil
 }
 
-// addGit adds git, its helpers for HTTP, and the ssh client.
 func addGit(ctx context.Context, root *rootfs) error {
 	git, err := findProgram("git")
 	if err != nil {
@@ -132,8 +128,8 @@ func addGit(ctx context.Context, root *rootfs) error {
 	if err := root.program(ctx, "/usr/bin/git", git); err != nil {
 		return err
 	}
-	// Most of git's commands are git itself under another name. Of the others
-	// these are big and of no use to a job.
+	// Most of git's commands are git itself under another name. These are not; they are large and
+	// useless to a job.
 	useless := map[string]bool{
 		"git-http-push": true, "scalar": true, "git-imap-send": true, "git-http-fetch": true,
 		"git-http-backend": true, "git-daemon": true, "git-shell": true, "git": true,
@@ -149,7 +145,7 @@ func addGit(ctx context.Context, root *rootfs) error {
 	return nil
 }
 
-// importImage gives the engine an image, unless it has the same one already.
+// importImage imports an image into the engine, unless the engine has the same one.
 func importImage(ctx context.Context, host, name string, root *rootfs, changes []string) (ref string, err error) {
 	changes = append(changes, "ENV PATH="+imagePath, `CMD ["/bin/sh"]`)
 	var key fingerprint
@@ -192,8 +188,7 @@ func importImage(ctx context.Context, host, name string, root *rootfs, changes [
 	return ref, nil
 }
 
-// importError reads the engine's messages to their end and returns the error
-// among them.
+// importError reads all of the engine's messages and returns the error among them.
 func importError(messages io.Reader) error {
 	decoder := json.NewDecoder(messages)
 	for {

@@ -13,15 +13,15 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// OldestPulumi is the oldest pulumi that the quickstart's program is known to work with:
-// its resources are built into the CLI.
+// OldestPulumi is the oldest pulumi known to run the quickstart's program, whose resources are
+// built into the CLI.
 const OldestPulumi = "v3.232.0"
 
-// ErrNoPulumi is returned by [InstalledPulumi] if there is no pulumi on the PATH.
+// ErrNoPulumi is returned by [InstalledPulumi] if no pulumi is on the PATH.
 var ErrNoPulumi = errors.New("no pulumi on the PATH")
 
-// InstalledPulumi returns the pulumi on the PATH and its version, if it is new enough and
-// its own YAML host is in the same directory.
+// InstalledPulumi returns the pulumi on the PATH and its version, if it is new enough and its YAML
+// host is in the same directory.
 func InstalledPulumi(ctx context.Context) (tools Tools, version string, err error) {
 	path, err := exec.LookPath(pulumiBinary)
 	if err != nil {

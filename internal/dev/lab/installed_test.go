@@ -11,7 +11,7 @@ func TestInstalledPulumi(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
 		yaml         bool
-		want         string // "" = it is used
+		want         string // "" = no error
 	}{
 		{"new enough", "echo " + OldestPulumi, true, ""},
 		{"too old", "echo v3.100.0", true, "older than " + OldestPulumi},

@@ -24,48 +24,42 @@ import (
 
 const (
 	issuerBinary = "issuer"
-	// issuerStart bounds the start of an issuer, once it is built.
+	// issuerStart bounds the start of an issuer, without the build.
 	issuerStart = 2 * time.Minute
-	// issuerCall bounds one call to it.
-	issuerCall = time.Minute
-	// issuerCallback is the redirect URI of the clients it knows.
+	issuerCall  = time.Minute
+	// issuerCallback is the redirect URI of its registered clients.
 	issuerCallback = "http://127.0.0.1/callback"
 )
 
-// Issuer is a real OpenID provider on loopback, over TLS with an authority of
-// its own: internal/dev/tools/issuer. Its ID tokens come out of the authorization
-// code flow.
+// Issuer is a real OpenID provider on loopback, over TLS with its own authority:
+// internal/dev/tools/issuer. It issues ID tokens by the authorization code flow.
 type Issuer struct {
-	// URL is the issuer, as it stands in its tokens.
+	// URL is the issuer in its tokens.
 	URL string
-	// CA is the certificate of the authority that vouches for it, as PEM. It is
-	// also the content of CAFile.
+	// CA is the certificate of the provider's authority in PEM, the content of CAFile.
 	CA []byte
-	// CAFile is in the issuer's directory; SSL_CERT_FILE makes a Go program
-	// trust it.
+	// CAFile is in the issuer's directory; SSL_CERT_FILE makes a Go program trust it.
 	CAFile string
 
 	client  *http.Client
 	process *Process
 }
 
-// Identity is what an ID token says.
+// Identity is the content of an ID token.
 type Identity struct {
-	// Audience is the first audience; the others follow it.
+	// Audience is the first audience; MoreAudiences follow it.
 	Audience      string
 	MoreAudiences []string
-	// Subject is "somebody" if it is empty.
+	// Subject defaults to "somebody".
 	Subject string
-	// Claims are added to those that every ID token has.
+	// Claims are added to those of every ID token.
 	Claims map[string]any
-	// Lifetime is 5 minutes if it is zero, and has whole seconds. A negative one
-	// makes a token that has expired.
+	// Lifetime defaults to 5 minutes, and has whole seconds. A negative one makes an expired token.
 	Lifetime time.Duration
 }
 
-// StartIssuer starts a provider that keeps its files in dir. The first time it
-// is built, which takes about half a minute and is told on progress. The caller
-// closes the issuer.
+// StartIssuer starts a provider with its files in dir. The first call builds it, which takes about
+// half a minute and is reported on progress. The caller closes the issuer.
 func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, error) {
 	binary, err := buildIssuer(ctx, progress)
 	if err != nil {
@@ -79,7 +73,7 @@ func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, 
 	return i, nil
 }
 
-// Close stops the provider. Who asks it then is refused the connection.
+// Close stops the provider; it then refuses connections.
 func (i *Issuer) Close() {
 	if i.process != nil {
 		_ = i.process.Stop(syscall.SIGTERM, stopPatience)
@@ -87,7 +81,7 @@ func (i *Issuer) Close() {
 	}
 }
 
-// IDToken signs somebody in and returns the ID token.
+// IDToken signs an identity in and returns the ID token.
 func (i *Issuer) IDToken(ctx context.Context, who Identity) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, issuerCall)
 	defer cancel()
@@ -98,8 +92,8 @@ func (i *Issuer) IDToken(ctx context.Context, who Identity) (string, error) {
 	return token, nil
 }
 
-// Rotate replaces the key that signs. Tokens that were signed before are valid
-// only for those who remember the old key.
+// Rotate replaces the signing key. Earlier tokens are valid only for clients that cache the old
+// key.
 func (i *Issuer) Rotate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, issuerCall)
 	defer cancel()
@@ -156,7 +150,7 @@ func (i *Issuer) start(ctx context.Context, binary, dir string) error {
 	return i.read(announced, filepath.Join(dir, "issuer-ca.pem"))
 }
 
-// read takes over what the provider announced about itself.
+// read reads the provider's announcement.
 func (i *Issuer) read(announced, caFile string) error {
 	data, err := os.ReadFile(announced)
 	if err != nil {
@@ -181,7 +175,7 @@ func (i *Issuer) read(announced, caFile string) error {
 	return os.WriteFile(caFile, i.CA, 0o644)
 }
 
-// signIn is the authorization code flow, as a public client with PKCE.
+// signIn runs the authorization code flow, as a public client with PKCE.
 func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 	if who.Subject == "" {
 		who.Subject = "somebody"
@@ -222,7 +216,7 @@ func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 	return answer.IDToken, err
 }
 
-// authorize goes through the provider's pages and returns the code at their end.
+// authorize follows the provider's pages and returns the code.
 func (i *Issuer) authorize(ctx context.Context, query url.Values) (code string, err error) {
 	err = i.call(ctx, http.MethodGet, "/authorize?"+query.Encode(), "", nil, func(res *http.Response) error {
 		back, err := res.Location()
@@ -245,7 +239,7 @@ func (i *Issuer) post(ctx context.Context, path string, body any) error {
 	return i.call(ctx, http.MethodPost, path, "application/json", bytes.NewReader(data), nil)
 }
 
-// call makes a request and hands an answer below 400 to use, unless that is nil.
+// call makes a request and passes an answer below 400 to use, unless that is nil.
 func (i *Issuer) call(ctx context.Context, method, path, contentType string, body io.Reader, use func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, method, i.URL+path, body)
 	if err != nil {
@@ -260,7 +254,7 @@ func (i *Issuer) call(ctx context.Context, method, path, contentType string, bod
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode >= 400 {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // It only explains.
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // only for the error
 		return fmt.Errorf("%s answered %s: %s", path, res.Status, bytes.TrimSpace(text))
 	}
 	if use == nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestIssuer reads the provider's tokens with nothing but the standard library.
+// TestIssuer verifies the provider's tokens with only the standard library.
 func TestIssuer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs an OpenID provider")
@@ -66,7 +66,6 @@ func TestIssuer(t *testing.T) {
 	}
 }
 
-// issuerKeys returns the published keys by their ids.
 func issuerKeys(t *testing.T, issuer *Issuer) map[string]*rsa.PublicKey {
 	t.Helper()
 	get := func(path string, into any) {
@@ -99,7 +98,6 @@ func issuerKeys(t *testing.T, issuer *Issuer) map[string]*rsa.PublicKey {
 	return keys
 }
 
-// verifyWith returns a token's claims and whether one of the keys signed it.
 func verifyWith(t *testing.T, token string, keys map[string]*rsa.PublicKey) (claims map[string]any, ok bool) {
 	t.Helper()
 	parts := strings.Split(token, ".")

@@ -1,11 +1,9 @@
-// Package lab finds or builds the real peers that the product is tried and
-// tested against: the stock Pulumi CLI with a provider of our own, a git server,
-// a private Docker Engine with an executor image, and PostgreSQL. It is used by
-// the quickstart, the end-to-end tests and the benchmarks, never by the product.
+// Package lab finds or builds the real peers of the product for the quickstart, the end-to-end
+// tests and the benchmarks: the stock Pulumi CLI with a provider for tests, a git server, a private
+// Docker Engine with an executor image, and PostgreSQL. The product never uses it.
 //
-// What takes long to make is kept in a cache directory outside the repository
-// and is keyed by everything that it was made from, so it is made once and
-// deleting the cache is always safe.
+// Slow artefacts are kept in a cache directory outside the repository, keyed by all of their
+// inputs, so that deleting the cache is always safe.
 package lab
 
 import (
@@ -17,11 +15,11 @@ import (
 	"path/filepath"
 )
 
-// cacheVariable names the environment variable that moves the cache.
+// cacheVariable overrides the directory of the cache.
 const cacheVariable = "WORKFLOW_LAB_CACHE"
 
-// CacheDir returns the directory of the cache and makes it if it is missing:
-// WORKFLOW_LAB_CACHE, or workflowagent/lab in the user's cache directory.
+// CacheDir returns the directory of the cache and makes it if it is missing: WORKFLOW_LAB_CACHE, or
+// workflowagent/lab in the user's cache directory.
 func CacheDir() (string, error) {
 	dir := os.Getenv(cacheVariable)
 	if dir == "" {
@@ -41,8 +39,7 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// Root returns the root directory of the repository's checkout, found from the
-// current directory upwards.
+// Root returns the root of the repository's checkout, found from the current directory upwards.
 func Root() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

@@ -18,28 +18,25 @@ import (
 )
 
 const (
-	// machineBoot bounds a boot, machineStop a shutdown.
 	machineBoot = 3 * time.Minute
 	machineStop = 2 * time.Minute
-	// machinePackages are what a small server has that somebody installs a
-	// service on.
+	// machinePackages are typical of a small server.
 	machinePackages = "systemd,systemd-sysv,dbus,libpam-systemd,procps,ca-certificates,git,curl,init-system-helpers,rpm,dnf"
 )
 
-// Machine is a Debian with a real systemd as its first process, in a container
-// that shares this machine's network. Its files are an overlay that is thrown away.
+// Machine is a Debian with a real systemd as its first process, in a container that shares this
+// machine's network. Its changes to files are a temporary overlay.
 type Machine struct {
-	Root string // of its files, seen from here
+	Root string // path of its files on this machine
 
 	name    string
 	dir     string
 	binds   []Bind
 	process *Process
-	leader  int // pid of its first process, seen from here
+	leader  int // pid of its first process on this machine
 }
 
-// MachineAvailable says whether [BootMachine] can work on this machine, and why
-// not.
+// MachineAvailable reports whether [BootMachine] can work on this machine, and if not why.
 func MachineAvailable() (reason string, ok bool) {
 	switch {
 	case runtime.GOOS != "linux":
@@ -55,8 +52,8 @@ func MachineAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// machineRoot finds the machine's files in the cache or makes them from Debian
-// packages, which takes minutes the first time. They are made anew each month.
+// machineRoot finds the machine's files in the cache or makes them from Debian packages, which
+// takes minutes, again each month.
 func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	var key fingerprint
 	key.add("packages", machinePackages)
@@ -78,7 +75,7 @@ func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	return filepath.Join(dir, "root"), err
 }
 
-// debianSource reads where this machine has its packages from.
+// debianSource reads the package source of this machine.
 func debianSource(path string) (mirror, suite string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -102,14 +99,13 @@ func debianSource(path string) (mirror, suite string, err error) {
 	return mirror, suite, nil
 }
 
-// Bind is a file or directory of this machine that the booted one shares.
+// Bind is a file or directory that this machine shares with the booted one.
 type Bind struct {
 	Host, Inside string
 	ReadOnly     bool
 }
 
-// BootMachine boots a machine with its files under dir. Close ends it and
-// removes them.
+// BootMachine boots a machine with its files under dir. Close shuts it down and removes them.
 func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...Bind) (*Machine, error) {
 	if reason, ok := MachineAvailable(); !ok {
 		return nil, errors.New(reason)
@@ -134,15 +130,15 @@ func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...B
 	return m, nil
 }
 
-// PowerOff shuts the machine down in good order. Boot switches it on again.
+// PowerOff shuts the machine down cleanly. Boot switches it on again.
 func (m *Machine) PowerOff() error {
 	return m.process.Stop(syscall.SIGTERM, machineStop)
 }
 
-// CutPower ends all processes of the machine at once. What they wrote is there, stored or
-// not: it is in this machine's memory. Boot switches it on again.
+// CutPower kills all processes of the machine at once. Their writes survive, synced or not, in this
+// machine's memory. Boot switches it on again.
 func (m *Machine) CutPower(ctx context.Context) error {
-	// Nobody must see the others go and act on it, so all stand still before.
+	// Stop all first, so that none sees another die and reacts.
 	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {
 		return err
 	}
@@ -157,7 +153,7 @@ func (m *Machine) CutPower(ctx context.Context) error {
 	}
 }
 
-// Boot switches a machine on that is off.
+// Boot switches on a machine that is off.
 func (m *Machine) Boot(ctx context.Context) error {
 	if err := m.boot(ctx); err != nil {
 		return fmt.Errorf("booting a machine: %w", err)
@@ -165,9 +161,8 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return nil
 }
 
-// boot starts systemd. The script gives the machine control groups of its own,
-// because two machines would share those of this process, and a /run that nspawn
-// can clean.
+// boot starts systemd. The script gives the machine its own control groups, because two machines
+// would share those of this process, and a /run that nspawn can clean.
 func (m *Machine) boot(ctx context.Context) error {
 	const script = `set -eu
 for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -217,8 +212,8 @@ exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec syste
 	return err
 }
 
-// firstProcess returns the process below pid that is the first one of a process
-// name space one level down, or 0.
+// firstProcess returns the process below pid that is the first of a PID namespace one level down,
+// or 0.
 func firstProcess(pid int) int {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -247,8 +242,8 @@ func firstProcess(pid int) int {
 	return 0
 }
 
-// Run runs a script as root inside the machine and returns all it wrote. The
-// error of a script that failed has its exit code and its output.
+// Run runs a script as root in the machine and returns its output. The error of a failed script is
+// a [ScriptError].
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	cmd := command(ctx, "nsenter", "-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
 		"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -260,19 +255,18 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	return string(out), err
 }
 
-// ScriptError is a script that failed.
+// ScriptError is the failure of a script.
 type ScriptError struct {
 	Script string
 	Code   int
 	Output string
 }
 
-// Error returns the script, its exit code and what it wrote.
+// Error returns the script, its exit code and its output.
 func (e *ScriptError) Error() string {
 	return fmt.Sprintf("%s: exit code %d\n%s", e.Script, e.Code, e.Output)
 }
 
-// Close shuts the machine down and removes its files.
 func (m *Machine) Close() error {
 	var errs []error
 	if m.process != nil {
@@ -285,8 +279,8 @@ func (m *Machine) Close() error {
 	return errors.Join(errs...)
 }
 
-// removeGroups removes a tree of empty control groups. What systemd in the
-// machine is still about to remove, it removes.
+// removeGroups removes a tree of empty control groups. The machine's systemd removes those that it
+// still uses.
 func removeGroups(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

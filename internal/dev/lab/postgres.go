@@ -20,18 +20,14 @@ import (
 )
 
 const (
-	// postgresStart bounds the start of a PostgreSQL server.
 	postgresStart = 3 * time.Minute
-	// postgresUser is the superuser of the server.
-	postgresUser = "lab"
+	postgresUser  = "lab"
 )
 
-// postgresAccounts are the accounts that a server may run under when we are
-// root, which PostgreSQL refuses.
+// postgresAccounts are accounts for the server if this process is root, which PostgreSQL refuses.
 var postgresAccounts = []string{"postgres", "nobody"}
 
-// PostgresAvailable says whether [StartPostgres] can work on this machine, and
-// why not.
+// PostgresAvailable reports whether [StartPostgres] can work on this machine, and if not why.
 func PostgresAvailable() (reason string, ok bool) {
 	for _, name := range []string{"initdb", "postgres"} {
 		if _, err := postgresProgram(name); err != nil {
@@ -44,14 +40,12 @@ func PostgresAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// StartPostgres makes a database cluster and serves it on a loopback port until
-// stop is called, which removes it. It returns a connection string of a
-// superuser. The server does not wait for the disk, unless one of the settings
-// is "fsync=on".
+// StartPostgres makes a database cluster under dir and serves it on a loopback port until stop is
+// called, which removes it. It returns a connection string of a superuser. The server does not wait
+// for the disk, unless one of the settings is "fsync=on".
 //
-// Everything is kept under dir, but for the data when we are root: the account
-// that the server then runs under may have no way into dir, so the data gets a
-// temporary directory.
+// If this process is root, the data is in a temporary directory instead, because the server's
+// account may have no access to dir.
 func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
 	p := &postgres{dir: dir, password: rand.Text()}
 	if err := p.start(ctx, settings); err != nil {
@@ -61,13 +55,12 @@ func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn str
 	return p.dsn(), p.stop, nil
 }
 
-// postgres is a PostgreSQL server of our own.
 type postgres struct {
 	dir      string
 	data     string
 	password string
 	port     int
-	account  *syscall.Credential // nil = our own
+	account  *syscall.Credential // nil = the current account
 	process  *Process
 }
 
@@ -137,7 +130,6 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	return err
 }
 
-// initialize makes the database cluster.
 func (p *postgres) initialize(ctx context.Context) error {
 	initdb, err := postgresProgram("initdb")
 	if err != nil {
@@ -164,7 +156,7 @@ func (p *postgres) initialize(ctx context.Context) error {
 	return nil
 }
 
-// prepare has a command run under the server's account.
+// prepare makes a command run under the server's account.
 func (p *postgres) prepare(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -174,7 +166,7 @@ func (p *postgres) prepare(cmd *exec.Cmd) {
 	cmd.Env = []string{"PATH=" + programPath(), "LANG=C", "TZ=UTC"}
 }
 
-// ready reads what the server says of itself in the last line of its PID file.
+// ready reads the server's status in the last line of its PID file.
 func (p *postgres) ready() (bool, error) {
 	content, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +177,7 @@ func (p *postgres) ready() (bool, error) {
 	return len(lines) > statusLine && strings.TrimSpace(lines[statusLine]) == "ready", err
 }
 
-// stop ends the server without waiting for its clients and removes its files.
+// stop stops the server without waiting for its clients and removes its files.
 func (p *postgres) stop() {
 	if p.process != nil {
 		_ = p.process.Stop(syscall.SIGINT, stopPatience)
@@ -195,8 +187,8 @@ func (p *postgres) stop() {
 	}
 }
 
-// postgresProgram finds a program of the newest PostgreSQL. Debian keeps those
-// of a server off the PATH.
+// postgresProgram finds a program of the newest PostgreSQL. Debian keeps those of a server off the
+// PATH.
 func postgresProgram(name string) (string, error) {
 	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(versions) > 0 {
@@ -213,7 +205,7 @@ func postgresProgram(name string) (string, error) {
 	return path, nil
 }
 
-// postgresAccount returns the account to run under, nil if it is our own.
+// postgresAccount returns the account of the server, nil for the current one.
 func postgresAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

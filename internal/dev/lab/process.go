@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// stopPatience is how long a child process has between being asked to end and
-// being killed.
+// stopPatience is the grace period between SIGTERM and SIGKILL for a child process.
 const stopPatience = 30 * time.Second
 
-// command returns a child process that is asked to end when ctx does, with all
-// of its descendants, and is killed if it does not listen.
+// command returns a child process whose process group gets a SIGTERM when ctx ends, and is killed
+// after the grace period.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -25,19 +24,16 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Process is a program that runs in the background and writes into a log file.
-// It has a process group of its own, so a ^C in the terminal reaches only the
-// parent, and on Linux it gets a SIGTERM when the parent dies without stopping
-// it.
+// Process is a background program that writes into a log file. Its own process group keeps a ^C in
+// the terminal from it, and on Linux it gets a SIGTERM if the parent dies.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // how it ended, once done is closed
+	err  error // valid once done is closed
 }
 
-// StartProcess starts a program with a whole environment; what it writes is
-// appended to logFile. When ctx ends it gets a SIGTERM and, if it does not
-// listen, is killed.
+// StartProcess starts a program with a whole environment and appends its output to logFile. When
+// ctx ends the program gets a SIGTERM and, after a grace period, is killed.
 func StartProcess(ctx context.Context, binary string, args, env []string, logFile string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = env
@@ -46,7 +42,6 @@ func StartProcess(ctx context.Context, binary string, args, env []string, logFil
 	return start(cmd, logFile)
 }
 
-// start starts a command as a [Process].
 func start(cmd *exec.Cmd, logFile string) (*Process, error) {
 	file, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -63,8 +58,8 @@ func start(cmd *exec.Cmd, logFile string) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel ties the child to the thread that made it, so that thread
-		// has to live as long as the child.
+		// The kernel ties the child to the thread that made it, so that thread must outlive the
+		// child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -89,7 +84,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says how the process ended; it waits for that.
+// Err waits for the end of the process and returns its error.
 func (p *Process) Err() error {
 	<-p.done
 	return p.err
@@ -98,8 +93,7 @@ func (p *Process) Err() error {
 // Signal sends a signal to the process, not to its children.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop sends a signal, waits for the end and kills the process after patience,
-// which is an error.
+// Stop sends a signal, waits, and kills the process after patience, which is an error.
 func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", p.cmd.Path, err)
@@ -116,7 +110,7 @@ func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %s and was killed", p.cmd.Path, patience)
 }
 
-// Poll calls try now and every interval until it is done, fails, or ctx ends.
+// Poll calls try at once and every interval until it is done, fails, or ctx ends.
 func Poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -4,5 +4,5 @@ package lab
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux has this.
+// dieWithParent does nothing: only Linux supports it.
 func dieWithParent(*syscall.SysProcAttr) {}

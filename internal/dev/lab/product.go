@@ -19,7 +19,7 @@ import (
 
 // Server is a running workflow-server.
 type Server struct {
-	URL          string // what clients and jobs use
+	URL          string // for clients and jobs
 	Token        string // of the admin
 	Organization string
 	DataDir      string
@@ -27,22 +27,22 @@ type Server struct {
 	Process      *Process
 }
 
-// ServerOptions say how to start a [Server]. Only Binary and Dir are needed.
+// ServerOptions configure a [Server]. Only Binary and Dir are required.
 type ServerOptions struct {
 	Binary   string // path of workflow-server
-	Dir      string // for its data directory and its log
-	Host     string // address to listen on; "" = 127.0.0.1
+	Dir      string // of its data directory and log
+	Host     string // listen address; "" = 127.0.0.1
 	Port     int    // 0 = a free one
 	Database string // "" = the default, SQLite in the data directory
 	Env      []string
 	Args     []string
 }
 
-// serverReady bounds how long a server may take to answer /readyz.
+// serverReady bounds the time until a server is ready.
 const serverReady = 3 * time.Minute
 
-// StartServer starts a workflow-server and waits until it is ready. It ends
-// with Process.Stop, or with ctx.
+// StartServer starts a workflow-server and waits until it is ready. It stops with Process.Stop or
+// ctx.
 func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	host := o.Host
 	if host == "" {
@@ -121,8 +121,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 	}
 }
 
-// Call makes one API call as the admin. A non-nil in travels as JSON, a non-nil
-// out receives the answer; any status but a 2xx is an error.
+// Call makes one API call as the admin, with in and out as JSON unless they are nil; any status but
+// a 2xx is an error.
 func (s *Server) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -160,7 +160,7 @@ func (s *Server) Call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// Pool makes an agent pool and returns its id and its token.
+// Pool makes an agent pool and returns its id and token.
 func (s *Server) Pool(ctx context.Context, name string) (id, token string, err error) {
 	var out struct {
 		ID         string `json:"id"`
@@ -173,15 +173,15 @@ func (s *Server) Pool(ctx context.Context, name string) (id, token string, err e
 	return out.ID, out.TokenValue, nil
 }
 
-// AgentOptions say how to start an agent.
+// AgentOptions configure an [Agent].
 type AgentOptions struct {
 	Binary     string // path of customer-managed-workflow-agent
-	Dir        string // for its state directory, its configuration and its log
+	Dir        string // of its state directory, configuration and log
 	ServiceURL string
 	Token      string
 	Target     string            // docker or process
 	Settings   map[string]string // more PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
-	Env        []string          // whole environment of the agent; the settings are added
+	Env        []string          // whole environment, extended by the settings
 	Args       []string          // more arguments of its run command
 }
 
@@ -191,8 +191,8 @@ type Agent struct {
 	Process *Process
 }
 
-// StartAgent starts an agent that is configured by its environment. It returns
-// when the process runs; the server's pool tells when it is online.
+// StartAgent starts an agent that is configured by its environment. It returns when the process
+// runs, perhaps before the agent is online.
 func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	state := filepath.Join(o.Dir, "state")
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -230,7 +230,7 @@ func FreePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Tail returns the last n lines of a file, or a line that says why not.
+// Tail returns the last n lines of a file, or a line with the error.
 func Tail(path string, n int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

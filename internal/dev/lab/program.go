@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// systemDirs are directories of programs that are often missing from the PATH.
+// systemDirs are program directories that the PATH often lacks.
 var systemDirs = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-// findProgram finds a program on the PATH or in the system's directories.
+// findProgram finds a program on the PATH or in systemDirs.
 func findProgram(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -24,7 +24,7 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("the program %s is not installed", name)
 }
 
-// programPath is a PATH that has the system's directories too.
+// programPath is the PATH with systemDirs added.
 func programPath() string {
 	dirs := append([]string{os.Getenv("PATH")}, systemDirs...)
 	return strings.Join(dirs, string(os.PathListSeparator))

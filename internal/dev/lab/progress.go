@@ -12,7 +12,7 @@ import (
 const (
 	// progressInterval is how often a long build reports its progress.
 	progressInterval = time.Minute
-	// tailLines is how much of a child's output an error shows.
+	// tailLines is how many lines of a child's output an error shows.
 	tailLines = 15
 )
 
@@ -28,7 +28,7 @@ type buildWatch struct {
 	last     []string
 }
 
-// newBuildWatch begins to report on out, which may be nil, until stop is called.
+// newBuildWatch reports on out, which may be nil, until stop is called.
 func newBuildWatch(out io.Writer, what string) *buildWatch {
 	w := &buildWatch{done: make(chan struct{})}
 	if out == nil {
@@ -51,7 +51,7 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 	return w
 }
 
-// Write takes output of the build.
+// Write implements [io.Writer].
 func (w *buildWatch) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,14 +88,12 @@ func (w *buildWatch) count() string {
 	return ""
 }
 
-// tail returns the last lines of the output.
 func (w *buildWatch) tail() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(append(w.last, string(w.partial)), "\n")
 }
 
-// stop ends the reports.
 func (w *buildWatch) stop() {
 	close(w.done)
 	w.wg.Wait()

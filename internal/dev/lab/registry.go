@@ -29,10 +29,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Registry is an image registry in this process, on loopback: engines talk to
-// such addresses without TLS.
+// Registry is an image registry in this process, on loopback, where engines need no TLS.
 type Registry struct {
-	// Host is its address, the first part of the names of its images.
+	// Host is the registry's address, the first part of its images' names.
 	Host string
 
 	options RegistryOptions
@@ -40,20 +39,20 @@ type Registry struct {
 	serving sync.WaitGroup
 
 	mu    sync.Mutex
-	held  chan struct{} // not nil while layers are held; closed to let them go
-	asked chan struct{} // receives a value for each layer that is held
+	held  chan struct{} // not nil while layers are held; closed by Release
+	asked chan struct{} // receives a value for each held layer
 }
 
-// RegistryOptions say who may use a [Registry].
+// RegistryOptions are the credentials of a [Registry].
 type RegistryOptions struct {
-	Username, Password string // "" = everybody
+	Username, Password string // "" = no authentication
 }
 
-// Picture is what an image for a [Registry] is made of.
+// Picture is the content of an image for a [Registry].
 type Picture struct {
 	Arch  string            // amd64, arm64, …
 	Files map[string]string // path to content, all world-readable
-	Pad   []byte            // one more file, which makes a download last
+	Pad   []byte            // content of one more file, to make a download last
 }
 
 // StartRegistry starts a registry that keeps its images in memory.
@@ -72,7 +71,7 @@ func StartRegistry(ctx context.Context, o RegistryOptions) (*Registry, error) {
 	return r, nil
 }
 
-// Close ends the registry and everything that it holds.
+// Close stops the registry and discards its images.
 func (r *Registry) Close() error {
 	r.Release()
 	err := r.server.Close()
@@ -80,7 +79,7 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// guard asks for the credentials, and holds layers while it is told to.
+// guard checks the credentials, and holds layers until Release.
 func (r *Registry) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if r.options.Username != "" && !r.knows(req) {
@@ -122,8 +121,8 @@ func (r *Registry) wait(ctx context.Context) error {
 	}
 }
 
-// Hold makes the registry answer no question for a layer until Release. The
-// returned channel receives a value for each that is asked for meanwhile.
+// Hold makes the registry hold requests for layers until Release. The returned channel receives a
+// value for each held request.
 func (r *Registry) Hold() (asked <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +132,7 @@ func (r *Registry) Hold() (asked <-chan struct{}) {
 	return r.asked
 }
 
-// Release lets all layers go.
+// Release answers the held requests.
 func (r *Registry) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +142,7 @@ func (r *Registry) Release() {
 	}
 }
 
-// Push makes an image, stores it under repository:tag, and returns the name by
-// which it is pulled and the one with its digest.
+// Push makes an image, stores it under repository:tag, and returns its names by tag and by digest.
 func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) (tagged, pinned string, err error) {
 	image, err := p.image()
 	if err != nil {
@@ -168,8 +166,8 @@ func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) 
 	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
 }
 
-// Take moves an image from an engine of this host to the registry, under
-// repository:tag, and returns the name by which it is pulled.
+// Take moves an image from an engine of this host to the registry, under repository:tag, and
+// returns its name.
 func (r *Registry) Take(ctx context.Context, engine *Engine, image, repository, tag string) (ref string, err error) {
 	docker, err := engine.Client()
 	if err != nil {

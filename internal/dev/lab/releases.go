@@ -18,30 +18,28 @@ import (
 const (
 	FirstRelease = "v1.0.0"
 	NextRelease  = "v1.1.0"
-	// ReleaseHome is where their programs and install.sh look for updates. A test that wants
-	// that listens there, others name the URL of their own server.
+	// ReleaseHome is where these releases and install.sh look for updates. A test may listen there
+	// or name the URL of its own server.
 	ReleaseHome = "http://127.0.0.1:47180"
 )
 
-// Releases are releases of this checkout for this machine's platform, made by "make
-// packages". They are shared by all tests of a run: nobody changes these files.
+// Releases are signed releases of this checkout for this platform, made by "make packages". All
+// tests of a run share the files and must not change them.
 type Releases struct {
-	// Mirror is the directory to serve over HTTP. The files of a version are in the directory
-	// of its name; the repositories are apt and yum.
+	// Mirror is the directory to serve over HTTP. It has one directory per version, and the
+	// repositories apt and yum.
 	Mirror     string
 	PublicKey  string // file: the release key as PEM
-	PrivateKey string // file: its private half, to sign what a test made up
+	PrivateKey string // file: its private half, for tests to sign with
 	ArchiveKey string // file: the GPG key of packages and repositories, armored
 }
 
-// Dir returns the directory with the files of a version.
 func (r Releases) Dir(version string) string { return filepath.Join(r.Mirror, version) }
 
-// releasesKept is how long releases of other states of the sources stay in the cache after
-// their last use.
+// releasesKept is how long the cache keeps releases of other source states after their last use.
 const releasesKept = 3 * time.Hour
 
-// ReleasesAvailable reports whether this machine can make releases, and what it lacks if not.
+// ReleasesAvailable reports whether this machine can make releases, and if not what it lacks.
 func ReleasesAvailable() (reason string, ok bool) {
 	for program, from := range map[string]string{
 		"make": "make", "gpg": "gnupg", "apt-ftparchive": "apt-utils", "createrepo_c": "createrepo-c",
@@ -53,9 +51,9 @@ func ReleasesAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// MakeReleases finds [FirstRelease] and [NextRelease] of this checkout in the cache, or
-// makes them, which takes about a minute (and once five more for goreleaser) and is told on
-// progress. Both are of the same sources and are signed by the keys of this machine.
+// MakeReleases finds [FirstRelease] and [NextRelease] of this checkout in the cache, or makes them,
+// which takes about a minute (and once five more for goreleaser) and is reported on progress. Both
+// have the same sources and are signed by the keys of this machine.
 func MakeReleases(ctx context.Context, progress io.Writer) (Releases, error) {
 	root, err := Root()
 	if err != nil {
@@ -86,10 +84,9 @@ func MakeReleases(ctx context.Context, progress io.Writer) (Releases, error) {
 	}, nil
 }
 
-// releasesName is the name of releases in the cache.
 const releasesName = "releases"
 
-// releaseFingerprint depends on the content of every file that may go into a release.
+// releaseFingerprint depends on the content of every file that may be released.
 func releaseFingerprint(ctx context.Context, root string) (string, error) {
 	cmd := command(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
@@ -104,7 +101,7 @@ func releaseFingerprint(ctx context.Context, root string) (string, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and git was not told yet
+			continue // deleted, but still in git's index
 		} else if err != nil {
 			return "", err
 		}
@@ -118,7 +115,6 @@ func releaseFingerprint(ctx context.Context, root string) (string, error) {
 	return key.sum(), nil
 }
 
-// isReleased reports whether a file of the checkout may change a release.
 func isReleased(name string) bool {
 	for _, dir := range []string{"docs/", "internal/dev/e2e/", "internal/dev/bench/", "internal/dev/lab/", "internal/dev/layers/", "internal/dev/tools/", "examples/", ".ci/"} {
 		if strings.HasPrefix(name, dir) {
@@ -128,17 +124,16 @@ func isReleased(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md") && !strings.Contains(name, "/testdata/")
 }
 
-// Packages is one run of "make packages" for this machine's platform, with the keys of this
-// machine.
+// Packages is one run of "make packages" for this platform, with the keys of this machine.
 type Packages struct {
 	Checkout string // root of the repository
 	Version  string
 	Dist     string
 	Mirror   string   // "" = in Dist
-	Env      []string // whole environment; nil = ours
+	Env      []string // whole environment; nil = the current one
 }
 
-// Make runs it and says on progress how long it takes.
+// Make runs it and reports its progress.
 func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 	cache, err := CacheDir()
 	if err != nil {
@@ -153,7 +148,7 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 		env = os.Environ()
 	}
 	for _, variable := range env {
-		// Of the make that may have started the tests.
+		// Variables of a make that started the tests.
 		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKELEVEL" {
 			cmd.Env = append(cmd.Env, variable)
 		}
@@ -167,7 +162,6 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// makeRelease adds a release to the mirror in dir.
 func makeRelease(ctx context.Context, root, dir, version string, progress io.Writer) error {
 	dist, err := os.MkdirTemp("", "lab-release-")
 	if err != nil {
@@ -178,7 +172,7 @@ func makeRelease(ctx context.Context, root, dir, version string, progress io.Wri
 	return run.Make(ctx, progress)
 }
 
-// keepReleaseKey copies the key of this machine beside what it signed.
+// keepReleaseKey copies this machine's key next to the files it signed.
 func keepReleaseKey(dir string) error {
 	cache, err := CacheDir()
 	if err != nil {
@@ -194,15 +188,15 @@ func keepReleaseKey(dir string) error {
 	return nil
 }
 
-// forgetReleases deletes releases of other states of the sources that nobody has used for a
-// while: every change to the product makes new ones, and they are large.
+// forgetReleases deletes unused releases of other source states: every change to the product makes
+// new ones, and they are large.
 func forgetReleases(used string) {
 	now := time.Now()
-	_ = os.Chtimes(used, now, now) // If it fails, they are made again one day.
+	_ = os.Chtimes(used, now, now) // on failure they are made again one day
 	all, _ := filepath.Glob(filepath.Join(filepath.Dir(used), releasesName+"-*"))
 	for _, dir := range all {
 		if info, err := os.Stat(dir); err == nil && dir != used && now.Sub(info.ModTime()) > releasesKept {
-			_ = os.RemoveAll(dir) // What is left is deleted the next time.
+			_ = os.RemoveAll(dir) // the next run deletes the rest
 		}
 	}
 }

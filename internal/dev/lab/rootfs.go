@@ -16,19 +16,18 @@ import (
 	"time"
 )
 
-// rootfs is the file system of an image, put together from this machine's own
-// files. Paths inside begin with a slash.
+// rootfs is the file system of an image, made from this machine's files. Its paths begin with a
+// slash.
 type rootfs struct {
 	entries map[string]rootEntry
 }
 
-// rootEntry is a directory, a symbolic link, a small text or a copy of a file.
 type rootEntry struct {
 	mode fs.FileMode // with its type; permissions count for directories and texts
 	uid  int
-	link string // target, of a symbolic link
-	text string // content, of a text
-	host string // path on this machine, of a copy
+	link string // target of a symbolic link
+	text string // content of a text
+	host string // path of a copied file on this machine
 }
 
 func newRootfs() *rootfs {
@@ -55,7 +54,6 @@ func (r *rootfs) text(name, content string) {
 	r.entries[name] = rootEntry{mode: 0o644, text: content}
 }
 
-// script adds an executable text.
 func (r *rootfs) script(name, content string) {
 	r.entries[name] = rootEntry{mode: 0o755, text: content}
 }
@@ -64,13 +62,12 @@ func (r *rootfs) link(name, target string) {
 	r.entries[name] = rootEntry{mode: fs.ModeSymlink | 0o777, link: target}
 }
 
-// file copies a file, following links, without looking at what it needs.
+// file copies a file, following links, without its dependencies.
 func (r *rootfs) file(name, host string) {
 	r.entries[name] = rootEntry{mode: 0o644, host: host}
 }
 
-// program copies a program and the libraries that the dynamic linker finds for
-// it, each under the path where this machine has it.
+// program copies a program and its shared libraries, each to its path on this machine.
 func (r *rootfs) program(ctx context.Context, name, host string) error {
 	r.file(name, host)
 	libraries, err := libraries(ctx, host)
@@ -83,8 +80,8 @@ func (r *rootfs) program(ctx context.Context, name, host string) error {
 	return nil
 }
 
-// tree copies a directory. Links in it stay links, programs bring their
-// libraries, and what skip refuses stays out.
+// tree copies a directory except for what skip matches. Links stay links, and programs bring their
+// libraries.
 func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name string) bool) error {
 	return filepath.WalkDir(host, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -115,9 +112,8 @@ func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name str
 	})
 }
 
-// fingerprint notes everything that the file system is made from. Files of this
-// machine count by size and time of change, because hashing them takes as long
-// as making the image.
+// fingerprint adds all inputs of the file system. Files of this machine count by size and
+// modification time, because hashing them takes as long as making the image.
 func (r *rootfs) fingerprint(key *fingerprint) error {
 	for name, entry := range r.entries {
 		value := fmt.Sprintf("%v %d %q %q", entry.mode, entry.uid, entry.link, entry.text)
@@ -133,11 +129,10 @@ func (r *rootfs) fingerprint(key *fingerprint) error {
 	return nil
 }
 
-// writeTar writes the file system as a tar archive.
 func (r *rootfs) writeTar(w io.Writer) error {
 	out := tar.NewWriter(w)
 	done := map[string]bool{"/": true}
-	// add writes the directories above an entry first.
+	// add writes the parent directories of an entry first.
 	var add func(name string, entry rootEntry) error
 	add = func(name string, entry rootEntry) error {
 		if done[name] {
@@ -204,8 +199,7 @@ func (e rootEntry) write(out *tar.Writer, name string) error {
 	return err
 }
 
-// libraries returns the shared libraries of a program, none for a static one or
-// a script.
+// libraries returns the shared libraries of a program, none for a static one or a script.
 func libraries(ctx context.Context, program string) ([]string, error) {
 	out, err := command(ctx, "ldd", program).CombinedOutput()
 	var exit *exec.ExitError

@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	// sshStart bounds the start of an ssh server.
 	sshStart = 2 * time.Minute
-	// sshRunDir is where sshd wants an empty directory when root runs it.
+	// sshRunDir must be an empty directory for sshd to run as root.
 	sshRunDir = "/run/sshd"
 )
 
-// sshCommand is all that a login may do: read a repository.
+// sshCommand restricts a login to reading a repository.
 const sshCommand = `#!/bin/sh
 case "$SSH_ORIGINAL_COMMAND" in
 "git-upload-pack "*) exec git shell -c "$SSH_ORIGINAL_COMMAND" ;;
@@ -31,12 +30,12 @@ echo "this server serves repositories for reading" >&2
 exit 1
 `
 
-// SSHServer lets git read repositories over ssh, by OpenSSH's own server. The
-// user is the one who runs the tests, and only the server's key opens it.
+// SSHServer lets git read repositories over ssh from OpenSSH's own server. The user is the current
+// one, and only the server's key gives access.
 type SSHServer struct {
-	// PrivateKey is the key that opens the server, in OpenSSH's format.
+	// PrivateKey is the login key, in OpenSSH's format.
 	PrivateKey string
-	// KnownHosts is the line of a known_hosts file that names the server.
+	// KnownHosts is the server's line in a known_hosts file.
 	KnownHosts string
 
 	user    string
@@ -44,8 +43,7 @@ type SSHServer struct {
 	process *Process
 }
 
-// SSHAvailable says whether [StartSSHServer] can work on this machine, and why
-// not.
+// SSHAvailable reports whether [StartSSHServer] can work on this machine, and if not why.
 func SSHAvailable() (reason string, ok bool) {
 	for _, name := range []string{"sshd", "ssh-keygen"} {
 		if _, err := findProgram(name); err != nil {
@@ -55,8 +53,8 @@ func SSHAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// StartSSHServer starts an ssh server on loopback that keeps everything in dir.
-// A passphrase that is not empty protects its key. The caller closes the server.
+// StartSSHServer starts an ssh server on loopback with its files in dir. A non-empty passphrase
+// protects its login key. The caller closes the server.
 func StartSSHServer(ctx context.Context, dir, passphrase string) (*SSHServer, error) {
 	s := new(SSHServer)
 	if err := s.start(ctx, dir, passphrase); err != nil {
@@ -66,7 +64,6 @@ func StartSSHServer(ctx context.Context, dir, passphrase string) (*SSHServer, er
 	return s, nil
 }
 
-// RepoURL returns the URL of a repository on this server.
 func (s *SSHServer) RepoURL(repo *Repo) string {
 	return fmt.Sprintf("ssh://%s@127.0.0.1:%d%s", s.user, s.port, repo.Dir())
 }
@@ -131,7 +128,7 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	})
 }
 
-// makeKeys makes the key of the host and the one that opens it.
+// makeKeys makes the host key and the login key.
 func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error {
 	keygen, err := findProgram("ssh-keygen")
 	if err != nil {
@@ -156,7 +153,7 @@ func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error 
 	return nil
 }
 
-// writeSSHConfig writes the server's configuration and the command it runs.
+// writeSSHConfig writes the server's configuration and its command.
 func writeSSHConfig(dir string, port int) (path string, err error) {
 	script := filepath.Join(dir, "command")
 	if err := os.WriteFile(script, []byte(sshCommand), 0o755); err != nil {
@@ -169,7 +166,7 @@ func writeSSHConfig(dir string, port int) (path string, err error) {
 		"AuthorizedKeysFile " + filepath.Join(dir, "client.pub"),
 		"AuthenticationMethods publickey",
 		"PermitRootLogin prohibit-password",
-		"StrictModes no", // Temporary directories are not strict.
+		"StrictModes no", // temporary directories are not strict
 		"UsePAM no",
 		"DisableForwarding yes",
 		"PermitTTY no",

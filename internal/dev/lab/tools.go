@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// PulumiVersion is the version of the CLI in the nested module
-	// internal/dev/tools/pulumi.
+	// PulumiVersion is the version of the CLI in the nested module internal/dev/tools/pulumi.
 	PulumiVersion = "v3.255.0"
-	// ProviderVersion is the version that our own provider "lab" reports.
+	// ProviderVersion is the version that the provider "lab" reports.
 	ProviderVersion = "0.1.0"
 
 	pulumiBinary   = "pulumi"
@@ -27,13 +26,13 @@ const (
 type Tools struct {
 	// Dir holds pulumi and pulumi-language-yaml.
 	Dir string
-	// ProviderDir holds pulumi-resource-lab; "" without the provider. It belongs into a
-	// Pulumi home and not on the PATH, where the CLI would warn about it at every step.
+	// ProviderDir holds pulumi-resource-lab; "" without the provider. It belongs in a Pulumi home
+	// and not on the PATH, where the CLI would warn about it at every step.
 	ProviderDir string
 }
 
-// PulumiTools finds the pinned programs in the cache or builds them, which takes
-// minutes the first time and is reported on progress.
+// PulumiTools finds the pinned programs in the cache or builds them, which takes minutes and is
+// reported on progress.
 func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 	tools, err := PulumiCLI(ctx, progress)
 	if err != nil {
@@ -97,9 +96,9 @@ func (t Tools) Home(dir string) error {
 	return nil
 }
 
-// Env returns a whole environment for the CLI, which depends on the caller's own
-// only by its PATH, its temporary directory and its proxies. Home was prepared
-// by [Tools.Home]. An empty backendURL or token is left out.
+// Env returns a whole environment for the CLI, which inherits only the PATH, the temporary
+// directory and the proxies. [Tools.Home] has prepared home. An empty backendURL or token is
+// omitted.
 func (t Tools) Env(home, backendURL, token string) []string {
 	env := append(t.Quiet(),
 		"PATH="+t.Dir+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -123,8 +122,8 @@ func (t Tools) Env(home, backendURL, token string) []string {
 	return env
 }
 
-// Quiet returns the variables that keep the CLI from talking to anyone but its
-// backend: no update check, no downloads of plugins, no package registry.
+// Quiet returns the variables that limit the CLI's connections to its backend: no update check, no
+// downloads of plugins, no package registry.
 func (Tools) Quiet() []string {
 	return []string{
 		"PULUMI_SKIP_UPDATE_CHECK=true",
@@ -133,10 +132,8 @@ func (Tools) Quiet() []string {
 	}
 }
 
-// pluginDir is the name under which a Pulumi home keeps the provider.
 func pluginDir() string { return "resource-lab-v" + ProviderVersion }
 
-// builder builds the programs of a nested module.
 type builder struct {
 	root      string
 	goVersion string
@@ -152,14 +149,12 @@ func newBuilder(ctx context.Context, progress io.Writer) (builder, error) {
 	return builder{root: root, goVersion: version, progress: progress}, err
 }
 
-// program is a main package to build.
 type program struct {
 	name, pkg, ldflags string
 	what, expect       string
 }
 
-// module returns the directory that holds the programs of the nested module
-// internal/dev/tools/name.
+// module returns the directory of the programs of the nested module internal/dev/tools/name.
 func (b builder) module(ctx context.Context, name string, programs []program) (string, error) {
 	src := filepath.Join(b.root, "internal", "dev", "tools", name)
 	var key fingerprint
@@ -195,7 +190,7 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 	return nil
 }
 
-// goVersion names the Go release that builds, for the key.
+// goVersion names the Go release of the build, for the key.
 func goVersion(ctx context.Context, dir string) (string, error) {
 	cmd := command(ctx, "go", "env", "GOVERSION")
 	cmd.Dir = dir

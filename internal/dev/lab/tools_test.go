@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// pulumi runs the CLI in dir and returns its standard output.
 func pulumi(t *testing.T, tools Tools, dir string, env []string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tools.Pulumi(), append(args, "--non-interactive", "--color=never")...)
@@ -26,8 +25,8 @@ func pulumi(t *testing.T, tools Tools, dir string, env []string, args ...string)
 	return stdout.String()
 }
 
-// TestPulumiTools runs a program with every kind of our resources through the
-// stock CLI, against the CLI's own file backend.
+// TestPulumiTools runs a program with every resource type of the provider through the stock CLI,
+// against the CLI's own file backend.
 func TestPulumiTools(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the real pulumi CLI")

@@ -16,16 +16,15 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Exhibit is something that others than a job can see of it.
+// Exhibit is data of a job that is visible outside of it.
 type Exhibit struct {
 	Where   string
 	Content []byte
-	Pid     int // of the process that it is of, if it is of one
+	Pid     int // of the process, or 0
 }
 
-// Visible collects what an engine tells of the containers and volumes with a label:
-// descriptions, processes, what it keeps of their output, and all events since a
-// time.
+// Visible collects what an engine reports about the containers and volumes with a label:
+// descriptions, processes, stored output, and all events since a time.
 func (e *Engine) Visible(ctx context.Context, label string, since time.Time) ([]Exhibit, error) {
 	docker, err := e.Client()
 	if err != nil {
@@ -80,7 +79,6 @@ func (e *Engine) Visible(ctx context.Context, label string, since time.Time) ([]
 	return append(seen, Exhibit{Where: "docker events", Content: events}), err
 }
 
-// events returns the engine's events from a time until now.
 func events(ctx context.Context, docker *client.Client, since time.Time) ([]byte, error) {
 	stream := docker.Events(ctx, client.EventsListOptions{
 		Since: strconv.FormatInt(since.Unix(), 10), Until: strconv.FormatInt(time.Now().Unix()+1, 10),
@@ -103,17 +101,17 @@ func events(ctx context.Context, docker *client.Client, since time.Time) ([]byte
 	}
 }
 
-// Processes collects the arguments of all processes of this machine, as ps shows
-// them, and what can be read of their environments.
+// Processes collects the arguments of all processes of this machine, as ps shows them, and the
+// readable environments.
 func Processes() []Exhibit {
 	var seen []Exhibit
 	for _, name := range []string{"cmdline", "environ"} {
-		files, _ := filepath.Glob("/proc/[0-9]*/" + name) // none where there is no such directory
+		files, _ := filepath.Glob("/proc/[0-9]*/" + name) // empty if the directory does not exist
 		for _, file := range files {
 			content, err := os.ReadFile(file)
 			pid, numberErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			if err != nil || numberErr != nil {
-				continue // it has ended, or may not be read
+				continue // ended, or unreadable
 			}
 			seen = append(seen, Exhibit{Where: file, Content: content, Pid: pid})
 		}

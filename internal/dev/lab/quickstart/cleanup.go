@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// explain shows an error and what the programs said last.
+// explain prints an error and the last log lines of the programs.
 func (q *quickstart) explain(err error) {
 	q.ui.fail("The quickstart failed: " + err.Error())
 	if q.server != nil {
@@ -32,7 +32,7 @@ func (q *quickstart) showLog(who, path string) {
 	_, _ = q.ui.lines().Write([]byte(text + "\n"))
 }
 
-// cancelDeployments cancels what has not ended and waits until it has.
+// cancelDeployments cancels unfinished deployments and waits until they end.
 func (q *quickstart) cancelDeployments() error {
 	select {
 	case <-q.server.Process.Done():
@@ -84,12 +84,11 @@ func (q *quickstart) cancelDeployments() error {
 	}
 }
 
-// ended says whether a deployment with this status is over.
 func ended(status string) bool {
 	return status == "succeeded" || status == "failed" || status == "skipped"
 }
 
-// cleanUp undoes all starts, the last one first.
+// cleanUp undoes all starts in reverse.
 func (q *quickstart) cleanUp() {
 	for _, undo := range slices.Backward(q.undo) {
 		if err := undo(); err != nil {

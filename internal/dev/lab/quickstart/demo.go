@@ -16,10 +16,9 @@ import (
 const (
 	projectName = "quickstart"
 	stackName   = "dev"
-	// statusTimeout is how long the deployment has to reach its final status
-	// after the CLI has shown its whole log.
-	statusTimeout = 30 * time.Second
-	// statusInterval is how often the status of a deployment is read.
+	// statusTimeout bounds the wait for a deployment's final status after the CLI has shown its
+	// whole log.
+	statusTimeout  = 30 * time.Second
 	statusInterval = 100 * time.Millisecond
 )
 
@@ -66,8 +65,8 @@ func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
 	return d, d.quietly(ctx, q.dir, "git", "clone", "--quiet", d.repo.Dir(), d.work)
 }
 
-// deploy makes the stack and its settings and runs a deployment, all but the
-// settings with the stock CLI.
+// deploy makes the stack and its settings and runs a deployment, all but the settings with the
+// stock CLI.
 func (d *demo) deploy(ctx context.Context) error {
 	steps := [][]string{
 		{"pulumi", "login", d.server.URL},
@@ -99,7 +98,6 @@ func (d *demo) deploy(ctx context.Context) error {
 	return d.awaitSuccess(ctx)
 }
 
-// putSettings saves the deployment settings of the stack.
 func (d *demo) putSettings(ctx context.Context) error {
 	type object = map[string]any
 	settings := object{
@@ -115,8 +113,8 @@ func (d *demo) putSettings(ctx context.Context) error {
 	return d.server.Call(ctx, "PUT", "/api/stacks/"+d.stack+"/deployments/settings", settings, nil)
 }
 
-// awaitSuccess waits for the deployment's final status. The CLI follows the log
-// and does not fail with the deployment, so the server is asked.
+// awaitSuccess waits for the deployment's final status from the server: the CLI follows the log and
+// does not fail with the deployment.
 func (d *demo) awaitSuccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout,
 		fmt.Errorf("the deployment had no final status %s after the end of its log", statusTimeout))
@@ -152,14 +150,13 @@ func (d *demo) awaitSuccess(ctx context.Context) error {
 	}
 }
 
-// show prints the stack's outputs.
 func (d *demo) show(ctx context.Context) error {
 	d.ui.say("$ pulumi stack output")
 	return d.aloud(ctx, "pulumi", "stack", "output")
 }
 
-// writeEnvironment writes a shell script with the environment of the demo's CLI, and
-// returns its path. It holds a token, so only its owner may read it.
+// writeEnvironment writes a shell script with the environment of the demo's CLI, and returns its
+// path. It holds a token, so only its owner may read it.
 func (d *demo) writeEnvironment() (string, error) {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export PATH='%s':\"$PATH\"\n", d.tools.Dir)
@@ -189,7 +186,7 @@ func (d *demo) quietly(ctx context.Context, dir string, args ...string) error {
 	return nil
 }
 
-// aloud runs a program in the clone and prints its output as it comes.
+// aloud runs a program in the clone and prints its output immediately.
 func (d *demo) aloud(ctx context.Context, args ...string) error {
 	colour := "never"
 	if d.ui.colour {
@@ -207,7 +204,7 @@ func (d *demo) aloud(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// command returns a command; pulumi is the CLI of the demo.
+// command returns a command; pulumi means the CLI of the demo.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	if name == "pulumi" {
@@ -221,7 +218,6 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// what describes the rest of the deployment settings.
 func (p place) what() string {
 	if p.image != "" {
 		return "and image"

@@ -1,6 +1,6 @@
-// Command quickstart runs a real deployment on this machine from nothing but the
-// checkout: it builds the product and a stock Pulumi CLI, starts a server and an
-// agent, lets the CLI deploy examples/quickstart, and cleans up what it started.
+// Command quickstart runs a real deployment on this machine from the checkout alone: it builds the
+// product and a stock Pulumi CLI, starts a server and an agent, lets the CLI deploy
+// examples/quickstart, and cleans up.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 	q := &quickstart{ui: newUI(os.Stdout), target: *target, keep: *keep, privateEngine: *privateEngine}
 	err := q.run(ctx)
 	interrupted := errors.Is(context.Cause(ctx), context.Canceled)
-	// From here on a second ^C ends the program at once.
+	// A second ^C ends the program at once.
 	stop()
 	if err != nil && !interrupted {
 		q.explain(err)

@@ -22,7 +22,6 @@ const (
 // runnerVolumes is the label of the volumes in which agents keep their runner.
 const runnerVolumes = "workflowagent.kind=runner"
 
-// place is where the deployment runs.
 type place struct {
 	target   string            // the agent's deploy_target
 	image    string            // the executor image, with docker
@@ -31,8 +30,8 @@ type place struct {
 	jobEnv   map[string]string // of the deployment
 }
 
-// choosePlace takes Docker if an engine answers and an image can be made for it,
-// else a process on this machine, and says why.
+// choosePlace chooses Docker if an engine answers and an image can be made for it, else a process
+// on this machine, and logs why.
 func (q *quickstart) choosePlace(ctx context.Context) (place, error) {
 	switch q.target {
 	case targetAuto, targetDocker:
@@ -81,8 +80,8 @@ func (q *quickstart) dockerPlace(ctx context.Context) (place, error) {
 	}, nil
 }
 
-// leaveNoVolumes has the clean-up remove the volumes that will come to an engine.
-// An agent keeps the volume with its runner for its next job, and ours has none.
+// leaveNoVolumes makes the clean-up remove the volumes that agents add to an engine. An agent keeps
+// its runner's volume for its next job, and this one has none.
 func (q *quickstart) leaveNoVolumes(ctx context.Context, engine *lab.Engine) error {
 	before, err := engine.Volumes(ctx, runnerVolumes)
 	if err != nil {

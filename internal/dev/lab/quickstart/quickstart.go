@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// stopPatience is how long a program has to end at clean-up.
+	// stopPatience is the grace period of a program at clean-up.
 	stopPatience = 20 * time.Second
-	// agentPatience is how long the agent has to appear at the server.
+	// agentPatience bounds the wait until the agent is online.
 	agentPatience = 30 * time.Second
 )
 
-// quickstart is everything that the command started, and so has to clean up.
+// quickstart holds what the command started and must clean up.
 type quickstart struct {
 	ui            *ui
 	target        string
 	keep          bool
 	privateEngine bool
 
-	dir    string // for all that is not a program
+	dir    string // for everything except programs
 	bin    string
 	tools  lab.Tools
 	place  place
@@ -36,11 +36,10 @@ type quickstart struct {
 	git    *lab.GitServer
 
 	deployed bool
-	secrets  []string       // tokens, which no log is shown with
-	undo     []func() error // in the order of the starts
+	secrets  []string       // tokens, masked in logs
+	undo     []func() error // in start order
 }
 
-// run goes from the checkout to the outputs of a deployed stack.
 func (q *quickstart) run(ctx context.Context) error {
 	var err error
 	if q.dir, err = os.MkdirTemp("", "workflow-quickstart-"); err != nil {
@@ -48,8 +47,7 @@ func (q *quickstart) run(ctx context.Context) error {
 	}
 	q.undo = append(q.undo, func() error { return os.RemoveAll(q.dir) })
 
-	// Programs are stopped one by one at clean-up, not all at once by ^C; but a ^C ends
-	// one that is starting.
+	// ^C ends a starting program, but clean-up stops running ones in order.
 	programs, stopPrograms := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { q.undo = append([]func() error{func() error { stopPrograms(); return nil }}, q.undo...) }()
 	starting := func(start func() error) error {
@@ -91,7 +89,7 @@ func (q *quickstart) run(ctx context.Context) error {
 	return q.finish(ctx, demo)
 }
 
-// build builds the product while it finds or builds a pulumi CLI: that waits for downloads.
+// build builds the product while it finds or builds a pulumi CLI, which waits for downloads.
 func (q *quickstart) build(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
@@ -117,7 +115,7 @@ func (q *quickstart) build(ctx context.Context) error {
 	return errors.Join(<-product, err)
 }
 
-// findPulumi takes the installed pulumi, or builds one if that cannot be used.
+// findPulumi uses the installed pulumi, or builds one if that is unusable.
 func (q *quickstart) findPulumi(ctx context.Context) error {
 	tools, version, err := lab.InstalledPulumi(ctx)
 	switch {
@@ -172,12 +170,11 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 	}
 	q.agent = agent
 	q.undo = append(q.undo, func() error { return agent.Process.Stop(syscall.SIGTERM, stopPatience) })
-	// An agent that stops leaves its jobs running, so they have to end first.
+	// A stopping agent leaves its jobs running, so they must end first.
 	q.undo = append(q.undo, q.cancelDeployments)
 	return nil
 }
 
-// waitForAgent waits until the server lists the agent as online.
 func (q *quickstart) waitForAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, agentPatience,
 		fmt.Errorf("the agent did not appear at the server within %s", agentPatience))
@@ -205,7 +202,7 @@ func (q *quickstart) waitForAgent(ctx context.Context) error {
 	}
 }
 
-// finish says where to look next, and with keep waits for ^C.
+// finish prints the next steps, and with keep waits for ^C.
 func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	if !q.keep {
 		q.ui.heading("Done")

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ui prints what happens: headings, one line a step, and the output of programs,
-// marked as theirs.
+// ui prints the progress: headings, one line per step, and the marked output of programs.
 type ui struct {
 	mu     sync.Mutex
 	out    io.Writer
@@ -20,7 +19,7 @@ type ui struct {
 	begin  time.Time
 }
 
-// newUI prints in colour on a terminal, unless the user does not want any.
+// newUI prints in colour on a terminal, unless the user turns it off.
 func newUI(out *os.File) *ui {
 	_, plain := os.LookupEnv("NO_COLOR")
 	return &ui{out: out, colour: !plain && term.IsTerminal(int(out.Fd())), begin: time.Now()}
@@ -40,7 +39,6 @@ func (u *ui) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// heading begins a phase.
 func (u *ui) heading(text string) { u.print("\n" + u.paint(bold, text) + "\n") }
 
 // say prints a line with the time since the start.
@@ -49,12 +47,11 @@ func (u *ui) say(format string, args ...any) {
 	u.print(u.paint(faint, elapsed) + "  " + fmt.Sprintf(format, args...) + "\n")
 }
 
-// note prints a line that belongs to the one before.
+// note prints a line that belongs to the previous one.
 func (u *ui) note(format string, args ...any) {
 	u.print("         " + fmt.Sprintf(format, args...) + "\n")
 }
 
-// fail prints an error.
 func (u *ui) fail(text string) { u.print("\n" + u.paint(red, text) + "\n") }
 
 func (u *ui) print(text string) {
@@ -63,14 +60,13 @@ func (u *ui) print(text string) {
 	_, _ = io.WriteString(u.out, text)
 }
 
-// steps returns a writer whose lines are printed like those of say.
+// steps returns a writer that prints lines as say does.
 func (u *ui) steps() io.Writer { return &lineWriter{ui: u, step: true} }
 
-// lines returns a writer that marks each line as the output of a program. What
-// has no end of line is printed when the next line comes or at flush.
+// lines returns a writer that marks each line as the output of a program. It prints an incomplete
+// line with the next one or at flush.
 func (u *ui) lines() *lineWriter { return &lineWriter{ui: u} }
 
-// lineWriter prints whole lines.
 type lineWriter struct {
 	ui      *ui
 	step    bool
@@ -78,7 +74,7 @@ type lineWriter struct {
 	partial []byte
 }
 
-// Write takes output of a program.
+// Write implements [io.Writer].
 func (w *lineWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,8 +1,8 @@
-// Command tiers runs the test tiers that this machine can run, and names those that it
-// cannot and why. With WORKFLOW_REQUIRE_TIERS=all a tier that was left out is a failure.
+// Command tiers runs the test tiers that this machine can run, and reports the others with the
+// reason. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Tiers of different lanes run at the same time: those of the first need the processors,
-// those of the others mostly wait. The output of a tier is printed when the tier ends.
+// Lanes of tiers run concurrently: tiers of the first lane need the processors, those of the
+// others mostly wait. The output of a tier is printed when it ends.
 package main
 
 import (
@@ -36,24 +36,22 @@ func main() {
 	}
 }
 
-// tier is one set of tests with what they need.
 type tier struct {
 	name    string
 	what    string
-	missing func(context.Context) string // why this machine cannot run it; "" if it can
+	missing func(context.Context) string // why this machine cannot run it, or ""
 	test    func(*suite, context.Context, io.Writer) error
 }
 
-// suite is what the tiers share.
 type suite struct {
 	root string
 	dir  string   // for servers of the run
 	env  []string // of the tests
-	race []string // -race where the machine can
+	race []string // -race if available
 }
 
-// parallelTests bounds the end-to-end tests of a package that run at once, on any number
-// of processors: they mostly wait.
+// parallelTests is -parallel for an end-to-end package, on any number of processors: the tests
+// mostly wait.
 const parallelTests = "6"
 
 // lanes returns the tiers. Those of a lane run one after the other.
@@ -96,7 +94,7 @@ func run(ctx context.Context) error {
 		fmt.Println("the race detector is off: " + reason)
 		r.skip(raceDetector, reason)
 	}
-	// Every end-to-end package would build the product.
+	// Built once, not by every end-to-end package.
 	bin := filepath.Join(dir, "bin")
 	if err := lab.BuildProduct(ctx, bin, os.Stdout); err != nil {
 		return err
@@ -123,7 +121,6 @@ func run(ctx context.Context) error {
 	return conclude(r.failed, r.skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
 }
 
-// results collects how the tiers ended.
 type results struct {
 	mu                     sync.Mutex
 	lines, failed, skipped []string
@@ -162,7 +159,6 @@ func (s *suite) run(ctx context.Context, t tier, r *results) {
 	r.lines = append(r.lines, fmt.Sprintf("%s\t%s\t%s\n", t.name, verdict, took))
 }
 
-// conclude returns the error of a run, nil if it passed.
 func conclude(failed, skipped []string, requireAll bool) error {
 	if len(failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
@@ -176,7 +172,7 @@ func conclude(failed, skipped []string, requireAll bool) error {
 // raceDetector is listed with the tiers: without it they test less.
 const raceDetector = "race detector"
 
-// raceMissing says why tests cannot be built with the race detector; "" if they can.
+// raceMissing returns why tests cannot be built with the race detector, or "".
 func raceMissing(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
 	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -196,8 +192,8 @@ func raceMissing(ctx context.Context) string {
 	return ""
 }
 
-// enginePackages need a Docker Engine. The packages below serverPackages use
-// PostgreSQL if it is installed: then they run once, with it.
+// enginePackages need a Docker Engine. The packages below serverPackages use PostgreSQL if it is
+// installed: then they run once, with it.
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
 const serverPackages = "workflowagent/internal/server"
@@ -234,7 +230,7 @@ func (s *suite) provider(ctx context.Context, out io.Writer) error {
 // engineTests are the tests in packages of other tiers that need a Docker Engine.
 const engineTests = "^TestEngine"
 
-// e2e returns the test of the tier that has the given package below internal/dev/e2e.
+// e2e returns the test of a tier for a package below internal/dev/e2e.
 func e2e(name string) func(*suite, context.Context, io.Writer) error {
 	return func(s *suite, ctx context.Context, out io.Writer) error {
 		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallelTests, "./internal/dev/e2e/"+name)
@@ -293,7 +289,7 @@ func packagesMissing(context.Context) string {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		return reason
 	}
-	// The tests leave out what these would check.
+	// Without these programs the tests skip their checks.
 	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return program + " is not installed"
@@ -306,7 +302,7 @@ func initMissing(ctx context.Context) string {
 	if reason := clientsMissing(ctx); reason != "" {
 		return reason
 	}
-	if reason, ok := lab.ReleasesAvailable(); !ok { // packages are installed there
+	if reason, ok := lab.ReleasesAvailable(); !ok { // the tests install packages
 		return reason
 	}
 	reason, ok := lab.MachineAvailable()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryPackageHasATier finds packages of internal/dev/e2e that no tier would run, and
-// tests of an engine in packages of which the engine tier runs none.
+// TestEveryPackageHasATier finds packages of internal/dev/e2e without a tier, and tests of an
+// engine in packages that the engine tier does not run.
 func TestEveryPackageHasATier(t *testing.T) {
 	dirs, err := filepath.Glob("../../e2e/*")
 	if err != nil || len(dirs) == 0 {
