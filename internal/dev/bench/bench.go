@@ -14,14 +14,14 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// stopPatience is how long a program has to end at clean-up.
+// stopPatience is the grace period of a program at clean-up.
 const stopPatience = 15 * time.Second
 
-// bench is one run: what was built, where it works, and what it has found.
+// bench is one run: its programs, directories and results.
 type bench struct {
 	rounds  int
 	quick   bool
-	dir     string // for everything that is not a program
+	dir     string // of everything except programs
 	bin     string // the product's programs
 	min     string // the yardsticks
 	stubs   string // holds pulumi, which is stamp
@@ -29,12 +29,11 @@ type bench struct {
 	report  report
 }
 
-// newBench builds everything.
 func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("CPU time and memory are read from /proc, which %s does not have; run this on Linux", runtime.GOOS)
 	}
-	// Sockets of an engine will be under it, so the path must be short.
+	// An engine's sockets will be under it, so the path must be short.
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the run: %w", err)
@@ -81,7 +80,6 @@ func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 // stamp is the path of the program that jobs run.
 func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
 
-// newDir makes a new directory.
 func (b *bench) newDir() (string, error) {
 	dir, err := os.MkdirTemp(b.dir, "w")
 	if err != nil {
@@ -98,17 +96,14 @@ func pick[T any](b *bench, full, quick T) T {
 	return full
 }
 
-// say prints progress.
 func (b *bench) say(format string, args ...any) {
 	fmt.Printf("%7.1fs  %s\n", time.Since(b.report.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// add puts a figure into the report.
 func (b *bench) add(figure, unit string, product, yardstick []float64, g goal) {
 	b.report.rows = append(b.report.rows, row{b.current, figure, unit, product, yardstick, g})
 }
 
-// machine describes where the run happens.
 func machine() string {
 	model, kernel := "", ""
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -127,7 +122,7 @@ func machine() string {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
 }
 
-// until asks every interval until the answer is yes, an error, or patience ends.
+// until calls ask every interval until it returns true or an error, or patience ends.
 func until(ctx context.Context, interval, patience time.Duration, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not happen within %s", what, patience))
 	defer cancel()
@@ -146,7 +141,7 @@ func until(ctx context.Context, interval, patience time.Duration, what string, a
 	}
 }
 
-// alone waits until a process has no descendants any more.
+// alone waits until a process has no descendants.
 func alone(ctx context.Context, pid int) error {
 	return until(ctx, 5*time.Millisecond, time.Minute, "the end of the last job", func() (bool, error) {
 		return len(tree(pid)) == 1, nil

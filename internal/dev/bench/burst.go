@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	burstBytes    = 100 // a line, with its newline
+	burstBytes    = 100 // per line, newline included
 	burstPatience = 5 * time.Minute
 	// burstSecrets are masked while the product's job prints.
 	burstSecrets = 20
 )
 
-// burst has a job print as fast as it can: first with secrets to mask and over an
-// address that does not look like this machine's own, so that the log is compressed,
-// then with neither and without the copy of the log in the agent's own.
+// burst has a job print as fast as it can: first with secrets to mask and over an address that does
+// not look local, so that the log is compressed; then without either and without the copy in the
+// agent's own log.
 func (b *bench) burst(ctx context.Context) error {
 	lines := pick(b, 1_000_000, 500_000)
 	y, err := b.startYardstick(ctx, true)
@@ -25,7 +25,7 @@ func (b *bench) burst(ctx context.Context) error {
 		return err
 	}
 	defer y.close()
-	// What every job costs shows in the small load of a quick run: its gate is wider.
+	// A quick run's small load shows the fixed cost of a job: its gate is wider.
 	for _, load := range []struct {
 		name       string
 		secrets    int
@@ -49,7 +49,6 @@ func (b *bench) burst(ctx context.Context) error {
 	return nil
 }
 
-// burstBoth runs bursts on both sides in turn.
 func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int, full bool) (product, floor burstFigures, err error) {
 	p, err := b.startProduct(ctx)
 	if err != nil {
@@ -82,7 +81,6 @@ func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int,
 	return product, floor, nil
 }
 
-// burstFigures are the samples of one side.
 type burstFigures struct{ speed, cpu, serverCPU, peak, late, wrong []float64 }
 
 func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFigures) error {

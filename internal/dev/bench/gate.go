@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// gate passes requests on to a server. It counts them and can delay each of them.
+// gate is a proxy that counts requests and can delay them.
 type gate struct {
 	url      string
 	proxy    *httputil.ReverseProxy
@@ -66,7 +66,7 @@ type gatedPair struct {
 	toFloor   *gate
 }
 
-// startGated starts such a pair. It is to be closed after an error too.
+// startGated starts such a pair. The caller closes it after an error too.
 func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
 	if g.product, err = b.startProduct(ctx); err != nil {
 		return g, err

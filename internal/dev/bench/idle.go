@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// sizes are those of the built programs.
+// sizes reports the sizes of the built programs.
 func (b *bench) sizes(context.Context) error {
 	size := func(dir, name string) ([]float64, error) {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -42,19 +42,18 @@ func (b *bench) sizes(context.Context) error {
 	return nil
 }
 
-// restFigures are the samples of one side at rest.
 type restFigures struct{ rss, anon, cpu, requests []float64 }
 
-// idle watches both agents at the same time while they have nothing to do.
+// idle measures both agents at the same time while they have no jobs.
 func (b *bench) idle(ctx context.Context) error {
 	g, err := b.startGated(ctx)
 	defer g.close()
 	if err != nil {
 		return err
 	}
-	// Go collects the garbage of the start within two minutes in a program that
-	// makes none; until then the memory is not that of an agent at rest. A held
-	// poll lasts 25 s, so a period must be a few times as long to count polls.
+	// In an idle program Go collects the garbage of the start within two minutes; until then the
+	// memory is not that of an agent at rest. A held poll lasts 25 s, so a period must be a few
+	// times as long to count polls.
 	settle, period := pick(b, 130*time.Second, 3*time.Second), pick(b, 75*time.Second, 50*time.Second)
 	b.say("  waiting %s", settle+period)
 	if err := retry.Sleep(ctx, settle); err != nil {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// lagInterval is how often the log of a running job is asked for.
+// lagInterval is how often the log of a running job is read.
 const lagInterval = 5 * time.Millisecond
 
-// lag measures how long after a job has written a line the server shows it. Both
-// sides run at the same time, because neither is much work.
+// lag measures the time from a job's write of a line until the server shows it. Both sides run at
+// the same time, because neither is much work.
 func (b *bench) lag(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {
@@ -55,10 +55,9 @@ func (b *bench) lag(ctx context.Context) error {
 	return nil
 }
 
-// lagFigures are those of one side, one of each a round.
+// lagFigures are the samples of one side, one of each per round.
 type lagFigures struct{ middle, high, wrong []float64 }
 
-// measureLag follows the log of a job from its beginning to its last line.
 func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigures) error {
 	job, err := s.enqueue(ctx, fmt.Sprintf("%s - %d 100 %d", b.stamp(), n, rate), "-")
 	if err != nil {

@@ -1,11 +1,10 @@
-// Command bench measures the product beside its yardsticks: a minimal agent and
-// a bare server (minagent, minserver), which do the same work without anything
-// that makes it safe. Both run in interleaved rounds of one process on one
-// machine, so that the ratio of two figures means something even where other
-// work makes each of them noisy.
+// Command bench compares the product with its yardsticks: a minimal agent and a bare server
+// (minagent, minserver), which do the same work without any safety. Both run in interleaved rounds
+// of one process on one machine, so that the ratio of two figures is meaningful even if other work
+// makes each of them noisy.
 //
-// Counts, losses, memory and CPU time are goals that decide the exit code;
-// wall-clock ratios are only reported.
+// Counts, losses, memory and CPU time are goals that decide the exit code; wall-clock ratios
+// are only reported.
 package main
 
 import (
@@ -22,7 +21,6 @@ import (
 	"time"
 )
 
-// limit bounds a whole run.
 const limit = 40 * time.Minute
 
 func main() {
@@ -39,7 +37,6 @@ func main() {
 	}
 }
 
-// measurement is one of the things that are measured.
 type measurement struct {
 	name, what string
 	run        func(*bench, context.Context) error
@@ -100,8 +97,8 @@ func run(ctx context.Context, args []string) error {
 	return b.report.missed()
 }
 
-// measure does one measurement after the other. A quick run watches the agent at
-// rest beside the others: that is nothing but waiting.
+// measure makes the measurements in order. A quick run measures the idle agent concurrently,
+// because that only waits.
 func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -137,7 +134,6 @@ func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 	return context.Cause(ctx)
 }
 
-// one does one measurement.
 func (b *bench) one(ctx context.Context, m measurement) error {
 	b.say("%s: %s", m.name, m.what)
 	b.current = m.name
@@ -150,7 +146,7 @@ func (b *bench) one(ctx context.Context, m measurement) error {
 	return nil
 }
 
-// choose returns the measurements of a comma-separated list, "" being all.
+// choose returns the measurements of a comma-separated list, all for "".
 func choose(list string) ([]measurement, error) {
 	all := measurements()
 	if list == "" {

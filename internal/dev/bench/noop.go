@@ -10,23 +10,21 @@ import (
 )
 
 const (
-	// jobPause lies between two jobs, so that neither side still tidies up when
-	// the next one comes.
+	// jobPause separates two jobs, so that neither side still cleans up when the next one starts.
 	jobPause = 50 * time.Millisecond
 	// jobPatience bounds one small job.
 	jobPatience = time.Minute
-	// jobLines is what a small job prints.
+	// jobLines is the number of lines that a small job prints.
 	jobLines = 10
 )
 
-// jobFigures are the samples of one side.
 type jobFigures struct {
 	enqueue, start, end, between, whole []float64 // milliseconds
-	cpu                                 []float64 // milliseconds of the agent and all it runs, per job
-	missing                             []float64 // lines that were not in the log when the job was finished
+	cpu                                 []float64 // milliseconds per job of the agent and its descendants
+	missing                             []float64 // lines missing from the log when the job was finished
 }
 
-// noop runs small jobs one at a time, in turn on the product and the yardstick.
+// noop runs small jobs one at a time, alternately on the product and the yardstick.
 func (b *bench) noop(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {
@@ -42,7 +40,7 @@ func (b *bench) noop(ctx context.Context) error {
 	}
 	defer y.close()
 
-	// What warms up caches is not counted.
+	// Warm-up runs are not counted.
 	if err := b.alternate(ctx, 2, p, y, &jobFigures{}, &jobFigures{}); err != nil {
 		return err
 	}

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU time in /proc/PID/stat: USER_HZ, which Linux has fixed
-// at 100 per second for programs on all of its platforms here.
+// tick is the unit of CPU time in /proc/PID/stat: USER_HZ, 100 per second on Linux.
 const tick = 10 * time.Millisecond
 
-// parseStat returns the CPU time of a process from its /proc/PID/stat: its own,
-// and with that of the children it has waited for.
+// parseStat returns the CPU time of a process from its /proc/PID/stat, alone and with the children
+// it has waited for.
 func parseStat(stat []byte) (own, withChildren time.Duration, err error) {
-	// The name is in parentheses and may hold anything, also parentheses.
+	// The name is in parentheses and may itself contain parentheses.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
 		return 0, 0, errors.New("no command name in a stat file")
@@ -38,8 +37,8 @@ func parseStat(stat []byte) (own, withChildren time.Duration, err error) {
 	return own, own + time.Duration(ticks[2]+ticks[3])*tick, nil
 }
 
-// parseStatus returns a size in bytes from a /proc/PID/status, such as VmHWM.
-// A process that is ending has none, which is 0.
+// parseStatus returns a size in bytes from a /proc/PID/status, such as VmHWM. An exiting process
+// has none, which is 0.
 func parseStatus(status []byte, key string) (int64, error) {
 	for line := range strings.Lines(string(status)) {
 		value, ok := strings.CutPrefix(line, key+":")
@@ -59,8 +58,7 @@ func parseStatus(status []byte, key string) (int64, error) {
 	return 0, nil
 }
 
-// parseSchedstat returns the time on a CPU, in nanoseconds, from a
-// /proc/PID/task/TID/schedstat.
+// parseSchedstat returns the time on a CPU, in nanoseconds, from a /proc/PID/task/TID/schedstat.
 func parseSchedstat(data []byte) (time.Duration, error) {
 	fields := bytes.Fields(data)
 	if len(fields) < 1 {
@@ -75,8 +73,7 @@ func parseSchedstat(data []byte) (time.Duration, error) {
 
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// cpu returns the CPU time of a process with that of the children it has waited
-// for, which includes all that those have waited for.
+// cpu returns the CPU time of a process and, recursively, of the children it has waited for.
 func cpu(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
@@ -86,8 +83,8 @@ func cpu(pid int) (time.Duration, error) {
 	return all, err
 }
 
-// fineCPU returns the CPU time of the threads that a process has now, finer than
-// [cpu] does, for one that does nearly nothing.
+// fineCPU returns the CPU time of a process's live threads, with a finer resolution than [cpu], for
+// a nearly idle process.
 func fineCPU(pid int) (time.Duration, error) {
 	files, err := filepath.Glob(procFile(pid, "task/*/schedstat"))
 	if err != nil || len(files) == 0 {
@@ -120,12 +117,11 @@ func memory(pid int, key string) (int64, error) {
 	return parseStatus(status, key)
 }
 
-// tree returns a process and all of its descendants.
 func tree(pid int) []int {
 	pids := []int{pid}
 	threads, err := os.ReadDir(procFile(pid, "task"))
 	if err != nil {
-		return pids // it has ended
+		return pids // ended
 	}
 	for _, thread := range threads {
 		data, err := os.ReadFile(procFile(pid, "task/"+thread.Name()+"/children"))
@@ -141,24 +137,23 @@ func tree(pid int) []int {
 	return pids
 }
 
-// peakSampler watches the memory of a process with its descendants.
 type peakSampler struct {
 	stop, done chan struct{}
 	peak       int64
 }
 
-// sampleInterval is how often the memory is looked at. Peaks between two looks
-// are seen as well, because each look takes the peaks that the kernel keeps.
+// sampleInterval is how often the memory is sampled. No peak between two samples is missed, because
+// each reads the peaks that the kernel keeps.
 const sampleInterval = 20 * time.Millisecond
 
-// sum adds up a size of a process and of its descendants, as far as they are wanted.
+// sum adds up a size of a process and of those of its descendants that are wanted.
 func sum(pid int, key string, wanted func(pid int) bool) int64 {
 	var all int64
 	for _, p := range tree(pid) {
 		if !wanted(p) {
 			continue
 		}
-		if n, err := memory(p, key); err == nil { // else it has ended
+		if n, err := memory(p, key); err == nil { // else ended
 			all += n
 		}
 	}
@@ -167,7 +162,6 @@ func sum(pid int, key string, wanted func(pid int) bool) int64 {
 
 func everyProcess(int) bool { return true }
 
-// samplePeak begins to watch.
 func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
 	s := &peakSampler{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
@@ -186,8 +180,8 @@ func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
 	return s
 }
 
-// end returns the highest sum of the peaks of processes that lived at one time,
-// in bytes. Pages that several share count several times.
+// end returns the highest sum of the peaks of concurrent processes, in bytes. It counts shared
+// pages several times.
 func (s *peakSampler) end() int64 {
 	close(s.stop)
 	<-s.done

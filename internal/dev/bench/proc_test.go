@@ -46,7 +46,7 @@ func TestParseSchedstat(t *testing.T) {
 	}
 }
 
-// The parsers fit what this kernel writes.
+// TestProcOfThisMachine checks the parsers against this kernel.
 func TestProcOfThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("there is no /proc here")

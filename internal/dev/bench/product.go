@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// product is a workflow-server, and an agent unless it is left out.
+// product is a workflow-server and, if started, an agent.
 type product struct {
 	b                 *bench
 	dir               string
@@ -56,7 +56,7 @@ func (b *bench) startProduct(ctx context.Context) (_ *product, err error) {
 	return p, err
 }
 
-// newStack makes a stack and returns its whole name.
+// newStack makes a stack and returns its full name.
 func (p *product) newStack(ctx context.Context, name string) (string, error) {
 	project := "/api/stacks/" + p.server.Organization + "/bench"
 	if err := p.server.Call(ctx, http.MethodPost, project, map[string]string{"stackName": name}, nil); err != nil {
@@ -65,8 +65,7 @@ func (p *product) newStack(ctx context.Context, name string) (string, error) {
 	return p.server.Organization + "/bench/" + name, nil
 }
 
-// startAgent starts an agent that reaches the server by url and waits until it
-// is online.
+// startAgent starts an agent that reaches the server by url and waits until it is online.
 func (p *product) startAgent(ctx context.Context, url string, settings map[string]string) error {
 	if err := p.launchAgent(ctx, url, settings); err != nil {
 		return err
@@ -89,8 +88,8 @@ func (p *product) launchAgent(ctx context.Context, url string, settings map[stri
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("making a directory for the agent: %w", err)
 	}
-	// The jobs have no source: pulumi looks for a project from the job's directory
-	// upwards, and finds this one.
+	// The jobs have no source: pulumi searches for a project upwards from the job's directory, and
+	// finds this one.
 	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
 		return fmt.Errorf("writing a project: %w", err)
 	}
@@ -131,7 +130,7 @@ func (p *product) finished(ctx context.Context, job string) (bool, error) {
 	}
 }
 
-// status is what an agent is told about a job.
+// status is a job's status as agents see it.
 func (p *product) status(ctx context.Context, job string) (string, error) {
 	header := http.Header{"Authorization": {"token " + p.poolToken}}
 	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
@@ -147,8 +146,8 @@ func (p *product) log(ctx context.Context, job string) string {
 	return out.String()
 }
 
-// page reads the log as the stock CLI does. A line that was printed in parts may
-// come in parts, of which only the last has a newline.
+// page reads the log as the stock CLI does. A line printed in parts may arrive in parts, of which
+// only the last has a newline.
 func (p *product) page(ctx context.Context, job, token string) (text, next string, err error) {
 	header := http.Header{"Authorization": {"token " + p.server.Token}}
 	url := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
@@ -186,8 +185,8 @@ func (p *product) stopAgent() {
 	jobs := tree(p.agentPID())[1:]
 	_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
 	p.agent = nil
-	// A stopped agent leaves its jobs alone, so those of a run that was cut short
-	// would go on for a server that never comes back.
+	// A stopped agent leaves its jobs running, so those of an interrupted run would continue for a
+	// server that never returns.
 	for _, pid := range jobs {
 		if program, err := os.Readlink(procFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

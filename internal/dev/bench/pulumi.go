@@ -18,8 +18,8 @@ import (
 // upPatience bounds one run of the CLI.
 const upPatience = 10 * time.Minute
 
-// pulumi runs the stock CLI on a program of many resources, in turn against the
-// server and against the CLI's own backend, a directory.
+// pulumi runs the stock CLI on a program of many resources, alternately against the server and the
+// CLI's own backend, a directory.
 func (b *bench) pulumi(ctx context.Context) error {
 	tools, err := lab.PulumiTools(ctx, io.Discard)
 	if err != nil {
@@ -87,7 +87,6 @@ func (b *bench) pulumi(ctx context.Context) error {
 	return nil
 }
 
-// writeProgram writes a YAML program of n resources of the example provider.
 func writeProgram(dir string, n int) error {
 	var text strings.Builder
 	text.WriteString("name: bench\nruntime: yaml\nresources:\n")
@@ -103,7 +102,6 @@ func writeProgram(dir string, n int) error {
 	return nil
 }
 
-// cli is the stock CLI with one backend.
 type cli struct {
 	path, dir string
 	env       []string
@@ -116,8 +114,7 @@ func newCLI(tools lab.Tools, home, program, backend, token string) (*cli, error)
 	return &cli{tools.Pulumi(), program, tools.Env(home, backend, token)}, nil
 }
 
-// up makes a stack and runs pulumi up on it: seconds of wall-clock time and of
-// CPU time, of that command alone.
+// up makes a stack and runs pulumi up on it: wall-clock and CPU seconds of that command alone.
 func (c *cli) up(ctx context.Context, stack string) (wall, used float64, err error) {
 	if _, err := c.run(ctx, "stack", "init", stack); err != nil {
 		return 0, 0, err

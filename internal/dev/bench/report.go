@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// goalKind says what a goal bounds.
 type goalKind int
 
 const (
@@ -19,14 +18,14 @@ const (
 	ratioAtLeast          // product / yardstick
 )
 
-// goal is what a figure should be. Only a gated one decides the exit code.
+// goal is the target of a figure. Only a gated one decides the exit code.
 type goal struct {
 	kind  goalKind
 	limit float64
 	gated bool
 }
 
-// row is one figure of the product beside its yardstick.
+// row is one figure of the product and its yardstick.
 type row struct {
 	measurement, figure, unit string
 	product, yardstick        []float64 // samples; the yardstick may have none
@@ -36,7 +35,7 @@ type row struct {
 // ratio is that of the medians, NaN without a yardstick.
 func (r row) ratio() float64 { return median(r.product) / median(r.yardstick) }
 
-// verdict says whether the goal is met, and the goal in words; "" without one.
+// verdict returns whether the goal is met, and the goal in words; "" without one.
 func (r row) verdict() (met bool, words string) {
 	product, limit := median(r.product), r.goal.limit
 	switch r.goal.kind {
@@ -51,7 +50,6 @@ func (r row) verdict() (met bool, words string) {
 	}
 }
 
-// report collects the rows of a run.
 type report struct {
 	machine  string
 	rounds   int
@@ -61,7 +59,7 @@ type report struct {
 	rows     []row
 }
 
-// missed returns an error that names the gated goals that were missed.
+// missed returns an error that names the missed gated goals.
 func (r *report) missed() error {
 	var names []string
 	for _, row := range r.rows {
@@ -75,7 +73,7 @@ func (r *report) missed() error {
 	return fmt.Errorf("missed %d goals: %s", len(names), strings.Join(names, "; "))
 }
 
-// print writes the table in Markdown, as it stands in docs/performance.md.
+// print writes the table in Markdown, as in docs/performance.md.
 func (r *report) print(w io.Writer) {
 	load := "quick loads"
 	if !r.quick {
@@ -94,7 +92,7 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// cells are those of a row behind the name of the measurement.
+// cells are the columns of a row after the name of the measurement.
 func (r row) cells() []string {
 	met, words := r.verdict()
 	result := ""
@@ -144,7 +142,7 @@ func (r *report) writePage(path string) error {
 	return nil
 }
 
-// spread shows the median, and the 95th percentile where there are enough samples.
+// spread formats the median, and the 95th percentile of enough samples.
 func spread(samples []float64) string {
 	if len(samples) < 10 {
 		return number(median(samples))
@@ -152,7 +150,6 @@ func spread(samples []float64) string {
 	return fmt.Sprintf("%s (%s)", number(median(samples)), number(quantile(samples, 0.95)))
 }
 
-// number shows a figure with about three digits.
 func number(v float64) string {
 	switch {
 	case v == math.Trunc(v) && math.Abs(v) < 1e6, math.Abs(v) >= 100:

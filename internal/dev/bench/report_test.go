@@ -60,7 +60,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// scripted is a site whose log is given.
+// scripted is a site with a given log.
 type scripted struct {
 	site
 	log []string

@@ -16,12 +16,10 @@ import (
 type site interface {
 	// enqueue starts a job that runs shell text with BENCH_STAMP set to file.
 	enqueue(ctx context.Context, command, file string) (job string, err error)
-	// finished tells whether the server says that the job has ended; it is an
-	// error if it did not succeed.
+	// finished reports whether the job has ended; a failed job is an error.
 	finished(ctx context.Context, job string) (bool, error)
-	// page returns the text of the job's log behind token, "" being its beginning,
-	// and the token to go on with: the same one at the end of a log that may grow,
-	// "" at the end of one that does not.
+	// page returns the text of the job's log after token, "" being its beginning, and the next
+	// token: the same one at the end of a log that may grow, "" at the end of one that does not.
 	page(ctx context.Context, job, token string) (text, next string, err error)
 	agentPID() int
 	serverPID() int
@@ -30,7 +28,7 @@ type site interface {
 	close()
 }
 
-// client is the load generator's. It keeps as many connections as are used.
+// newClient returns a client of the load generator. It keeps all of its connections open.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 1024
@@ -65,10 +63,9 @@ func call(ctx context.Context, client *http.Client, method, url string, header h
 	return data, nil
 }
 
-// times is what a job wrote about itself.
 type times struct{ began, ended time.Time }
 
-// parseTimes reads what stamp wrote: two numbers of nanoseconds.
+// parseTimes reads the output of stamp: two numbers of nanoseconds.
 func parseTimes(text string) (times, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 2 {
@@ -93,16 +90,14 @@ func readTimes(file string) (times, error) {
 	return parseTimes(string(data))
 }
 
-// jobTimes are the moments of one job.
 type jobTimes struct {
-	sent, queued time.Time // the request to enqueue it, and its answer
+	sent, queued time.Time // when the request to enqueue it was sent, and answered
 	first, last  times     // of the job's first and last process
-	finished     time.Time // when the server said so
+	finished     time.Time // according to the server
 }
 
-// runJob runs a job from enqueuing it to its end. The server is asked at the
-// interval whether the job has ended: often for what is short, seldom for what is
-// long, because answering is work of the server too.
+// runJob runs a job from enqueuing to its end. It polls the server at the interval: often for short
+// jobs, seldom for long ones, because polling loads the server too.
 func runJob(ctx context.Context, s site, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
 	t.sent = time.Now()
 	if job, err = s.enqueue(ctx, command, file); err != nil {
@@ -124,8 +119,8 @@ func runJob(ctx context.Context, s site, command, file string, interval, patienc
 	return job, t, err
 }
 
-// countLines reads a job's log and tells how many of the numbered lines from 0
-// to n are not in it exactly once and in order.
+// countLines reads a job's log and counts which of the numbered lines from 0 to n are not in it
+// exactly once and in order.
 func countLines(ctx context.Context, s site, job string, n int) (wrong int, err error) {
 	next := 0
 	err = lines(ctx, s, job, func(line string) {
@@ -138,13 +133,13 @@ func countLines(ctx context.Context, s site, job string, n int) (wrong int, err 
 			wrong += i - next // the gap
 			next = i + 1
 		default:
-			wrong++ // again, or too late
+			wrong++ // repeated, or too late
 		}
 	})
 	return wrong + max(0, n-next), err
 }
 
-// lineNumber returns the number of a line that stamp printed.
+// lineNumber returns the number of a line of stamp.
 func lineNumber(line string) (int, bool) {
 	number, rest, ok := strings.Cut(line, " ")
 	if !ok || len(number) != 8 || !strings.HasPrefix(rest, "the quick") {
@@ -154,7 +149,7 @@ func lineNumber(line string) (int, bool) {
 	return i, err == nil
 }
 
-// lines calls f with each line of a job's log as the server shows it now.
+// lines calls f with each line of a job's current log.
 func lines(ctx context.Context, s site, job string, f func(line string)) error {
 	for token, begun := "", ""; ; {
 		text, next, err := s.page(ctx, job, token)

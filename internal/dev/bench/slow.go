@@ -12,14 +12,14 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// stampBytes is what the product stores of each line beside its text.
+// stampBytes is what the product stores per line in addition to its text.
 const stampBytes = 28
 
-// slowRequest is how long each request takes while the server is slow.
+// slowRequest is the time of each request while the server is slow.
 const slowRequest = 500 * time.Millisecond
 
-// slow has a job print much more than a slow server takes, and looks at the memory
-// of the programs that the log goes through.
+// slow has a job print much more than a slow server accepts, and measures the memory of the
+// programs that handle the log.
 func (b *bench) slow(ctx context.Context) error {
 	g, err := b.startGated(ctx)
 	defer g.close()
@@ -44,14 +44,13 @@ func (b *bench) slow(ctx context.Context) error {
 	return nil
 }
 
-// slowFigures are those of one side.
 type slowFigures struct{ idle, peak, growth, wrong []float64 }
 
-// logPath says whether a process is one that a log goes through.
+// logPath reports whether a process handles the log.
 func logPath(pid int) bool {
 	program, err := os.Readlink(procFile(pid, "exe"))
 	if err != nil {
-		return false // it has ended
+		return false // ended
 	}
 	switch filepath.Base(program) {
 	case "customer-managed-workflow-agent", "workflow-runner", "minagent":
@@ -60,8 +59,8 @@ func logPath(pid int) bool {
 	return false
 }
 
-// measureSlow runs a job that is silent at first, for the memory at rest. The server
-// becomes slow when it begins to print.
+// measureSlow runs a job that is silent at first, for the memory at rest. The server becomes slow
+// when the job begins to print.
 func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *slowFigures) error {
 	dir, err := b.newDir()
 	if err != nil {

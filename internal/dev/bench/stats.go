@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// quantile returns the q-quantile (0 to 1) of samples, interpolated between the
-// nearest two; NaN if there are none.
+// quantile returns the q-quantile (0 to 1) of samples, interpolated between the nearest two; NaN if
+// there are no samples.
 func quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -18,5 +18,5 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// median returns the middle of samples, NaN if there are none.
+// median returns the median of samples, NaN if there are none.
 func median(samples []float64) float64 { return quantile(samples, 0.5) }

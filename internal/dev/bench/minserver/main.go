@@ -1,7 +1,6 @@
-// Command minserver is the yardstick for the server: a bare long-poll queue on
-// the same SQLite library and sync level as the product, with one writer
-// and a log that is appended to files. It has no tenants, leases, epochs, checks or
-// wide API: it is the floor, not a design.
+// Command minserver is the yardstick for the server: a bare long-poll queue on the same SQLite
+// library and sync level as the product, with one writer and a log that is appended to files. It
+// has no tenants, leases, epochs, checks or wide API: it is the floor, not a design.
 //
 //	POST /enqueue          body: shell command → id
 //	GET  /poll             held up to 25 s → "id\ncommand", or 204
@@ -143,7 +142,7 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// wait holds a poll until there is a job.
+// wait holds a poll until a job is runnable.
 func (s *server) wait(ctx context.Context) bool {
 	hold := time.NewTimer(25 * time.Second)
 	defer hold.Stop()
@@ -181,7 +180,6 @@ func (s *server) log(_ http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// show reads from a job's log.
 func (s *server) show(w http.ResponseWriter, r *http.Request) error {
 	job, err := strconv.ParseInt(r.URL.Query().Get("job"), 10, 64)
 	if err != nil {
@@ -193,7 +191,7 @@ func (s *server) show(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, err := os.Open(filepath.Join(s.dir, strconv.FormatInt(job, 10)+".log"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // nothing was printed yet
+		return nil // no output yet
 	}
 	if err != nil {
 		return err

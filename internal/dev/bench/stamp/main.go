@@ -1,12 +1,12 @@
-// Command stamp is the job of the benchmarks: it notes when it began and when it
-// was about to end, and between them writes numbered lines.
+// Command stamp is the job of the benchmarks: it records its start and its imminent end, and
+// between them writes numbered lines.
 //
 //	stamp FILE [LINES [BYTES [PER_SECOND]]]
 //
-// FILE is - for standard output. At a rate, each line is written for itself and
-// has the time of that, in nanoseconds, behind an @. Under the name pulumi it stands in for the CLI:
-// it ignores its arguments and stamps the file $BENCH_STAMP.pulumi, or standard
-// output if that is -, so that what is measured is the product and not pulumi.
+// FILE is - for standard output. At a rate, each line is written separately and ends with an @ and
+// its time in nanoseconds. Under the name pulumi it replaces the CLI, so that the product is
+// measured and not pulumi: it ignores its arguments and stamps the file $BENCH_STAMP.pulumi, or
+// standard output if that is -.
 package main
 
 import (
@@ -71,7 +71,6 @@ func run(began time.Time, args []string) error {
 	return os.WriteFile(args[0], times, 0o600)
 }
 
-// filler fills a line.
 func filler(size int) string {
 	return strings.Repeat("the quick brown fox jumps over the lazy dog ", size/44+1)
 }
