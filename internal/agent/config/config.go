@@ -29,9 +29,7 @@ type Config struct {
 	// empty: see [Config.TempDirectory].
 	SharedVolumeDirectory string
 	DeployTarget          DeployTarget
-	// SingleRun ends the agent after one job.
 	SingleRun bool
-	// PullImage pulls the job's image before each job; false never pulls.
 	PullImage bool
 	// EnabledWorkflowTypes is never empty in a valid configuration.
 	EnabledWorkflowTypes []string
@@ -51,12 +49,9 @@ type Config struct {
 	// JobStatusLoopInterval is the pause between two checks of a running job's status.
 	JobStatusLoopInterval time.Duration
 	RequestTimeout        time.Duration
-	// RequestRetryCount is the number of retries of a failed API call.
 	RequestRetryCount int
-	// RequestRetryWait is the pause before the first retry.
 	RequestRetryWait    time.Duration
 	RequestRetryMaxWait time.Duration
-	// CircuitBreakerFailures is how many failed calls in a row open the breaker.
 	CircuitBreakerFailures int
 	CircuitBreakerTimeout  time.Duration
 
@@ -66,10 +61,8 @@ type Config struct {
 	// HealthThreshold is the maximum age of the last activity of a healthy agent. Load derives
 	// it from the intervals if it is not set.
 	HealthThreshold time.Duration
-	// Syslog sends the agent's log to syslog instead of stderr.
 	Syslog    bool
 	LogFormat LogFormat
-	// LogJobOutput repeats the masked log of jobs in the agent's own output.
 	LogJobOutput bool
 
 	MaxConcurrentJobs int
@@ -97,7 +90,6 @@ type Config struct {
 	// UpdateURL is where to find releases; empty is where this build was released.
 	UpdateURL string
 
-	// AgentImage is the image of helper containers in worker pods.
 	AgentImage         string
 	ImagePullPolicy    string
 	ServiceAccountName string
@@ -105,9 +97,7 @@ type Config struct {
 	NumCPUs string
 	// MemQuantity is the memory request of worker pods, in Gi.
 	MemQuantity string
-	// DebugPod keeps the worker pod after its job.
 	DebugPod bool
-	// OverrideImageReference replaces the image of every job.
 	OverrideImageReference string
 	// DockerHost is the host's DOCKER_HOST; jobs always get it if it is set.
 	DockerHost string

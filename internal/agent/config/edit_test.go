@@ -20,7 +20,6 @@ func edit(t *testing.T, text string, changes ...Change) string {
 	return string(edited)
 }
 
-// differing returns the numbers of the lines that differ, -1 if the count changed.
 func differing(a, b string) []int {
 	left, right := strings.Split(a, "\n"), strings.Split(b, "\n")
 	if len(left) != len(right) {
@@ -35,8 +34,6 @@ func differing(a, b string) []int {
 	return lines
 }
 
-// TestEditTheSample sets each key of the sample, active or a comment, in its own line without
-// any other change. A second change of the key stays in that line.
 func TestEditTheSample(t *testing.T) {
 	sample := string(Sample())
 	for _, f := range fields() {
@@ -152,7 +149,6 @@ func TestChangeChecked(t *testing.T) {
 	}
 }
 
-// FuzzEdit checks that an edit is refused or changes the value of its key only.
 func FuzzEdit(f *testing.F) {
 	names, err := filepath.Glob("testdata/*.good.yaml")
 	if err != nil {

@@ -104,7 +104,6 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 	}
 }
 
-// testsIn returns the names of a package's tests on any system.
 func testsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

@@ -342,7 +342,6 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-// formatBytes writes a size in the largest unit that divides it; zero is unset.
 func formatBytes(n int64) string {
 	if n == 0 {
 		return ""

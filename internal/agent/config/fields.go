@@ -4,7 +4,6 @@ import (
 	"time"
 )
 
-// group is a heading of the sample file and the reference page.
 type group string
 
 const (

@@ -101,7 +101,6 @@ func checkGood(t *testing.T, c *Config, err error, want []string) {
 	}
 }
 
-// TestOddBytes covers bytes that a text file in testdata cannot hold.
 func TestOddBytes(t *testing.T) {
 	const token = "token: pul-0123456789abcdef\n"
 	for _, tt := range []struct {
@@ -132,7 +131,6 @@ func TestOddBytes(t *testing.T) {
 	}
 }
 
-// TestEmptyFiles checks that a file without settings means all defaults.
 func TestEmptyFiles(t *testing.T) {
 	for _, content := range []string{"", "\n", "# nothing\n", "---\n", "--- ~\n", "{}\n"} {
 		path := writeFile(t, FileName, content)
@@ -147,7 +145,6 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestManyProblems checks that a large file of another kind gives a short error quickly.
 func TestManyProblems(t *testing.T) {
 	var b strings.Builder
 	for i := 0; b.Len() < maxFileSize-100; i++ {

@@ -238,7 +238,6 @@ func Find(o LoadOptions) (Found, error) {
 	return found, nil
 }
 
-// candidates returns the possible paths of a configuration file, best first.
 func candidates(o LoadOptions) []string {
 	dirs := []string{o.Cwd, o.Home, o.Etc}
 	if o.Binary != "" {

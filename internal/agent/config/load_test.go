@@ -268,7 +268,6 @@ func TestSearchOddPlaces(t *testing.T) {
 	}
 }
 
-// TestConfigFlag checks that the file of --config must exist and is the only one read.
 func TestConfigFlag(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{FileName: "single_run: true\n", "mine.yaml": "syslog: true\n"} {
@@ -291,7 +290,6 @@ func TestConfigFlag(t *testing.T) {
 	}
 }
 
-// TestFileTrust checks which owners and modes of the file are accepted.
 func TestFileTrust(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -372,7 +370,6 @@ func TestFileTrust(t *testing.T) {
 	})
 }
 
-// TestNotAFile covers other kinds of files, which must neither block nor be read.
 func TestNotAFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

@@ -51,7 +51,6 @@ func comment(b *bytes.Buffer, text string) {
 	}
 }
 
-// wrap breaks a text into lines of at most width bytes, unless a word is longer.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -69,7 +68,6 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// sampleValue returns the default, or else the example, as YAML on one line.
 func (f *field) sampleValue() string {
 	text := f.def
 	if text == "" {

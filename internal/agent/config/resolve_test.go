@@ -143,8 +143,6 @@ func TestWorkingDirectory(t *testing.T) {
 	}
 }
 
-// TestForwardedEnv covers order, absent and empty variables and DOCKER_HOST, and that no value
-// is printed.
 func TestForwardedEnv(t *testing.T) {
 	c, err := loadAndValidate(testOptions("",
 		"PULUMI_AGENT_TOKEN="+testToken, "PULUMI_AGENT_ENV_FORWARD_ALLOWLIST=B DOCKER_HOST A ABSENT EMPTY",
@@ -205,7 +203,6 @@ func TestDerivedValues(t *testing.T) {
 	}
 }
 
-// TestSecretHides tries the ways by which a value gets into a log.
 func TestSecretHides(t *testing.T) {
 	const plain = "s3cr3t-value"
 	type public struct{ Token Secret }

@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// TestCompleteness checks that struct, table, sample, reference page and help agree.
 func TestCompleteness(t *testing.T) {
 	c := Default()
 	value := reflect.ValueOf(c).Elem()
@@ -63,8 +62,6 @@ func TestCompleteness(t *testing.T) {
 	}
 }
 
-// TestDefaults checks that each default parses, shows as it is written, and counts as a
-// default.
 func TestDefaults(t *testing.T) {
 	c := Default()
 	for _, f := range fields() {
@@ -118,7 +115,6 @@ func TestSampleRuns(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles checks that the committed files are what go generate writes.
 func TestGeneratedFiles(t *testing.T) {
 	for path, want := range map[string][]byte{
 		"../../../" + FileName + ".sample": Sample(),

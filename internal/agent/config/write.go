@@ -12,7 +12,6 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// newFileMode is the mode of a configuration file that holds a token.
 const newFileMode = fs.FileMode(0o600)
 
 // Target returns the file to write: the value of --config, or the file that an agent would
@@ -92,7 +91,6 @@ func Write(path string, text []byte) (note string, err error) {
 	return note, nil
 }
 
-// keptMode returns the permissions that Write keeps.
 func keptMode(old fs.FileMode) fs.FileMode {
 	mode := old & 0o600
 	if old&0o004 == 0 {

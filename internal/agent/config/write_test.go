@@ -127,7 +127,6 @@ func TestWriteFollowsLinks(t *testing.T) {
 	onlyFile(t, real, "new")
 }
 
-// TestWriteFailsWhole checks that a directory that takes no new file keeps only the old one.
 func TestWriteFailsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "missing", FileName)

@@ -200,7 +200,6 @@ func (f *field) setEntry(c *Config, e entry, p paths) (bool, error) {
 	}
 }
 
-// suggestion returns the known key most similar to key.
 func suggestion(key string) string {
 	best, bestDistance := "", 4
 	for _, f := range fields() {
@@ -217,7 +216,6 @@ func suggestion(key string) string {
 	return "did you mean " + best + "?"
 }
 
-// distance is the edit distance of two short words.
 func distance(a, b string) int {
 	if len(a) > 40 {
 		return len(a)
