@@ -8,11 +8,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// This file is the shipper's side of a stream: what is to be sent, and what the
-// answers mean.
-
-// due returns how long the shipper may wait before it sends something of the
-// stream, and a negative duration if there is nothing to send.
+// due returns how long the shipper may wait before it sends a part of the stream, negative if
+// the stream has nothing to send.
 func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,15 +23,14 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	return max(0, shipDelay-now.Sub(s.unsentSince))
 }
 
-// sent is where the shipper continues.
 func (s *Stream) sent() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received
 }
 
-// missing is how many of the bytes below target the server can still lose, without
-// those that it will never take.
+// missing returns how many of the bytes below target the server can still lose, without those
+// that it will never take.
 func (s *Stream) missing(target int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +43,7 @@ func (s *Stream) missing(target int64) int64 {
 	return max(0, target-s.durable)
 }
 
-// take returns what the next request shall carry.
+// take returns the bytes for the next request.
 func (s *Stream) take() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +58,8 @@ func (s *Stream) take() (offset int64, n int) {
 	return s.received, n
 }
 
-// fit shortens a chunk to whole frames and to what the server takes. It reports cut
-// if that leaves nothing: then the stream ends here for the server.
+// fit shortens a chunk to whole frames and to the server's limit. It reports cut if nothing
+// remains: the stream ends here for the server.
 func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	if len(chunk) == 0 {
 		return nil, false
@@ -83,9 +79,9 @@ func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	return nil, true
 }
 
-// acknowledge applies the answer to a request for n bytes from offset on, where gap
-// says that it was a [protocol.LogGapError]. It says whether the server took what it was offered.
-// The error says that spool and server do not hold the same log any more.
+// acknowledge applies the answer to a request for n bytes from offset on; gap marks a
+// [protocol.LogGapError]. taken reports whether the server accepted the bytes. An error means
+// that spool and server no longer hold the same log.
 func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int) (taken bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +96,8 @@ func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int)
 	}
 	s.openSize = -1
 	if received < s.base() {
-		// The server lost what it had promised to keep, and the spool relied on that.
+		// The server lost bytes that it had reported as durable, and the spool has discarded
+		// them.
 		err = fmt.Errorf("the server wants bytes from %d on, but the spool has them from %d on only", received, s.base())
 		s.abandon(err.Error())
 		return true, err
@@ -111,17 +108,16 @@ func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int)
 	return !gap && (received > offset || n == 0 && received == offset), err
 }
 
-// abandon gives the stream up: nothing more of it is shipped or kept. The lock is held.
+// abandon stops shipping and storing the stream. The lock is held.
 func (s *Stream) abandon(why string) {
 	s.abandoned = why
 	s.truncated = true
 	s.reclaim(true)
 }
 
-// serverIsAhead handles a server that has more than the spool. After a crash of the
-// machine that is possible: the end of the spool was not on disk yet. Then what this
-// process has written since is moved behind what the server has. It returns the
-// offset to go on with. The lock is held.
+// serverIsAhead handles a server that has more bytes than the spool, as after a crash of the
+// machine that lost the end of the spool. It moves this process's bytes behind the server's and
+// returns the offset to continue with. The lock is held.
 func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	mine := s.size - s.openSize
 	if s.openSize < 0 || mine > maxRequest || received-s.size > s.sp.opts.Limit {
@@ -152,7 +148,7 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	return received, errors.New("the end of the log in the spool was lost in a crash; the server has more of it")
 }
 
-// Progress returns how many bytes of framed log the spool was given, and how many of them the
+// Progress returns how many bytes of framed log the spool received, and how many of them the
 // server can still lose. It may be called after Close.
 func (sp *Spool) Progress() (written, pending int64) {
 	for _, s := range sp.list() {

@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// sink is a server that takes everything and forgets it.
 type sink struct{ at map[int]int64 }
 
 func (k *sink) PutLog(_ context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
@@ -21,7 +20,7 @@ func (k *sink) PutLog(_ context.Context, step int, offset int64, framed []byte, 
 	return protocol.LogAck{Received: end, Durable: end}, nil
 }
 
-// benchSize is written in each round, in lines of 100 bytes.
+// benchSize is the size of each round, in lines of 100 bytes.
 const benchSize = 100 << 20
 
 var benchLines = bytes.Repeat([]byte("@ updating....... "+string(bytes.Repeat([]byte("aws:s3:Bucket "), 6))[:81]+"\n"), 660)
@@ -42,8 +41,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkPath measures the whole way of a line: masked with 20 secrets, stored,
-// hashed, read back and shipped to a sink in the same process.
+// BenchmarkPath measures the whole path of a line: masked with 20 secrets, stored, hashed, read
+// back and shipped to a sink in the same process.
 func BenchmarkPath(b *testing.B) {
 	var secrets []redact.Secret
 	for i := range 20 {
@@ -78,7 +77,6 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// TestMemoryStaysFlat writes 64 MiB through a small spool to a slow server.
 func TestMemoryStaysFlat(t *testing.T) {
 	sp := openSpool(t, t.TempDir(), Options{Limit: 4 << 20})
 	s := openStep(t, sp, 0)
@@ -108,7 +106,6 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 }
 
-// slowSink takes a while for each request.
 type slowSink struct{ sink }
 
 func (k *slowSink) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error) {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// MaxCopy is how many bytes the files of a spool with the default limit can have
-// together: frames up to the limit, one write beyond it, headers and the like.
+// MaxCopy bounds the files of a spool with the default limit, in bytes: frames up to the limit,
+// one write beyond it, headers and the like.
 const MaxCopy = defaultLimit + defaultSegmentBytes
 
-// IsFileName reports whether a file of this name in the directory of a spool is needed to
-// continue the spool elsewhere. The directory may belong to a job, which can put anything there.
+// IsFileName reports whether the file is needed to continue a spool elsewhere. The directory
+// may belong to a job, which can put anything there.
 func IsFileName(name string) bool {
 	if _, _, ok := parseSegmentName(name); ok {
 		return true

@@ -19,13 +19,12 @@ const (
 	firstRetry     = 500 * time.Millisecond
 	maxStatusPause = 15 * time.Second
 	maxResultPause = time.Minute
-	// statusTime is how long statuses of steps may delay the result.
-	statusTime = time.Minute
-	// resultTime is how much of the time for a delivery is reserved for the result, in
-	// case the log does not arrive: how the job ended must be reported even then.
+	statusTime     = time.Minute
+	// resultTime is the part of a delivery's time reserved for the result, which must be
+	// reported even if the log does not arrive.
 	resultTime = 5 * time.Minute
-	// maxConflicts is how often the server may ask for log that was sent, before the
-	// bytes that it asks for are declared gone.
+	// maxConflicts is how often the server may request log that was sent before the courier
+	// declares those bytes gone.
 	maxConflicts = 8
 )
 
@@ -41,17 +40,17 @@ type Server interface {
 type CourierOptions struct {
 	Server Server
 	Log    *logrus.Entry
-	// Stock says that the server has only the stock calls: it takes log as lines of
-	// JSON and learns the end of the job from the statuses of the steps.
+	// Stock says that the server has only the stock calls: it takes log as lines of JSON and
+	// learns the end of the job from the statuses of the steps.
 	Stock bool
-	// Compress allows large pieces of log to be compressed.
+	// Compress allows the compression of large pieces of log.
 	Compress bool
-	// Retry is the first pause after a call that failed; 0 stands for half a second.
+	// Retry is the first pause after a failed call; 0 means half a second.
 	Retry time.Duration
-	// Reporting, if set, is called when the log was sent and the result is next.
+	// Reporting, if set, is called after the log is sent and before the result.
 	Reporting func()
-	// Refused, if set, is called when the server refuses the result for the first time, and
-	// the delivery continues. Otherwise a refusal ends it.
+	// Refused, if set, is called when the server first refuses the result, and the delivery
+	// continues. Otherwise a refusal ends it.
 	Refused func(err error)
 	// Guard, if set, runs background work and repeats it after a panic until ctx ends.
 	Guard func(ctx context.Context, what string, work func())
@@ -80,8 +79,8 @@ func (v Verdict) Result() protocol.ResultRequest {
 	}
 }
 
-// Courier delivers what a job produces to its server: log streams, the statuses of its
-// steps in their order, and last the verdict.
+// Courier delivers a job's log streams, the statuses of its steps in order, and last the
+// verdict to its server.
 type Courier struct {
 	opts     CourierOptions
 	statuses *statusQueue
@@ -92,7 +91,6 @@ type Courier struct {
 	logs []*Log
 }
 
-// Log is a [Spool] that a courier ships.
 type Log struct {
 	*Spool
 	courier *Courier
@@ -109,7 +107,7 @@ func NewCourier(opts CourierOptions) *Courier {
 	if opts.Guard == nil {
 		opts.Guard = func(_ context.Context, _ string, work func()) { work() }
 	}
-	// What was accepted is worth sending until Close, whatever context the job ran in.
+	// Accepted data is sent until Close, independent of the job's context.
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Courier{opts: opts, statuses: newStatusQueue(opts.Server, opts.Retry, opts.Log), stop: stop}
 	c.running.Go(func() {
@@ -118,7 +116,7 @@ func NewCourier(opts CourierOptions) *Courier {
 	return c
 }
 
-// OpenLog opens the spool in dir and ships it from then on.
+// OpenLog opens the spool in dir and starts to ship it.
 func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
 	if opts.Log == nil {
 		opts.Log = c.opts.Log
@@ -158,7 +156,7 @@ func (l *Log) Close() error {
 	return l.Spool.Close()
 }
 
-// Close stops everything and closes the logs.
+// Close stops all delivery and closes the logs.
 func (c *Courier) Close() error {
 	c.stop()
 	c.running.Wait()
@@ -175,8 +173,8 @@ func (c *Courier) open() []*Log {
 	return slices.Clone(c.logs)
 }
 
-// Progress returns how many bytes the open logs hold, and how many of them the server can
-// still lose.
+// Progress returns how many bytes the open logs hold, and how many of them the server can still
+// lose.
 func (c *Courier) Progress() (written, pending int64) {
 	for _, l := range c.open() {
 		w, p := l.Spool.Progress()
@@ -185,7 +183,7 @@ func (c *Courier) Progress() (written, pending int64) {
 	return written, pending
 }
 
-// ReportStep queues the status of a step. It never waits.
+// ReportStep queues the status of a step. It never blocks.
 func (c *Courier) ReportStep(step int, req protocol.StepStatusRequest) {
 	c.statuses.add(step, req)
 }
@@ -202,9 +200,8 @@ func (c *Courier) FlushLog(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Deliver sends the remaining log and statuses and then the verdict, until the server has
-// them or ctx ends. The result does not wait for statuses for long, and arrives even if the
-// log cannot.
+// Deliver sends the remaining log and statuses and then the verdict, until the server has them
+// or ctx ends. Statuses delay the verdict only briefly, and it arrives even if the log cannot.
 func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	logCtx := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -230,8 +227,8 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	return c.postResult(ctx, logCtx, v)
 }
 
-// postResult posts the verdict until the server takes it. Until logCtx ends, it sends the
-// log that the server asks for.
+// postResult posts the verdict until the server accepts it. Until logCtx ends, it sends the log
+// that the server requests.
 func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	gone := map[int]bool{}
 	conflicts, refused := 0, false
@@ -265,7 +262,6 @@ func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	}
 }
 
-// describeLog adds the streams of the log to a result.
 func (c *Courier) describeLog(req protocol.ResultRequest, gone map[int]bool) protocol.ResultRequest {
 	for _, l := range c.open() {
 		for _, s := range l.Summaries() {
@@ -276,8 +272,8 @@ func (c *Courier) describeLog(req protocol.ResultRequest, gone map[int]bool) pro
 	return req
 }
 
-// discarded reports whether bytes that the server asks for are no longer in a spool, because
-// the server had said that it can no longer lose them.
+// discarded reports whether requested bytes are no longer in a spool because the server had
+// reported them as durable.
 func (c *Courier) discarded(m protocol.MissingLog) bool {
 	for _, l := range c.open() {
 		for _, s := range l.list() {

@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// call is one request that a fake server has seen.
 type call struct {
 	at     time.Time
 	step   int
@@ -22,8 +21,8 @@ type call struct {
 	n      int
 }
 
-// fakeServer keeps logs as the real one does: store by offset, ignore what is there
-// already, refuse gaps. The hooks make it misbehave.
+// fakeServer stores by offset, ignores known bytes and refuses gaps, as the real one does. The
+// hooks make it misbehave.
 type fakeServer struct {
 	t testing.TB
 
@@ -32,8 +31,8 @@ type fakeServer struct {
 	durable map[int]int64
 	calls   []call
 	limit   int64
-	lazy    bool // bytes become durable only when it is asked for
-	// before is called first and may refuse the request; after may change the answer.
+	lazy    bool // bytes become durable only when a request asks
+	// before runs first and may refuse the request; after may change the answer.
 	before func(c call) error
 	after  func(c call, ack protocol.LogAck) (protocol.LogAck, error)
 }
@@ -77,7 +76,6 @@ func (f *fakeServer) PutLog(ctx context.Context, step int, offset int64, framed 
 	return ack, nil
 }
 
-// lines decodes the log of a step.
 func (f *fakeServer) lines(step int) []string {
 	f.t.Helper()
 	f.mu.Lock()
@@ -91,7 +89,6 @@ func (f *fakeServer) seen() []call {
 	return append([]call(nil), f.calls...)
 }
 
-// checkSummaries compares what the spool says with what the server has.
 func (f *fakeServer) checkSummaries(summaries []StepSummary) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -131,7 +128,6 @@ func lines(t testing.TB, log []byte) []string {
 	return all
 }
 
-// stored returns what the spool has of a step on disk.
 func stored(t testing.TB, s *Stream) []byte {
 	t.Helper()
 	s.mu.Lock()
@@ -174,8 +170,7 @@ func write(t testing.TB, s *Stream, text string) {
 	}
 }
 
-// startShipper runs a shipper until the test ends or stop is called, which returns
-// what Run returned.
+// startShipper runs a shipper until the test ends or stop is called, which returns Run's error.
 func startShipper(t testing.TB, sp *Spool, sender Sender) (sh *Shipper, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// A job can put anything where its spool is; the agent opens that when the runner is dead.
+// A job controls the directory of its spool, which the agent opens after the runner's death.
 
 func FuzzReadState(f *testing.F) {
 	f.Add(state{received: 7, durable: 5, cut: -1, ended: true}.encode())
@@ -50,7 +50,6 @@ func FuzzFileNames(f *testing.F) {
 	})
 }
 
-// FuzzSegmentFile opens a segment of which the header too is from elsewhere.
 func FuzzSegmentFile(f *testing.F) {
 	dir := f.TempDir()
 	sp, err := Open(dir, Options{})
@@ -87,7 +86,7 @@ func FuzzSegmentFile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		defer func() { _ = sp.Close() }() // what was read is what counts
+		defer func() { _ = sp.Close() }() // opened for reading only
 		s, err := sp.Step(0)
 		if err != nil {
 			return
@@ -98,7 +97,7 @@ func FuzzSegmentFile(f *testing.F) {
 	})
 }
 
-// FuzzTakeLines keeps the count of bytes and lines in step with the frames.
+// FuzzTakeLines compares the count of bytes and lines with the frames.
 func FuzzTakeLines(f *testing.F) {
 	f.Add([]byte("2026-11-21T07:08:09.010011Z text\n2026-11-21T07:08:09.010011Z+frag\n2026"), uint8(3))
 	f.Add([]byte("2026-11-21T07:08:09.010011Z+a\n2026-11-21T07:08:09.010011Z b\n"), uint8(40))
@@ -111,7 +110,7 @@ func FuzzTakeLines(f *testing.F) {
 		if all.bytes+all.ahead > int64(len(framed)) || all.lines != int64(len(whole.Lines)) {
 			t.Fatalf("%d bytes become %+v with %d lines", len(framed), all, len(whole.Lines))
 		}
-		// The same bytes in two calls, as a retry sends them.
+		// The same bytes in two calls, as in a retry.
 		at := min(int(cut), len(framed))
 		mark, err := lineMark{}.take(framed[:at], &pieces)
 		if err != nil {

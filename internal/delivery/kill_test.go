@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// childDir tells a process of this test that it is the child, and where its spool is.
+// childDir marks the child process of this test and names its spool.
 const childDir = "LOGSPOOL_TEST_DIR"
 
-// TestKilledProcess kills a process that writes as fast as it can, and continues its spool.
 func TestKilledProcess(t *testing.T) {
 	if dir := os.Getenv(childDir); dir != "" {
 		writeUntilKilled(t, dir)

@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	// maxJoined is how long a line becomes that was written in fragments, in bytes;
-	// what follows is the next line. It depends on the log alone and not on
-	// how it is cut into requests, so that sending again sends the same lines.
+	// maxJoined bounds a line that was written in fragments, in bytes; the rest becomes the
+	// next line. The cut depends on the log alone and not on the requests, so that a retry
+	// sends the same lines.
 	maxJoined = 64 << 10
 
 	marksFormat = "lines sent 1 bytes=%d lines=%d"
 	marksSize   = 128
 )
 
-// LineSender sends a spool's streams to a server that takes only lines of JSON,
-// whose offsets count lines. How far it came is a file beside each stream, so that
-// another process continues with the same numbers. It is used by one [Shipper].
+// LineSender sends a spool's streams to a server that takes only lines of JSON, whose offsets
+// count lines. It records its progress in a file next to each stream, so that another process
+// continues with the same numbers. One [Shipper] may use it.
 type LineSender struct {
 	sp   *Spool
 	post func(ctx context.Context, step int, lines protocol.LogLines) error
 	sent map[int]lineMark
 }
 
-// lineMark is how far a stream was sent.
+// lineMark is the progress of a stream.
 type lineMark struct {
-	bytes, lines int64 // what the server has: whole lines
-	// ahead bytes follow that are fragments of the next line, which is open so far.
+	bytes, lines int64 // on the server: whole lines
+	// ahead is the number of bytes that follow as fragments of open, the unfinished next line.
 	ahead int64
 	open  protocol.LogLine
 }
 
-// NewLineSender returns a sender of the streams of sp. post sends lines of one step;
-// a server that has some of them already must ignore those.
+// NewLineSender returns a sender of the streams of sp. post sends lines of one step; the server
+// must ignore those that it already has.
 func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines protocol.LogLines) error) *LineSender {
 	return &LineSender{sp: sp, post: post, sent: map[int]lineMark{}}
 }
 
-// PutLog sends the whole lines in the frames of a step. What was accepted counts
-// as durable, because there is no way to ask; the fragments of a line that has not
-// ended yet count as received only, and stay in the spool.
+// PutLog sends the whole lines in the frames of a step. Accepted lines count as durable,
+// because the server has no call to ask; the fragments of an unfinished line count as received
+// only, and stay in the spool.
 func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	m, known := s.sent[step]
 	if !known {
@@ -108,7 +108,7 @@ func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error
 
 func marksName(step int) string { return fmt.Sprintf("step-%04d.lines", step) }
 
-// load returns how far another process came, as far as it could note that.
+// load returns the recorded progress of an earlier process.
 func (s *LineSender) load(step int) lineMark {
 	data, err := s.sp.root.ReadFile(marksName(step))
 	if err != nil {
@@ -124,9 +124,8 @@ func (s *LineSender) load(step int) lineMark {
 	return m
 }
 
-// save notes how far the stream was sent, in place and in one system call, which a
-// crash of the process cannot tear. Without the note the next process sends again
-// what is still there.
+// save records the progress in place and in one system call, which a crash of the process
+// cannot tear. Without the record the next process sends the spool's bytes again.
 func (s *LineSender) save(step int, m lineMark) {
 	f, err := s.sp.root.OpenFile(marksName(step), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {

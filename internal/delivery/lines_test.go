@@ -13,11 +13,10 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// lineServer takes lines as a server does that knows only those.
 type lineServer struct {
 	t     *testing.T
 	lines map[int][]string
-	// after is called when lines were stored; its error is a lost answer.
+	// after is called after lines were stored; its error is a lost answer.
 	after func() error
 }
 
@@ -92,9 +91,8 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// TestLinesGoOnInAnotherProcess ships with a new spool and sender after each of
-// many requests, of which some lose their answer: no line is sent twice under
-// another number, and none is left out.
+// TestLinesGoOnInAnotherProcess ships with a new spool and sender after each of many requests,
+// some of which lose their answer: no line is sent under two numbers, and none is left out.
 func TestLinesGoOnInAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server := &lineServer{t: t, lines: map[int][]string{}}

@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// lockFile creates the file and locks it.
 func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -22,8 +21,8 @@ func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	return lock, err
 }
 
-// openRegular opens a file of the spool and refuses anything but a regular file:
-// who can write to the directory could have put a pipe there to make us wait.
+// openRegular opens a file of the spool and refuses anything but a regular file: the job could
+// have put a pipe there to block the agent.
 func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

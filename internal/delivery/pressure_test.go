@@ -15,7 +15,6 @@ import (
 // kilobyte is a line whose frame has 1024 bytes.
 var kilobyte = strings.Repeat("x", 1024-29) + "\n"
 
-// fill writes kilobyte lines in the background until all are written.
 func fill(s *Stream, count int) (done chan error) {
 	done = make(chan error, 1)
 	go func() {
@@ -35,7 +34,6 @@ func isBlocked(done chan error) bool {
 	return len(done) == 0
 }
 
-// diskUsage is what the spool takes on disk, in bytes.
 func diskUsage(t *testing.T, dir string) (total int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -55,7 +53,7 @@ func diskUsage(t *testing.T, dir string) (total int64) {
 func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		server.lazy = true // bytes must be asked for to become durable
+		server.lazy = true // bytes become durable only when a request asks
 		server.before = func(call) error {
 			return errors.New("down")
 		}
@@ -90,8 +88,8 @@ func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDurableBytesMakeRoom fills the spool with streams that are in the middle of
-// their segments, so that no segment is given back by itself.
+// TestDurableBytesMakeRoom fills the spool with streams whose segments are incomplete, so that
+// none is released by itself.
 func TestDurableBytesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -120,7 +118,7 @@ func TestDurableBytesMakeRoom(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
-		// What is on disk and not shipped counts for the next process too.
+		// Stored bytes that are not shipped count for the next process too.
 		if err := <-fill(last, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +217,7 @@ func TestLittleRoomDoesNotEndAGap(t *testing.T) {
 		if err := <-done; err != nil || !s.Truncated() {
 			t.Fatalf("Write: %v, truncated %v", err, s.Truncated())
 		}
-		// What is left takes a short line and the marker before it, and no more.
+		// The remaining space fits a short line and the marker before it, and no more.
 		sp.release(300)
 		write(t, s, "short\n")
 		if done := fill(s, 1); isBlocked(done) {

@@ -16,9 +16,9 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// A segment file begins with one line of text, padded to this size, that holds the
-// state of the stream's SHA-256 at its start. So the hash of a whole stream can be
-// computed from its last segment, when the earlier ones are long gone.
+// A segment file begins with one line of text, padded to this size, that holds the state of the
+// stream's SHA-256 at its start. So the hash of a whole stream can be computed from its last
+// segment, without the earlier ones.
 const segmentHeader = 512
 
 const segmentMagic = "workflow log spool, segment 1"
@@ -26,7 +26,6 @@ const segmentMagic = "workflow log spool, segment 1"
 // maxOffset is far above any log and keeps sums of offsets from overflowing.
 const maxOffset = 1 << 50
 
-// segment is a file with a part of a stream.
 type segment struct {
 	name  string
 	start int64    // offset of its first byte in the stream
@@ -47,12 +46,12 @@ func parseSegmentName(name string) (step int, start int64, ok bool) {
 	return step, start, step >= 0 && step <= maxStep && start >= 0 && start <= maxOffset && name == segmentName(step, start)
 }
 
-// unfinished is the end of the name of a segment whose header is not written yet.
+// unfinished is the suffix of a segment whose header is incomplete.
 const unfinished = ".new"
 
-// createSegment makes the file of a segment that begins at start with the given hash.
-// The file gets its name when its header is complete, so a process that dies in
-// between leaves nothing that looks as if frames were lost.
+// createSegment makes the file of a segment that begins at start with the given hash. The file
+// gets its name when its header is complete, so a process that dies before that leaves nothing
+// that looks like lost frames.
 func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segment, err error) {
 	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -76,16 +75,15 @@ func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segm
 	return seg, nil
 }
 
-// spareName is a file as large as a header. On a full disk it becomes the segment
-// that stands in for one whose frames the server has: without it there would be no
-// space to begin with, and none could be made.
+// spareName is a file as large as a header. On a full disk it becomes the segment that replaces
+// one whose frames the server has: without it, the spool could neither begin that segment nor
+// release the old one.
 const spareName = "spare"
 
-// keepSpare makes the spare file if it is missing and the disk has space for it.
 func keepSpare(root *os.Root) {
 	f, err := openRegular(root, spareName, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
-		return // a spool on a disk that is full already has to wait for others to make room
+		return // on a full disk the spool waits for others to make room
 	}
 	if info, err := f.Stat(); err == nil && info.Size() < segmentHeader {
 		_, err = f.WriteAt(make([]byte, segmentHeader), 0)
@@ -96,7 +94,6 @@ func keepSpare(root *os.Root) {
 	_ = f.Close()
 }
 
-// headerFile makes a file with a header, out of the spare file if there is no space.
 func headerFile(root *os.Root, name string, header []byte) (*os.File, error) {
 	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err == nil {
@@ -125,7 +122,7 @@ func headerFile(root *os.Root, name string, header []byte) (*os.File, error) {
 	return f, nil
 }
 
-// open opens the file of a segment that another process has written.
+// open opens the file of a segment that another process wrote.
 func (seg *segment) open(root *os.Root) (err error) {
 	if seg.file == nil {
 		seg.file, err = openRegular(root, seg.name, os.O_RDWR)
@@ -133,7 +130,7 @@ func (seg *segment) open(root *os.Root) (err error) {
 	return err
 }
 
-// readHeader returns the hash of all that comes before the segment.
+// readHeader returns the hash of all bytes before the segment.
 func (seg *segment) readHeader() (hash.Hash, error) {
 	var line [segmentHeader]byte
 	if _, err := seg.file.ReadAt(line[:], 0); err != nil {
@@ -154,8 +151,8 @@ func (seg *segment) readHeader() (hash.Hash, error) {
 	return sum, nil
 }
 
-// recover finds the end of the last whole frame, cuts off what a crash left behind
-// it, and adds the frames to sum. It says whether the last frame is a fragment.
+// recover finds the end of the last whole frame, truncates what a crash left after it, and adds
+// the frames to sum. It reports whether the last frame is a fragment.
 func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
 	var (
 		frames = io.NewSectionReader(seg.file, segmentHeader, maxOffset)
@@ -183,8 +180,8 @@ func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
 		sum.Write(buf[:whole])
 		seg.size += int64(whole)
 		held = copy(buf, buf[whole:held])
-		// A whole frame always fits the buffer, so an incomplete one at the end of
-		// the file, or what is no frame at all, was torn.
+		// A whole frame always fits the buffer, so an incomplete or invalid one at the end of
+		// the file was torn.
 		if rerr != nil || errors.Is(perr, protocol.ErrBadFrame) {
 			break
 		}
@@ -195,5 +192,4 @@ func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
 	return midLine, nil
 }
 
-// wholeFrames returns the length of the longest beginning of b that ends with a frame.
 func wholeFrames(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }

@@ -15,51 +15,50 @@ import (
 )
 
 const (
-	// A request leaves this long after the first byte that it carries was written,
-	// or at once when there is this much to carry, or the stream has ended.
-	shipDelay = 50 * time.Millisecond
-	shipBytes = 256 << 10
-	// maxRequest is the most that one request carries, in bytes.
+	// A request leaves shipDelay after its first byte was written, or at once when it has
+	// shipBytes or the stream has ended.
+	shipDelay  = 50 * time.Millisecond
+	shipBytes  = 256 << 10
 	maxRequest = 1 << 20
-	// compressFrom is the size from which on compression is worth its while, in bytes.
+	// compressFrom is the least size worth compressing, in bytes.
 	compressFrom = 2 << 10
-	// requestTimeout ends a request that a sender does not end by itself.
+	// requestTimeout ends a request that the sender does not end itself.
 	requestTimeout = 2 * time.Minute
 
-	// flushBackoff bounds the time between attempts while a caller waits in Flush:
-	// the job is over, and its end is reported when its log has arrived.
+	// flushBackoff bounds the time between attempts while a caller waits in Flush, because the
+	// end of a job is reported after its log has arrived.
 	flushBackoff  = 1500 * time.Millisecond
 	maxRetryAfter = 2 * time.Minute
 
-	// Between questions whether bytes have become durable.
+	// Bounds of the pause between requests that ask for durable bytes.
 	firstAsk = 20 * time.Millisecond
 	maxAsk   = time.Second
 )
 
-// sendRetry is for a server that does not take a chunk.
+// sendRetry is for a server that does not accept a chunk.
 var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Second}
 
 // Sender carries bytes of a log to the server.
 //
-// A [*protocol.LogGapError] names the offset to continue with. After another error the
-// request is repeated, unless the error is [protocol.Permanent]: then no more of the step
-// is sent, and after [protocol.Gone] nothing more at all.
+// A [*protocol.LogGapError] names the offset to continue with. The shipper retries after any
+// other error, except that it sends no more of the step after [protocol.Permanent], and nothing
+// at all after [protocol.Gone].
 type Sender interface {
-	// PutLog sends the bytes of a step from offset on. None at all is a question for
-	// the present state, which should make the server store what it has. The bytes
-	// are valid until PutLog returns.
+	// PutLog sends the bytes of a step from offset on. No bytes at all ask for the current
+	// state, which should make the server store what it has. The bytes are valid until PutLog
+	// returns.
 	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
 }
 
 // ShipperOptions are the settings of a [Shipper].
 type ShipperOptions struct {
-	// Compress allows the sender to compress what is large enough.
+	// Compress allows the sender to compress large chunks.
 	Compress bool
-	// Log receives what an operator may want to know. Nil discards it.
+	// Log receives messages for the operator. Nil discards them.
 	Log *logrus.Entry
 }
 
-// Shipper brings the streams of a spool to the server. A spool has at most one.
+// Shipper sends the streams of a spool to the server. A spool has at most one.
 type Shipper struct {
 	sp     *Spool
 	sender Sender
@@ -74,26 +73,26 @@ type Shipper struct {
 	err      error
 
 	mu      sync.Mutex
-	refused map[*Stream]error // what the server refuses for good
+	refused map[*Stream]error // the server's permanent refusals
 }
 
-// round is what the shipper remembers about a stream between requests.
+// round is the shipper's memory of a stream between requests.
 type round struct {
 	best  int64 // the most bytes that the server ever had
-	gaps  int   // answers that moved the stream instead of accepting it, since then
+	gaps  int   // answers since then that moved the stream without accepting bytes
 	ask   time.Duration
 	askAt time.Time
 }
 
-// NewShipper returns a shipper of the streams of sp, those that it has and those to come.
+// NewShipper returns a shipper of the current and future streams of sp.
 func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	opts.Log = orDiscard(opts.Log)
 	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
-// Run ships until ctx ends, then it returns nil, or until the server answers that the
-// job is gone, which it returns. Writing to the spool remains possible. After another
-// permanent error it ships the other streams.
+// Run ships until ctx ends, and returns nil, or until the server answers that the job is gone,
+// and returns that error. Writing to the spool remains possible. After another permanent error
+// it ships the other streams.
 func (sh *Shipper) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
@@ -130,8 +129,8 @@ func (sh *Shipper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Flush waits until the server can no longer lose anything that was written before
-// the call, as far as it takes it at all. [Shipper.Run] must be running.
+// Flush waits until the server can no longer lose any byte that was written before the call and
+// that it accepts at all. [Shipper.Run] must be running.
 func (sh *Shipper) Flush(ctx context.Context) error {
 	targets := make(map[*Stream]int64)
 	for _, s := range sh.sp.list() {
@@ -174,7 +173,6 @@ func (sh *Shipper) stop(err error) {
 	})
 }
 
-// refuse excludes a stream from shipping.
 func (sh *Shipper) refuse(s *Stream, err error) {
 	sh.mu.Lock()
 	sh.refused[s] = err
@@ -182,15 +180,14 @@ func (sh *Shipper) refuse(s *Stream, err error) {
 	sh.sp.advanced()
 }
 
-// refusal returns why the server refuses a stream, nil if it does not.
 func (sh *Shipper) refusal(s *Stream) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.refused[s]
 }
 
-// next returns the stream to ship now, the first that is due, so that steps arrive
-// in order; or how long to wait for one.
+// next returns the first stream that is due, so that steps arrive in order, or how long to wait
+// for one.
 func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 	flushing := sh.flushing.Load() > 0
 	asking := flushing || sh.sp.anyBlocked()
@@ -220,8 +217,8 @@ func (sh *Shipper) round(s *Stream) *round {
 	return sh.rounds[s]
 }
 
-// ship makes one request for a stream. An error means that it is worth waiting
-// before the next.
+// ship makes one request for a stream. An error means that the shipper should wait before the
+// next.
 func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	r := sh.round(s)
 	offset, n := s.take()
@@ -268,15 +265,15 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	if taken {
 		return nil
 	}
-	// Being moved once is normal after a crash on either side. A server that does it
-	// again and again must not be hammered.
+	// One move is normal after a crash on either side. A server that repeats it must not be
+	// hammered.
 	if r.gaps++; r.gaps > 1 {
 		return fmt.Errorf("the server took nothing from byte %d on and wants byte %d", offset, ack.Received)
 	}
 	return nil
 }
 
-// backoff waits after the given number of failures in a row.
+// backoff waits after the given number of consecutive failures.
 func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duration) {
 	delay := sendRetry.Pause(failures, nil)
 	if asked > 0 {
@@ -294,7 +291,6 @@ func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duratio
 	}
 }
 
-// sleepOrWake waits for d, or until ctx ends or wake is signalled.
 func sleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -73,7 +73,6 @@ func TestShippingTimes(t *testing.T) {
 	})
 }
 
-// refusal is an error with a wish, as the client of the real server returns it.
 type refusal struct {
 	after     time.Duration
 	permanent bool
@@ -172,8 +171,8 @@ func TestGoneStopsShippingButNotWriting(t *testing.T) {
 	})
 }
 
-// TestRefusedLogStopsNoOther has the server refuse the log of a step for good, by a 400 for
-// instance: the logs of the steps before and after it arrive.
+// TestRefusedLogStopsNoOther has the server refuse the log of one step permanently, as with a
+// 400: the logs of the steps before and after it arrive.
 func TestRefusedLogStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -264,7 +263,7 @@ func TestServerLimit(t *testing.T) {
 		write(t, small, strings.Repeat("fits\n", 100))
 		write(t, big, "first\n")
 		flush(t, sh)
-		for range 3000 { // three times what the spool may hold
+		for range 3000 { // three times the spool's limit
 			write(t, big, strings.Repeat("x", 999)+"\n")
 			time.Sleep(time.Millisecond)
 		}
@@ -283,8 +282,7 @@ func TestServerLimit(t *testing.T) {
 	})
 }
 
-// TestFaultyServer sends 100 000 lines of two steps through a server that does
-// everything wrong that is allowed.
+// TestFaultyServer sends 100 000 lines of two steps through a server with every allowed fault.
 func TestFaultyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 50_000
@@ -298,7 +296,7 @@ func TestFaultyServer(t *testing.T) {
 				faults["refused"]++
 				return errors.New("503 service unavailable")
 			case 1:
-				faults["lost bytes"]++ // the server restarted: what was not durable is gone
+				faults["lost bytes"]++ // a restart of the server loses what was not durable
 				d := server.durable[c.step]
 				server.logs[c.step] = server.logs[c.step][:d+rnd.Int64N(int64(len(server.logs[c.step]))-d+1)]
 			case 2:
@@ -372,8 +370,8 @@ func TestFaultyServer(t *testing.T) {
 	})
 }
 
-// A server that takes bytes and asks for them again gains nothing by it, and must
-// not make the sender work at the speed of the network.
+// A server that accepts bytes and requests them again must not make the sender work at the
+// speed of the network.
 func TestServerThatMovesBackAndForth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -395,7 +393,6 @@ func TestServerThatMovesBackAndForth(t *testing.T) {
 	})
 }
 
-// distant is a server that takes a millisecond to answer.
 type distant struct{ *fakeServer }
 
 func (d distant) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error) {

@@ -1,11 +1,10 @@
 // Package delivery keeps the log of one job on disk until the server has it.
 //
-// A [Spool] is a directory with one [Stream] for each step of the job. A stream is
-// a sequence of frames (see package protocol) that is addressed by byte offset; it
-// is written by the job's runner, shipped by a [Shipper], and both can be continued
-// by another process if the runner dies. Nothing is kept in memory: what the server
-// has not taken yet lies in segment files, and when those reach their limit, or the
-// disk is full, writing blocks, so that in the end the job waits for its log.
+// A [Spool] is a directory with one [Stream] for each step of the job. A stream is a sequence
+// of frames (see package protocol) with byte offsets. The job's runner writes it and a
+// [Shipper] sends it; if the runner dies, another process can continue both. Bytes that the
+// server has not accepted stay in segment files, not in memory. When those reach their limit,
+// or the disk is full, writing blocks, so that in the end the job waits for its log.
 package delivery
 
 import (
@@ -38,33 +37,31 @@ const (
 	lockName = "lock"
 )
 
-// Errors of a spool.
 var (
-	// ErrInUse says that another process, or another [Spool] of this one, has the directory open.
+	// ErrInUse reports that another process, or another [Spool] of this one, has the directory
+	// open.
 	ErrInUse = errors.New("the log spool is in use by another process")
-	// ErrClosed says that the stream or its spool was closed.
+	// ErrClosed reports that the stream or its spool was closed.
 	ErrClosed = errors.New("the log stream is closed")
 )
 
-// Options are the settings of a [Spool]. The zero value stands for the defaults.
+// Options configure a [Spool]. The zero value means the defaults.
 type Options struct {
-	// Limit is how many bytes the spool may take on disk, 256 MiB by default and at
-	// least 1 MiB. Writers block when it is reached.
+	// Limit bounds the spool on disk in bytes, 256 MiB by default and at least 1 MiB. Writers
+	// block when it is reached.
 	Limit int64
-	// SegmentBytes is the size of the files in which a stream is kept, 16 MiB by
-	// default and at most a quarter of Limit. Disk space is given back in these units.
+	// SegmentBytes is the size of a stream's files, 16 MiB by default and at most a quarter of
+	// Limit. Disk space is released in these units.
 	SegmentBytes int64
-	// DropAfter is how long a write may block without interruption before output is
-	// dropped, 15 minutes by default.
+	// DropAfter is how long a write may block before output is dropped, 15 minutes by default.
 	DropAfter time.Duration
-	// Has says of which steps streams are found again; nil stands for all. A job may have
-	// put streams of others into its spool.
+	// Has reports whether Open continues a step's stream; nil continues all. A job may have put
+	// other streams into its spool.
 	Has func(step int) bool
-	// Log receives what an operator may want to know. Nil discards it.
+	// Log receives messages for the operator. Nil discards them.
 	Log *logrus.Entry
 }
 
-// withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
 	if o.Limit <= 0 {
 		o.Limit = defaultLimit
@@ -93,26 +90,26 @@ func orDiscard(log *logrus.Entry) *logrus.Entry {
 // Spool is the log of one job on disk. It is safe for concurrent use.
 type Spool struct {
 	opts Options
-	// root keeps the spool within its directory: a job may be able to write there,
-	// and must not make us read or write other files through links.
+	// root confines the spool to its directory: a job may be able to write there, and must not
+	// redirect reads and writes through links.
 	root *os.Root
 	lock *filelock.Lock
 
 	closing chan struct{} // closed by Close
-	wake    chan struct{} // tells the shipper to look; never blocks
+	wake    chan struct{} // wakes the shipper; never blocks
 
 	mu       sync.Mutex // taken after the mu of a stream, never before
 	closed   bool
 	streams  []*Stream     // ordered by step
 	used     int64         // bytes of frames on disk
-	blocked  int           // writers that wait for space, or drop because there is none
-	freed    chan struct{} // closed and replaced when space was given back
-	progress chan struct{} // closed and replaced when the server has taken something
+	blocked  int           // writers that wait for space, or drop for lack of it
+	freed    chan struct{} // closed and replaced when space is released
+	progress chan struct{} // closed and replaced when the server accepts bytes
 }
 
-// Open opens the spool in dir, which is created if need be, or continues the one that
-// another process left there: its streams are found again, a frame that was torn by
-// a crash is removed. It returns [ErrInUse] if that process is still alive.
+// Open opens the spool in dir, which it creates if missing, or continues the one of an earlier
+// process: it finds the streams and removes a torn frame. It returns [ErrInUse] if that process
+// is still alive.
 func Open(dir string, opts Options) (_ *Spool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the log spool: %w", err)
@@ -143,7 +140,6 @@ func Open(dir string, opts Options) (_ *Spool, err error) {
 	return sp, nil
 }
 
-// load finds the streams that are in the directory.
 func (sp *Spool) load() error {
 	entries, err := fs.ReadDir(sp.root.FS(), ".")
 	if err != nil {
@@ -188,8 +184,7 @@ func (sp *Spool) load() error {
 	return nil
 }
 
-// Step returns the stream of a step of the job, numbered from 0. Asking twice
-// returns the same stream.
+// Step returns the stream of a step, numbered from 0. Repeated calls return the same stream.
 func (sp *Spool) Step(i int) (*Stream, error) {
 	if i < 0 || i > maxStep {
 		return nil, fmt.Errorf("there is no log for step %d: steps are numbered from 0 to %d", i, maxStep)
@@ -207,13 +202,13 @@ func (sp *Spool) Step(i int) (*Stream, error) {
 	return sp.streams[at], nil
 }
 
-// StepSummary is what the spool knows about the log of one step.
+// StepSummary describes the log of one step.
 type StepSummary struct {
 	Step   int
 	Bytes  int64  // size of the framed log
 	SHA256 string // of these bytes, in hex
-	// Truncated says that lines are missing from the log: output was dropped, or the
-	// server refused to take all of it.
+	// Truncated reports missing lines: output was dropped, or the server refused to accept all
+	// of it.
 	Truncated bool
 }
 
@@ -226,9 +221,8 @@ func (sp *Spool) Summaries() []StepSummary {
 	return all
 }
 
-// Close releases the directory, so that another process may continue, and makes
-// writes that block return [ErrClosed]. Files stay where they are. The shipper
-// must have been stopped before.
+// Close releases the directory, so that another process may continue, and makes blocked writes
+// return [ErrClosed]. The files stay. The caller must have stopped the shipper.
 func (sp *Spool) Close() error {
 	sp.mu.Lock()
 	if sp.closed {
@@ -267,7 +261,6 @@ func (sp *Spool) list() []*Stream {
 	return sp.streams
 }
 
-// signal makes the shipper look for work.
 func (sp *Spool) signal() {
 	select {
 	case sp.wake <- struct{}{}:
@@ -275,7 +268,7 @@ func (sp *Spool) signal() {
 	}
 }
 
-// reserve takes n bytes out of the limit, if they are there or force is set.
+// reserve takes n bytes out of the limit if they are available or force is set.
 func (sp *Spool) reserve(n int64, force bool) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -286,14 +279,12 @@ func (sp *Spool) reserve(n int64, force bool) bool {
 	return true
 }
 
-// unreserve undoes a reservation of which nothing was used.
 func (sp *Spool) unreserve(n int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.used -= n
 }
 
-// release gives n bytes back and wakes the writers that wait for them.
 func (sp *Spool) release(n int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -302,14 +293,13 @@ func (sp *Spool) release(n int64) {
 	sp.freed = make(chan struct{})
 }
 
-// space returns a channel that is closed when space was given back.
+// space returns a channel that is closed when space is released.
 func (sp *Spool) space() <-chan struct{} {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return sp.freed
 }
 
-// addBlocked counts the writers that wait for space.
 func (sp *Spool) addBlocked(n int) {
 	sp.mu.Lock()
 	sp.blocked += n
@@ -323,7 +313,7 @@ func (sp *Spool) anyBlocked() bool {
 	return sp.blocked > 0
 }
 
-// advanced tells those who wait in Flush that the server has taken something.
+// advanced wakes the callers in Flush after the server accepted bytes.
 func (sp *Spool) advanced() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

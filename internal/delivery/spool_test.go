@@ -104,7 +104,7 @@ func TestSpoolIsPrivateAndLocked(t *testing.T) {
 }
 
 // TestReopenAtAnyByte cuts the last file of a spool at every byte, as a crash may, and
-// lets another process go on.
+// continues in another process.
 func TestReopenAtAnyByte(t *testing.T) {
 	origin := filepath.Join(t.TempDir(), "origin")
 	sp := openSpool(t, origin, Options{SegmentBytes: 300})
@@ -124,7 +124,7 @@ func TestReopenAtAnyByte(t *testing.T) {
 	}
 	for cut := int64(0); cut <= segmentHeader+last.size; cut++ {
 		if cut > 1 && cut < segmentHeader-1 && cut%64 != 0 {
-			continue // all the same: half a header
+			continue // same result: half a header
 		}
 		dir := filepath.Join(t.TempDir(), "copy")
 		if err := os.CopyFS(dir, os.DirFS(origin)); err != nil {
@@ -205,7 +205,7 @@ func TestReopenWithASegmentMissing(t *testing.T) {
 	}
 }
 
-// TestOpenHostileDirectory opens what somebody else may have prepared.
+// TestOpenHostileDirectory opens a directory that a job has prepared.
 func TestOpenHostileDirectory(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("host secret\n"), 0o600); err != nil {

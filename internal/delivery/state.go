@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// stateSize is the fixed size of a state file. It is overwritten in place: saving
-// costs one system call, and a crash of the process cannot tear it.
+// stateSize is the fixed size of a state file, which is overwritten in place: saving costs one
+// system call, and a crash of the process cannot tear it.
 const stateSize = 256
 
 const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
 
-// state is what a stream remembers beside its frames. It is a hint: if it is lost,
-// everything that is still there is shipped again, and the server corrects that.
+// state is what a stream stores besides its frames. It is a hint: if it is lost, the shipper
+// sends the spool again, and the server corrects that.
 type state struct {
-	received  int64 // what the server has
-	durable   int64 // what it can no longer lose
-	cut       int64 // where the server's limit ends the stream, -1 if it does not
+	received  int64 // bytes on the server
+	durable   int64 // bytes that it can no longer lose
+	cut       int64 // where the server's limit ends the stream, else -1
 	ended     bool
 	truncated bool
 }
@@ -38,7 +38,7 @@ func (st state) encode() []byte {
 	return []byte(fmt.Sprintf("%-*s\n", stateSize-1, text))
 }
 
-// readState returns the saved state of a step, or none if there is none to be read.
+// readState returns the saved state of a step, if it is readable.
 func readState(f *os.File) (st state, ok bool, err error) {
 	b := make([]byte, stateSize)
 	if _, err := f.ReadAt(b, 0); err != nil {

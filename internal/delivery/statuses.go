@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// statusQueue sends the statuses of steps in order and in the background, so that a
-// server that does not answer delays no step.
+// statusQueue sends the statuses of steps in order and in the background, so that a slow server
+// delays no step.
 type statusQueue struct {
 	server Server
 	retry  time.Duration
@@ -62,7 +62,6 @@ func (q *statusQueue) flush(ctx context.Context) error {
 	}
 }
 
-// run sends until ctx ends.
 func (q *statusQueue) run(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; {
 		next, ok := q.first()

@@ -14,21 +14,20 @@ import (
 
 // Stream is the log of one step. It is safe for concurrent use.
 //
-// Bytes are numbered from 0 over the whole life of the stream. Of them, those below
-// durable are safe with the server, those below received are with the server, and
-// those below size are in the spool.
+// Bytes are numbered from 0 over the whole life of the stream. Bytes below durable are safe on
+// the server, those below received are on the server, and those below size are in the spool.
 type Stream struct {
 	sp   *Spool
 	step int
 
-	// writing is held by a writer from its first byte to its last, also while it
-	// waits for space. It protects the fields of the writer in write.go.
+	// writing is held by a writer from its first byte to its last, also while it waits for
+	// space. It protects the fields of writer.
 	writing sync.Mutex
 	writer
 	closeOnce sync.Once
 	closing   chan struct{}
 
-	mu       sync.Mutex // held shortly, and never while waiting
+	mu       sync.Mutex // held briefly, and never while waiting
 	segments []*segment // without gaps; the last one is written to
 	sum      hash.Hash  // of all frames
 	size     int64
@@ -36,11 +35,10 @@ type Stream struct {
 	savedState state
 	limit      int64 // the server takes no bytes from here on; 0 while it named no limit
 	stateFile  *os.File
-	abandoned  string // why the shipper gave the stream up; empty if it did not
+	abandoned  string // why the shipper abandoned the stream, or ""
 
-	// What the shipper needs to know to be in time.
-	// unsentSince is when the first byte came that no request has carried. If it is
-	// zero, there is none, or it was carried by one that failed and is long due.
+	// unsentSince is when the first byte arrived that no request has carried. If it is zero, no
+	// such byte exists, or the request that carried it failed and is overdue.
 	unsentSince time.Time
 	openSize    int64 // size when the stream was reopened, -1 if it was not or the server agreed
 }
@@ -49,7 +47,7 @@ func newStream(sp *Spool, step int) *Stream {
 	return &Stream{sp: sp, step: step, closing: make(chan struct{}), sum: sha256.New(), state: state{cut: -1}, openSize: -1}
 }
 
-// load reads back what another process has written.
+// load reads the stream of an earlier process.
 func (s *Stream) load() error {
 	if err := s.openState(); err != nil {
 		return err
@@ -68,7 +66,7 @@ func (s *Stream) load() error {
 			err = errors.New("bytes before it are missing")
 		}
 		if err != nil {
-			// Only a crash of the machine does this: what was written last is lost.
+			// Only a crash of the machine causes this: it lost the end of the log.
 			s.sp.opts.Log.WithError(err).WithField("step", s.step).Warn("part of the log in the spool is lost")
 			s.truncated = true
 			if i > 0 {
@@ -93,7 +91,7 @@ func (s *Stream) load() error {
 	return nil
 }
 
-// dropFrom removes the segments from i on, which cannot be used, and recovers the one before.
+// dropFrom removes the unusable segments from i on and recovers the one before.
 func (s *Stream) dropFrom(i int) error {
 	for _, seg := range s.segments[i:] {
 		if seg.file != nil {
@@ -117,7 +115,6 @@ func (s *Stream) dropFrom(i int) error {
 	return nil
 }
 
-// loaded derives the rest of the fields once the segments are known.
 func (s *Stream) loaded() {
 	base := int64(0)
 	if n := len(s.segments); n > 0 {
@@ -135,8 +132,8 @@ func (s *Stream) openState() (err error) {
 	return err
 }
 
-// save writes the state if it has changed. The lock is held. Failing is no error: the
-// state is a hint, and a full disk is found out by whoever writes frames.
+// save writes the state if it has changed. The lock is held. It ignores failures: the state is
+// a hint, and the next write of frames reports a full disk.
 func (s *Stream) save() {
 	if s.state == s.savedState || s.openState() != nil {
 		return
@@ -146,28 +143,28 @@ func (s *Stream) save() {
 	}
 }
 
-// Size is the number of bytes of framed log that the stream has, on disk or at the server.
+// Size returns the number of bytes of framed log in the stream, on disk or at the server.
 func (s *Stream) Size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// Acked returns how far the server has the stream, and how far it can no longer lose it.
+// Acked returns how many bytes the server has, and how many it can no longer lose.
 func (s *Stream) Acked() (received, durable int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received, s.durable
 }
 
-// SHA256 is the hash of the framed bytes below [Stream.Size], in hex.
+// SHA256 returns the hash of the framed bytes below [Stream.Size], in hex.
 func (s *Stream) SHA256() string { return s.summary().SHA256 }
 
-// Truncated says that lines are missing from the stream: output was dropped after
-// blocking for too long, or the server refused to take all of it.
+// Truncated reports whether lines are missing: output was dropped after blocking for too long,
+// or the server refused to accept all of it.
 func (s *Stream) Truncated() bool { return s.summary().Truncated }
 
-// Ended says that the stream was closed, by this process or the one before.
+// Ended reports whether this or an earlier process closed the stream.
 func (s *Stream) Ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,9 +177,8 @@ func (s *Stream) summary() StepSummary {
 	return StepSummary{Step: s.step, Bytes: s.size, SHA256: hex.EncodeToString(s.sum.Sum(nil)), Truncated: s.truncated}
 }
 
-// append stores whole frames. It returns errNoSpace if the limit of the spool does
-// not allow that and force is not set, and the error of the disk if that fails. Then
-// nothing was stored, and the caller may try again.
+// append stores whole frames, or nothing: it returns errNoSpace if the spool is at its limit
+// and force is not set, or the error of the disk. The caller may retry.
 func (s *Stream) append(frames []byte, force bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +202,7 @@ func (s *Stream) appendLocked(frames []byte, force bool) error {
 	}
 	if err != nil {
 		if seg != nil {
-			// Should this fail too, recover finds the end by itself.
+			// If this fails too, recover finds the end.
 			_ = seg.file.Truncate(segmentHeader + seg.size)
 		}
 		s.sp.unreserve(n)
@@ -229,10 +225,9 @@ func (s *Stream) appendLocked(frames []byte, force bool) error {
 	return nil
 }
 
-// zeros take space for a moment.
 var zeros [batchBytes]byte
 
-// tryRoom says whether n more bytes could be stored, at most batchBytes.
+// tryRoom reports whether n more bytes, at most batchBytes, can be stored.
 func (s *Stream) tryRoom(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +243,7 @@ func (s *Stream) tryRoom(n int64) bool {
 		return false
 	}
 	_, err = seg.file.WriteAt(zeros[:n], segmentHeader+seg.size)
-	// Should this fail, recover finds that zeros are no frames.
+	// If this fails, recover finds that zeros are no frames.
 	return errors.Join(err, seg.file.Truncate(segmentHeader+seg.size)) == nil
 }
 
@@ -271,8 +266,8 @@ func (s *Stream) roll(start int64) (*segment, error) {
 	return seg, nil
 }
 
-// reclaim gives back the segments that the server can no longer lose, or will never
-// take. With all set, also the one that is written to. The lock is held.
+// reclaim releases the segments that the server can no longer lose, or will never accept. With
+// all set, that includes the one in use. The lock is held.
 func (s *Stream) reclaim(all bool) {
 	if n := len(s.segments); all && n > 0 && s.segments[n-1].size > 0 && !s.needed(s.segments[n-1]) {
 		if _, err := s.roll(s.size); err != nil {
@@ -282,7 +277,7 @@ func (s *Stream) reclaim(all bool) {
 	s.remove(s.needed)
 }
 
-// remove deletes all segments but the last one and those to be kept. The lock is held.
+// remove deletes all segments but the last one and those to keep. The lock is held.
 func (s *Stream) remove(keep func(*segment) bool) {
 	kept := s.segments[:0]
 	for i, seg := range s.segments {
@@ -302,12 +297,12 @@ func (s *Stream) remove(keep func(*segment) bool) {
 	s.segments = kept
 }
 
-// needed says whether bytes of seg may have to be shipped yet. The lock is held.
+// needed reports whether bytes of seg may still have to be shipped. The lock is held.
 func (s *Stream) needed(seg *segment) bool {
 	return seg.end() > s.durable && (s.cut < 0 || seg.start < s.cut) && s.abandoned == ""
 }
 
-// base is the first byte that is still on disk. The lock is held.
+// base returns the offset of the first byte still on disk. The lock is held.
 func (s *Stream) base() int64 {
 	if len(s.segments) == 0 {
 		return s.size

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// die leaves a spool as a process that is killed does: without a word to anybody.
-// The copy stands for the directory, whose lock is gone with the process.
+// die leaves a spool as a killed process does. It returns a copy, because a killed process also
+// releases the directory's lock.
 func die(t *testing.T, dir string) (left string) {
 	t.Helper()
 	left = filepath.Join(t.TempDir(), "left")
@@ -152,7 +152,6 @@ func TestMachineCrash(t *testing.T) {
 	})
 }
 
-// TestServerForgets has a server that lost what it had promised to keep.
 func TestServerForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -184,7 +183,7 @@ func TestServerForgets(t *testing.T) {
 	})
 }
 
-// TestLyingServer says that it has more than was ever written.
+// TestLyingServer claims more bytes than were ever written.
 func TestLyingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

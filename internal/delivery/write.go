@@ -12,28 +12,25 @@ import (
 )
 
 const (
-	// batchBytes is how many bytes of frames are stored at once, about. It bounds
-	// the memory of a writer.
+	// batchBytes is the approximate size of one write. It bounds the memory of a writer.
 	batchBytes = 256 << 10
 
-	// retryDisk is the pause before a write that the disk refused is repeated: the
-	// system does not report when space becomes available.
+	// retryDisk is the pause before a failed write to disk is retried: the system does not
+	// report when space becomes available.
 	retryDisk = time.Second
 )
 
 var (
-	// errNoSpace says that the spool has reached its limit.
 	errNoSpace = errors.New("the log spool is full")
-	// errNoRoom says that there is too little space to end a gap.
+	// errNoRoom means too little space to end a gap.
 	errNoRoom = errors.New("the log spool has too little room")
 )
 
-// writer is the part of a [Stream] that writers use. Its lock is writing.
 type writer struct {
 	frames    []byte
-	fragment  bool // the last of frames is a fragment
-	midLine   bool // the last frame that was stored is a fragment
-	breakLine bool // the line in progress belongs to a process that died: end it first
+	fragment  bool // frames ends with a fragment
+	midLine   bool // the last stored frame is a fragment
+	breakLine bool // the line in progress belongs to a dead process: end it first
 	dropped   int64
 	because   string // of the drop
 	closed    bool
@@ -44,14 +41,14 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return s.WriteContext(context.Background(), p)
 }
 
-// WriteContext appends p to the stream, in frames that carry the present time. What
-// follows the last newline in p is stored as a fragment that the next write goes on
-// with, so that a crash loses nothing of what was written.
+// WriteContext appends p to the stream, in frames with the current time. It stores the bytes
+// after the last newline as a fragment that the next write continues, so that a crash loses
+// nothing that was written.
 //
-// If the spool has reached its limit or the disk refuses to take more, WriteContext
-// blocks until there is space, until ctx ends, or until the stream or spool is closed.
-// After [Options.DropAfter] it drops what it cannot store, and goes on so until there
-// is space; then a line in the log says how much is missing and why.
+// If the spool is at its limit or the disk refuses more, WriteContext blocks until space is
+// available, ctx ends, or the stream or spool is closed. After [Options.DropAfter] it drops
+// output until space is available, and then a line in the log states how much is missing and
+// why.
 func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -70,8 +67,8 @@ func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	return done, nil
 }
 
-// Close marks the stream as ended and makes it safe on disk. Writers that block
-// return [ErrClosed]. Closing twice is allowed.
+// Close marks the stream as ended and syncs it to disk. Blocked writers return [ErrClosed].
+// Closing twice is allowed.
 func (s *Stream) Close() error {
 	s.closeOnce.Do(func() { close(s.closing) })
 	s.writing.Lock()
@@ -84,8 +81,8 @@ func (s *Stream) Close() error {
 	s.fragment = false
 	var err error
 	if s.midLine || s.breakLine || s.dropped > 0 {
-		// A last frame must end its line, and a gap must be told. Both are small, so
-		// the limit does not count.
+		// The last frame must end its line, and the log must report a gap. Both are small, so
+		// the limit does not apply.
 		if err = s.store(true); err != nil {
 			err = fmt.Errorf("ending the log of step %d: %w", s.step, err)
 		}
@@ -97,8 +94,8 @@ func (s *Stream) Close() error {
 	return err
 }
 
-// end notes that the stream is complete. The shipper is told before the disk is
-// waited for, which may take as long as shipping the rest.
+// end marks the stream as complete. It wakes the shipper before the sync, which may take as
+// long as shipping the rest.
 func (s *Stream) end() error {
 	s.mu.Lock()
 	s.ended = true
@@ -113,7 +110,7 @@ func (s *Stream) end() error {
 	s.mu.Unlock()
 	s.sp.signal()
 	for _, f := range files {
-		// The file may be gone by now, because the server already has it all.
+		// The file may be gone already, because the server has all of it.
 		if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
 			return err
 		}
@@ -121,7 +118,7 @@ func (s *Stream) end() error {
 	return nil
 }
 
-// frame encodes the beginning of p, as much as makes a batch, and returns how much that is.
+// frame encodes a batch from the beginning of p and returns how many bytes that is.
 func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 	s.frames = s.frames[:0]
 	n := 0
@@ -181,7 +178,6 @@ func (s *Stream) put(ctx context.Context, n int) error {
 	}
 }
 
-// drop begins a gap in the stream.
 func (s *Stream) drop(n int, err error) {
 	s.dropped = int64(n)
 	s.sp.addBlocked(1) // until store succeeds
@@ -197,14 +193,14 @@ func (s *Stream) drop(n int, err error) {
 	s.mu.Unlock()
 }
 
-// store writes the encoded frames behind what must stand before them: the end of an
-// interrupted line, the marker of a gap.
+// store writes the encoded frames, preceded by the end of an interrupted line and the marker of
+// a gap if necessary.
 func (s *Stream) store(force bool) error {
 	frames := s.frames
 	if s.dropped > 0 && !force && !s.roomy() {
 		return errNoRoom
 	}
-	// A fragment before a gap is not continued by what comes after it.
+	// Output after a gap does not continue the fragment before it.
 	if interrupted := s.breakLine || s.midLine && (s.dropped > 0 || s.closed); interrupted || s.dropped > 0 {
 		now := time.Now()
 		frames = nil
@@ -218,7 +214,7 @@ func (s *Stream) store(force bool) error {
 		frames = append(frames, s.frames...)
 	}
 	err := s.append(frames, force)
-	// On a full disk as in a full spool, what the server has is in the way.
+	// On a full disk or in a full spool, release what the server has.
 	if err != nil && s.sp.reclaimAll() {
 		err = s.append(frames, force)
 	}
@@ -232,9 +228,8 @@ func (s *Stream) store(force bool) error {
 	return nil
 }
 
-// roomy says whether there is room for a whole batch. A gap ends only then: the rest
-// of a block that a full disk still takes would end it for one line, and the job
-// would stand still for the whole patience again.
+// roomy reports whether a whole batch fits. A gap ends only then: the last bytes of a nearly
+// full disk would end it for one line, and the job would block for all of DropAfter again.
 func (s *Stream) roomy() bool {
 	if s.tryRoom(batchBytes) {
 		return true
@@ -242,8 +237,8 @@ func (s *Stream) roomy() bool {
 	return s.sp.reclaimAll() && s.tryRoom(batchBytes)
 }
 
-// reclaimAll gives back whatever the server has made durable, also of the segments
-// that are written to, and says whether that was anything.
+// reclaimAll releases all bytes that the server has made durable, including those of segments
+// in use, and reports whether it released any.
 func (sp *Spool) reclaimAll() bool {
 	sp.mu.Lock()
 	before := sp.used
