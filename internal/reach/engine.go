@@ -103,7 +103,8 @@ func gatewayOf(table string) (string, bool) {
 		if err != nil || len(b) != 4 {
 			continue
 		}
-		slices.Reverse(b) // the table has the host's byte order, little-endian on all supported platforms
+		// The table has the host's byte order, little-endian on all supported platforms.
+		slices.Reverse(b)
 		if addr, ok := netip.AddrFromSlice(b); ok && !addr.IsUnspecified() {
 			return addr.String(), true
 		}

@@ -1,6 +1,6 @@
-// Package doctor looks for what keeps an agent from doing its work: from the configuration over
-// the network to the inside of a job. Each check says what it found, what is wrong and what to do
-// about it; none claims work or changes anything that stays.
+// Package doctor finds what keeps an agent from working, from the configuration over the network to
+// the inside of a job. Each check reports a finding and advice; none claims work or makes a lasting
+// change.
 package doctor
 
 import (
@@ -18,29 +18,29 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// The outcomes. A check is skipped if it has nothing to look at, or if what it needs failed.
+// The outcomes. A check is skipped if it does not apply or a check that it needs failed.
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // the agent works, but not as it should
+	Warn Status = "warn" // the agent works, but not well
 	Fail Status = "fail"
 	Skip Status = "skip"
 )
 
-// Result is what one check found.
+// Result is the outcome of one check.
 type Result struct {
 	Name   string `json:"name"`  // stable, for programs
-	Title  string `json:"title"` // for people
+	Title  string `json:"title"` // for users
 	Status Status `json:"status"`
-	// Found is what was looked at and how it was, in one line.
+	// Found describes the finding in one line.
 	Found string `json:"found"`
-	// Details are further lines of the same.
+	// Details are further lines of Found.
 	Details []string `json:"details,omitempty"`
-	// Advice is what to do; empty if there is nothing to do.
+	// Advice is what to do; empty if nothing.
 	Advice       string `json:"advice,omitempty"`
 	Milliseconds int64  `json:"milliseconds"`
 }
 
-// Report is what all checks found, in their order.
+// Report holds the results of all checks, in order.
 type Report struct {
 	Version string    `json:"version"` // of the agent
 	Time    time.Time `json:"time"`
@@ -48,71 +48,71 @@ type Report struct {
 	Checks  []Result  `json:"checks"`
 }
 
-// Engine is what the doctor asks a Docker Engine; [docker.Executor] implements it.
+// Engine is the part of a Docker Engine's API that the doctor uses; [docker.Executor] implements
+// it.
 type Engine interface {
 	Examine(ctx context.Context) (docker.Facts, error)
 	EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error)
 	RemoveRunners(ctx context.Context, owner string) error
 }
 
-// Options say what to look at.
+// Options configure [Run].
 type Options struct {
-	// Config is the configuration, or nil with the reason why there is none in ConfigErr.
+	// Config is the configuration, nil if ConfigErr says why it cannot be read.
 	Config    *config.Config
 	ConfigErr error
 	Version   string // of the agent
 	UserAgent string
 
-	// Executor is the place where jobs run, with Engine beside it if it is Docker; or nil with
-	// the reason why there is none in ExecutorErr.
+	// Executor runs the trial job, with Engine set for Docker; nil if ExecutorErr says why not.
 	Executor    executor.Executor
 	Engine      Engine
 	ExecutorErr error
 
-	// Client speaks to the server; nil if the configuration names none that makes sense.
+	// Client calls the server; nil if the configuration names no valid one.
 	Client *protocol.Client
 	// Token returns the pool's token; nil without one.
 	Token func(ctx context.Context) (string, error)
 
-	// Owner is whose objects those of the trial job are: an agent's, so that its janitor finds
-	// what a killed doctor left; or, if Temporary, the doctor's own, and then all of them go, with
-	// those that an earlier doctor left.
+	// Owner owns the trial job's objects. It is an agent's, whose janitor then removes the
+	// leftovers of a killed doctor, or, if Temporary, the doctor's own, and the doctor removes all
+	// of its objects, including an earlier doctor's.
 	Owner     string
 	Temporary bool
-	// JobImage is the image of the trial job; empty is the usual one.
+	// JobImage is the image of the trial job; "" means the default.
 	JobImage string
-	// Reach are more URLs that a job must get to.
+	// Reach are additional URLs that a job must reach.
 	Reach []string
-	// Offline leaves out all that goes to the network.
+	// Offline skips all checks that use the network.
 	Offline bool
-	// Only limits the checks to those with these names; empty is all.
+	// Only limits the checks to these names; empty means all.
 	Only []string
 
-	// Progress is told what takes long, line by line; nil: nobody is.
+	// Progress receives a line for each slow operation; may be nil.
 	Progress func(line string)
-	// Done is given each result, in the order of the report, as soon as it is known; nil: nobody is.
+	// Done receives each result as soon as it is known, in order of the report; may be nil.
 	Done func(Result)
 
-	// Proxy chooses the proxy of a request; nil is the one of the environment.
+	// Proxy chooses the proxy of a request; nil uses the environment.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Limit bounds each check but those that say otherwise; 0 is 10 s.
+	// Limit is the default timeout of a check; 0 means 10 s.
 	Limit time.Duration
-	// Environ is the agent's environment, whose PATH jobs of the process target get.
+	// Environ is the agent's environment, whose PATH the jobs of the process target inherit.
 	Environ []string
-	// Disk returns the free and the whole space of the file system at a path, in bytes; nil asks
-	// the system.
+	// Disk returns the free and total space of the file system at a path, in bytes; nil asks the
+	// system.
 	Disk func(path string) (free, total uint64, err error)
 }
 
-// The bounds of checks.
+// The timeouts of checks.
 const (
 	usualLimit = 10 * time.Second
 	pullLimit  = 10 * time.Minute
 	trialLimit = 2 * time.Minute
 )
 
-// Run makes the checks, those that need nothing of each other at once. It ends with ctx, and
-// leaves nothing behind then either.
+// Run makes the checks, independent ones concurrently. It ends with ctx and always removes the
+// trial job.
 func Run(ctx context.Context, o Options) Report {
 	if o.Limit <= 0 {
 		o.Limit = usualLimit

@@ -27,12 +27,12 @@ import (
 
 const testToken = "pul-0123456789abcdef"
 
-// world is a world where all is well; tests break it.
+// world is a setup in which every check succeeds; tests break parts of it.
 type world struct {
 	options  Options
 	settings []string
 	server   *httptest.Server
-	// answers of the server to the status call
+	// the server's answers to the status call
 	with, without int
 	date          time.Time
 	place         *place
@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// remove takes a program from the PATH of jobs.
+// remove removes a program from the PATH of jobs.
 func (w *world) remove(t *testing.T, name string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(w.bin, name)); err != nil {
@@ -97,7 +97,6 @@ func (w *world) remove(t *testing.T, name string) {
 	}
 }
 
-// set overrides settings.
 func (w *world) set(settings ...string) { w.settings = append(w.settings, settings...) }
 
 // examine loads the configuration and runs the doctor.
@@ -140,7 +139,7 @@ func (w *world) examine(t *testing.T, names ...string) Report {
 	return report
 }
 
-// want checks the outcome of one check, and that it says all of the words.
+// want checks the outcome of one check and that it mentions all of the words.
 func want(t *testing.T, report Report, name string, status Status, words ...string) {
 	t.Helper()
 	for _, r := range report.Checks {
@@ -349,7 +348,7 @@ func TestBrokenJob(t *testing.T) {
 		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
 		{"an engine within reach of a container", func(w *world) {
 			dir := t.TempDir()
-			// The header of an executable for another processor than most: it is only looked at.
+			// The header of an executable for a foreign processor; nothing runs it.
 			arch, header := "arm64", append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
 			header[16], header[18], header[20], header[52], header[54], header[58] = 2, 183, 1, 64, 56, 64
 			if runtime.GOARCH == arch {
@@ -397,8 +396,8 @@ func TestBrokenJob(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a doctor without an agent removes what one before it left that was killed, but not
-// what one beside it uses.
+// TestLeftovers: a doctor without an agent removes the leftovers of a killed doctor, but not the
+// objects of a running one.
 func TestLeftovers(t *testing.T) {
 	w := newWorld(t)
 	w.options.Temporary = true
@@ -409,7 +408,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestStopped: a doctor that is told to stop ends soon, and removes the trial job.
+// TestStopped: a doctor whose context ends returns soon and removes the trial job.
 func TestStopped(t *testing.T) {
 	w := newWorld(t)
 	w.place.started = make(chan struct{})

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// defaultImage is what jobs run in that name no image, on Pulumi Cloud and on our server.
+// defaultImage is the image of jobs that name none, on Pulumi Cloud and on our server.
 const defaultImage = "pulumi/pulumi:latest"
 
 func (e *examination) checkEngine(ctx context.Context) Result {
@@ -53,7 +53,7 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 	return ok(found, details...)
 }
 
-// splitAdvice takes an error of the form "what is wrong: what to do" apart.
+// splitAdvice splits an error of the form "what is wrong: what to do".
 func splitAdvice(text, advice string) (found, what string) {
 	if before, after, ok := strings.Cut(text, ": "); ok && !strings.Contains(after, ": ") {
 		return before, after
@@ -136,7 +136,6 @@ func (e *examination) checkRunner(ctx context.Context) Result {
 	return e.sameVersion(ctx, path)
 }
 
-// sameVersion asks a runner for its version.
 func (e *examination) sameVersion(ctx context.Context, path string) Result {
 	cmd := exec.CommandContext(ctx, path, "version")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
@@ -148,7 +147,6 @@ func (e *examination) sameVersion(ctx context.Context, path string) Result {
 	return e.versions(path, termtext.OneLine(strings.TrimSpace(string(out)), 0))
 }
 
-// versions compares a runner's version with the agent's.
 func (e *examination) versions(what, version string) Result {
 	if version != e.opts.Version {
 		return warn(fmt.Sprintf("%s is version %s, and the agent %s", what, version, e.opts.Version), "install both from one archive or package")

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// escape is a known way out of a container.
+// escape is a known escape from a container.
 type escape struct {
 	component string // as the engine names it
 	cves      string
-	from      string   // first version that has it; "" = all before the fix
-	fixed     []string // first version of each series without it, oldest first
+	from      string   // first affected version; "" = all before the fix
+	fixed     []string // first fixed version of each series, oldest first
 }
 
-// escapes are the ways out of containers that were published until December 2025, by the
-// advisories of the projects. Distributions may have corrected one under an older version.
+// escapes are the container escapes published until December 2025, by the projects' advisories.
+// Distributions may have fixed one in an older version.
 var escapes = []escape{
 	{component: "runc", cves: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
 	{component: "runc", cves: "CVE-2024-21626", from: "1.0.0-rc.93", fixed: []string{"1.1.12"}},
@@ -29,7 +29,7 @@ var escapes = []escape{
 	{component: "Docker Desktop", cves: "CVE-2025-9074", from: "4.25.0", fixed: []string{"4.44.3"}},
 }
 
-// knownEscapes says which of the escapes the components have, by their versions.
+// knownEscapes returns the escapes that affect the components' versions.
 func knownEscapes(components map[string]string) []string {
 	var out []string
 	for _, e := range escapes {
@@ -40,7 +40,7 @@ func knownEscapes(components map[string]string) []string {
 	return out
 }
 
-// in reports whether a version has the escape.
+// in reports whether the escape affects version v.
 func (e escape) in(v []int) bool {
 	if from, ok := parseVersion(e.from); ok && slices.Compare(v, from) < 0 {
 		return false
@@ -52,12 +52,12 @@ func (e escape) in(v []int) bool {
 		}
 	}
 	first, _ := parseVersion(e.fixed[0])
-	return slices.Compare(v, first) < 0 // later series began with the fix
+	return slices.Compare(v, first) < 0 // later series started with the fix
 }
 
 var versionForm = regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:-(?:rc|beta)\.?(\d{1,6}))?`)
 
-// parseVersion returns the numbers of a version; a release comes after its candidates.
+// parseVersion returns the numbers of a version; a release sorts after its candidates.
 func parseVersion(text string) ([]int, bool) {
 	found := versionForm.FindStringSubmatch(text)
 	if found == nil {

@@ -14,9 +14,9 @@ import (
 
 var discardLog = stdlog.New(io.Discard, "", 0)
 
-// place is an executor whose job gives a report, or ends as it is told.
+// place is an executor whose job reports or ends as configured.
 type place struct {
-	executor.Executor // what is not needed
+	executor.Executor // panics on unused methods
 	report            *reach.Report
 	exit              executor.Exit
 	output            string
@@ -77,7 +77,7 @@ func (p *place) Remove(ctx context.Context, h executor.Handle) error {
 	return p.removeErr
 }
 
-// engine is a Docker Engine that answers as it is told.
+// engine is a Docker Engine with configured answers.
 type engine struct {
 	facts    docker.Facts
 	err      error

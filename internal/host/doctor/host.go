@@ -21,8 +21,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// The least free space of a disk: below the first agents get into trouble soon, below the second
-// they are in it.
+// Free disk space below which an agent soon gets into trouble, and below which it fails.
 const (
 	spaceWarn = 2 << 30
 	spaceFail = 200 << 20
@@ -54,7 +53,7 @@ func (e *examination) checkConfig(context.Context) Result {
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
 
-// checkState looks whether the agent can write to its state directory, or make it.
+// checkState checks that the agent can write to its state directory, or create it.
 func (e *examination) checkState(context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
@@ -85,7 +84,6 @@ func (e *examination) checkState(context.Context) Result {
 	return ok(dir + " takes files")
 }
 
-// writable writes a file to dir and removes it.
 func writable(dir string) (err error) {
 	f, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {
@@ -96,7 +94,7 @@ func writable(dir string) (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// existing returns the deepest directory above path that exists.
+// existing returns the deepest existing directory above path.
 func existing(path string) string {
 	for {
 		parent := filepath.Dir(path)
@@ -107,7 +105,7 @@ func existing(path string) string {
 	}
 }
 
-// reason drops what a message says already from an error of the file system.
+// reason drops what a message already says from a file system error.
 func reason(err error) error {
 	if p, isPath := errors.AsType[*fs.PathError](err); isPath {
 		return p.Err
@@ -126,7 +124,7 @@ func (e *examination) checkDisk(context.Context) Result {
 	return e.space(dir, "the logs of jobs", "make room, or set state_directory to a larger disk")
 }
 
-// space looks at the free space of the disk that dir is on.
+// space checks the free space of dir's disk.
 func (e *examination) space(dir, what, advice string) Result {
 	free, total, err := e.opts.Disk(dir)
 	switch {
@@ -152,7 +150,7 @@ func size(bytes uint64) string {
 	return fmt.Sprintf("%d MB", bytes>>20)
 }
 
-// diskSpace asks the system. What only root may use does not count as free.
+// diskSpace asks the system. Space reserved for root does not count as free.
 func diskSpace(path string) (free, total uint64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
@@ -162,7 +160,7 @@ func diskSpace(path string) (free, total uint64, err error) {
 	return stat.Bavail * block, stat.Blocks * block, nil
 }
 
-// checkPort looks whether the port of the health server is free, or the agent's already.
+// checkPort checks that the port of the health server is free or the agent's.
 func (e *examination) checkPort(ctx context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
@@ -173,7 +171,7 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {
-		_ = l.Close() // nobody came
+		_ = l.Close() // it accepted no connection
 		return ok(addr + " is free")
 	}
 	advice := "end the program that has the port, or set http_server_port to another one; jobs run without it, too"
@@ -194,7 +192,7 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	return ok(addr + " is taken by an agent that is healthy")
 }
 
-// health is what an agent answers to /healthz.
+// health is an agent's answer to /healthz.
 type health struct {
 	Status       string     `json:"status"`
 	LastActivity *time.Time `json:"lastActivity"`

@@ -12,16 +12,16 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// How far clocks may be apart. Tokens of other issuers are good for minutes.
+// Limits on clock skew. Tokens of other issuers are valid for minutes.
 const (
 	skewWarn = 30 * time.Second
 	skewFail = 5 * time.Minute
 )
 
-// expiryWarn is how long before its end a certificate is worth a word.
+// expiryWarn is how long before its expiry a certificate causes a warning.
 const expiryWarn = 14 * 24 * time.Hour
 
-// checkProxy goes the whole way to the server, which the checks after it look at part by part.
+// checkProxy traces the whole way to the server; the following checks each report a part of it.
 func (e *examination) checkProxy(ctx context.Context) Result {
 	c := e.opts.Config
 	switch {
@@ -51,7 +51,6 @@ func (e *examination) checkDNS(context.Context) Result {
 	return ok(addresses(e.way))
 }
 
-// addresses says what a host was resolved to.
 func addresses(t *reach.Trace) string {
 	return fmt.Sprintf("%s is %s", t.Host, strings.Join(t.Addresses, ", "))
 }
@@ -76,7 +75,7 @@ func (e *examination) checkTLS(context.Context) Result {
 	case t.Failed == reach.StageTLS:
 		return withChain(fail(t.Problem, t.Advice), t)
 	case len(t.Certificates) == 0:
-		return fail(t.Problem, t.Advice) // it did not get so far
+		return fail(t.Problem, t.Advice) // the trace failed earlier
 	}
 	leaf := t.Certificates[0]
 	found := fmt.Sprintf("%s, certificate of %s, good until %s", t.TLSVersion, leaf.Subject, leaf.NotAfter.Format(time.DateOnly))
@@ -91,7 +90,6 @@ func (e *examination) checkTLS(context.Context) Result {
 	return withChain(ok(found), t)
 }
 
-// withChain adds the certificates to a result.
 func withChain(r Result, t *reach.Trace) Result {
 	for _, c := range t.Certificates {
 		r.Details = append(r.Details, fmt.Sprintf("%s, by %s, until %s", c.Subject, c.Issuer, c.NotAfter.Format(time.DateOnly)))
@@ -106,7 +104,7 @@ func (e *examination) checkServer(context.Context) Result {
 	return judge(e.way)
 }
 
-// judge says whether what answered looks like a control plane.
+// judge reports whether the answer is likely a control plane's.
 func judge(t *reach.Trace) Result {
 	switch {
 	case t.Failed != "":
@@ -124,7 +122,7 @@ func judge(t *reach.Trace) Result {
 
 func (e *examination) checkClock(context.Context) Result { return clock(e.way) }
 
-// clock compares the clock of the place where t was made with the server's.
+// clock compares the clock of the place where t was traced with the server's.
 func clock(t *reach.Trace) Result {
 	if !t.SkewKnown {
 		return skip("the server does not say what time it is")
@@ -181,7 +179,7 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	return ok("the server accepts " + what + "; its pool is " + e.pool())
 }
 
-// pool names the pool of the token, as the server does.
+// pool returns the server's name of the token's pool.
 func (e *examination) pool() string {
 	if e.token.PoolName == "" {
 		return e.token.PoolID

@@ -13,18 +13,17 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// check is one thing to look at.
 type check struct {
 	name, title string
-	// needs are checks that come first. If one of them failed or was skipped, so is this.
+	// needs are checks that run first; if one fails or is skipped, this one is skipped.
 	needs []string
 	limit time.Duration
 	run   func(ctx context.Context) Result
-	// after are checks that come first, however they end.
+	// after are checks that run first, whatever their outcome.
 	after []string
 }
 
-// examination is what the checks learn, each from those it needs.
+// examination is what the checks find out for those that need them.
 type examination struct {
 	opts Options
 
@@ -35,7 +34,7 @@ type examination struct {
 	trial trial               // job
 }
 
-// plan returns the checks in the order of the report. A check comes after all that it needs.
+// plan returns the checks in order of the report, each after all that it needs.
 func (e *examination) plan() []check {
 	o := e.opts
 	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
@@ -76,7 +75,7 @@ func (e *examination) plan() []check {
 	}
 	checks = append(
 		checks,
-		// The token's check learns which URL jobs get.
+		// The token check finds out which URL jobs receive.
 		check{name: "job", title: "a job", needs: trialNeeds, after: []string{"token"}, limit: trialLimit, run: e.checkJob},
 		check{name: "job-dns", title: "DNS in a job", needs: []string{"job"}, run: e.checkJobDNS},
 		check{name: "job-server", title: "server from a job", needs: []string{"job"}, run: e.checkJobServer},
@@ -90,7 +89,7 @@ func (e *examination) plan() []check {
 	return only(checks, o.Only)
 }
 
-// only returns the named checks and those that they need; all of them if no names are given.
+// only returns the named checks and those that they need; without names, all.
 func only(checks []check, names []string) []check {
 	if len(names) == 0 {
 		return checks
@@ -99,7 +98,7 @@ func only(checks []check, names []string) []check {
 	for _, name := range names {
 		wanted[name] = true
 	}
-	for _, c := range slices.Backward(checks) { // what a check needs is in front of it
+	for _, c := range slices.Backward(checks) { // a check follows those it needs
 		for _, name := range c.needs {
 			wanted[name] = wanted[name] || wanted[c.name]
 		}
@@ -107,8 +106,8 @@ func only(checks []check, names []string) []check {
 	return slices.DeleteFunc(checks, func(c check) bool { return !wanted[c.name] })
 }
 
-// runAll runs the checks, each as soon as those it needs are done, and hands out the results in
-// their order. It returns when all are done.
+// runAll runs each check as soon as those it needs are done, passes on the results in order and
+// returns when all are done.
 func runAll(ctx context.Context, checks []check, done func(Result)) {
 	type state struct {
 		result Result
@@ -155,7 +154,7 @@ func runAll(ctx context.Context, checks []check, done func(Result)) {
 	}
 }
 
-// runOne runs one check within its time.
+// runOne runs one check within its timeout.
 func runOne(ctx context.Context, c check) Result {
 	limited, cancel := context.WithTimeoutCause(ctx, c.limit, errTooLong)
 	defer cancel()
@@ -168,7 +167,7 @@ func runOne(ctx context.Context, c check) Result {
 
 var errTooLong = errors.New("the check took too long")
 
-// The outcomes of checks. A result without advice has nothing to be done about it.
+// The outcomes of checks. A result without advice needs no action.
 func ok(found string, details ...string) Result {
 	return Result{Status: OK, Found: found, Details: details}
 }
@@ -179,5 +178,5 @@ func warn(found, advice string) Result { return Result{Status: Warn, Found: foun
 
 func fail(found, advice string) Result { return Result{Status: Fail, Found: found, Advice: advice} }
 
-// noConfig is the result of a check that looks at what the configuration names.
+// noConfig is the result of a check that needs the configuration.
 func noConfig() Result { return skip("there is no configuration that can be read") }

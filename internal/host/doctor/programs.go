@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// languages are what programs of a language need besides pulumi: its language host, which
-// comes with the CLI, and one of the runtimes.
+// languages are the requirements of each language besides pulumi: its language host, which comes
+// with the CLI, and one of the runtimes.
 var languages = []struct {
 	name, host string
 	runtimes   []string
@@ -27,8 +27,8 @@ var languages = []struct {
 	{"java", "pulumi-language-java", []string{"java"}},
 }
 
-// checkPrograms looks for the programs that jobs of the process target find on their PATH.
-// In containers, the image has them.
+// checkPrograms searches the PATH of process target jobs for programs; in containers, the image has
+// them.
 func (e *examination) checkPrograms(ctx context.Context) Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string
@@ -65,7 +65,7 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
 }
 
-// jobPath returns the PATH of jobs of an agent with an environment.
+// jobPath returns the PATH of the jobs of an agent with this environment.
 func jobPath(environ []string) string {
 	for _, entry := range process.PassedOn(environ) {
 		if value, isPath := strings.CutPrefix(entry, "PATH="); isPath {
@@ -75,7 +75,7 @@ func jobPath(environ []string) string {
 	return ""
 }
 
-// find returns the first of the programs that is on a PATH, or nothing.
+// find returns the first of the programs that is in path, or "".
 func find(path string, names ...string) string {
 	for _, name := range names {
 		for _, dir := range filepath.SplitList(path) {
@@ -89,7 +89,7 @@ func find(path string, names ...string) string {
 	return ""
 }
 
-// versionOf runs a program for the first line of its version.
+// versionOf runs a program and returns the first line of its version.
 func versionOf(ctx context.Context, file, arg, path string) (version string, err error) {
 	home, err := os.MkdirTemp("", "workflow-doctor-")
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// The colours of outcomes on a terminal.
 var colours = map[Status]string{OK: "32", Warn: "33", Fail: "31;1", Skip: "2"}
 
-// Print writes a result for people.
+// Print writes a result for users.
 func Print(w io.Writer, r Result, colour bool) {
 	status := fmt.Sprintf("%-4s", r.Status)
 	if colour {
@@ -27,7 +26,7 @@ func Print(w io.Writer, r Result, colour bool) {
 	}
 }
 
-// Summary is the last line of a report.
+// Summary returns the last line of a report.
 func Summary(report Report) string {
 	count := map[Status]int{}
 	for _, r := range report.Checks {

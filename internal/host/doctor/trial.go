@@ -22,24 +22,23 @@ import (
 )
 
 const (
-	// trialCleanup is how long removing the trial job may take.
+	// trialCleanup is the timeout for removing the trial job.
 	trialCleanup = 30 * time.Second
-	// probeTime is how long the trial job may try to get to URLs.
+	// probeTime is the trial job's timeout for reaching URLs.
 	probeTime = 10 * time.Second
-	// maxOutput bounds what is read of the trial job's output, in bytes.
+	// maxOutput limits how much of the trial job's output is read, in bytes.
 	maxOutput = 1 << 20
-	// maxSaid bounds what is shown of it.
+	// maxSaid limits how much of it is shown, in bytes.
 	maxSaid = 300
 )
 
-// trial is what a trial job learned.
 type trial struct {
-	server []*reach.Trace // the URLs that jobs are given
+	server []*reach.Trace // the URLs that jobs receive
 	more   []*reach.Trace // those of --reach
 }
 
-// checkJob runs a trial job the way real ones are run: the same executor, the same container, the
-// same hand-over on standard input. Its runner only looks how far it gets to some URLs.
+// checkJob runs a trial job like a real one: the same executor, the same container, the same
+// hand-over on standard input. Its runner only probes URLs.
 func (e *examination) checkJob(ctx context.Context) Result {
 	if e.opts.Executor == nil {
 		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
@@ -74,8 +73,8 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
 
-// engines returns where a job could find a container engine: at its own address, at those that
-// the job is given, and where engines usually listen.
+// engines returns where a job could reach a container engine: at the engine's own address, at those
+// passed to the job, and at the usual ones.
 func (e *examination) engines(forwarded map[string]string) []string {
 	out := []string{
 		"unix:///var/run/docker.sock", "unix:///run/docker.sock",
@@ -97,7 +96,7 @@ func (e *examination) engines(forwarded map[string]string) []string {
 	return out
 }
 
-// engineReached says what it means that a job can give orders to an engine.
+// engineReached explains the danger of a job that reaches an engine.
 func (e *examination) engineReached(addresses []string) Result {
 	found := "a job can give orders to the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ": its code is root on that host"
 	if e.opts.Config.DeployTarget != config.TargetDocker {
@@ -106,7 +105,7 @@ func (e *examination) engineReached(addresses []string) Result {
 	return fail(found, "let the engine listen on its socket only, or demand certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
 }
 
-// jobFailed says why the trial job did not end well.
+// jobFailed explains why the trial job failed.
 func jobFailed(err error, said string) Result {
 	advice := "this is how every job would fail: mend it, then run doctor again"
 	r := fail(err.Error(), advice)
@@ -116,8 +115,8 @@ func jobFailed(err error, said string) Result {
 	return r
 }
 
-// trialURLs returns what jobs are given to talk to: the agent's URL of the server, and the
-// server's own, which pulumi gets.
+// trialURLs returns the URLs that jobs receive: the agent's URL of the server, and the server's
+// own, for pulumi.
 func (e *examination) trialURLs() []string {
 	if e.opts.Offline {
 		return nil
@@ -166,7 +165,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret
 	}
 	if e.opts.Temporary {
-		// No agent's janitor looks for what a doctor left that was killed.
+		// No agent's janitor removes the leftovers of a killed doctor.
 		if _, err := executor.Sweep(ctx, ex, e.opts.Owner, time.Now(), pullLimit+trialLimit, func(executor.Handle) bool { return false }); err != nil {
 			return nil, "", err
 		}
@@ -176,7 +175,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", err
 	}
 	defer func() {
-		// Also after a Ctrl-C.
+		// Clean up after an interrupt, too.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
 		defer cancel()
 		if cerr := ex.Remove(clean, h); cerr != nil {
@@ -205,7 +204,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	return nil, lastLine(output), exitError(exit)
 }
 
-// exitError says how a trial job ended that gave no report.
+// exitError describes how a trial job without a report ended.
 func exitError(exit executor.Exit) error {
 	how := fmt.Sprintf("with exit code %d and no report", exit.Code)
 	switch {
@@ -231,7 +230,7 @@ func readOutput(ctx context.Context, ex executor.Executor, h executor.Handle) ([
 	return io.ReadAll(io.LimitReader(output, maxOutput))
 }
 
-// findReport finds the line of the runner's report among others.
+// findReport finds the line with the runner's report.
 func findReport(output []byte) *reach.Report {
 	for line := range bytes.Lines(output) {
 		var report reach.Report

@@ -7,28 +7,26 @@ import (
 	"time"
 )
 
-// The channels. A release of the stable channel is in the beta channel too.
+// The channels. The beta channel includes the stable releases.
 const (
 	Stable = "stable"
 	Beta   = "beta"
 )
 
-// ChannelFile returns the name of a channel's file in a mirror. Its signature is next
-// to it.
+// ChannelFile returns the name of a channel's file in a mirror, next to its signature.
 func ChannelFile(channel string) string { return channel + ".txt" }
 
-// Channel is what a channel file says.
+// Channel is the content of a channel file.
 type Channel struct {
 	Version   string    // of the newest release
 	Published time.Time // to the second
 }
 
-// maxChannelFile bounds a channel file in bytes.
+// maxChannelFile limits a channel file, in bytes.
 const maxChannelFile = 4 << 10
 
-// ParseChannel reads a channel file: lines of NAME: VALUE, of which version and
-// published (RFC 3339) are required once. Other names are reserved for later builds. Its
-// signature is checked before.
+// ParseChannel reads a channel file whose signature is verified: lines of NAME: VALUE, of which
+// version and published (RFC 3339) are required once. Other names are reserved for later builds.
 func ParseChannel(text []byte) (Channel, error) {
 	var c Channel
 	if len(text) > maxChannelFile {

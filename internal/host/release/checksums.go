@@ -14,8 +14,8 @@ import (
 // Checksums are the SHA-256 sums of a release's files by name.
 type Checksums map[string][32]byte
 
-// ParseChecksums reads the list as sha256sum writes it: HEX, two spaces, NAME. Its
-// signature is checked before.
+// ParseChecksums reads a list whose signature is verified, in the format of sha256sum: HEX, two
+// spaces, NAME.
 func ParseChecksums(text []byte) (Checksums, error) {
 	sums := Checksums{}
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
@@ -32,7 +32,7 @@ func ParseChecksums(text []byte) (Checksums, error) {
 	return sums, nil
 }
 
-// WriteTo writes the list in the order of the names.
+// WriteTo writes the list sorted by name.
 func (c Checksums) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(c)) {

@@ -12,21 +12,21 @@ import (
 	"fmt"
 )
 
-// Set by the linker when a release is made (-X workflowagent/internal/host/release.…). A
-// build from source has neither: it takes no release for genuine.
+// Set by the linker for a release (-X workflowagent/internal/host/release.…). A build from source
+// has neither and accepts no release.
 var (
-	publicKeys string // base64 of the public keys as PEM
-	home       string // where releases are found
+	publicKeys string // base64 of the public keys in PEM
+	home       string // URL of the releases
 )
 
-// Home returns the URL where this build's releases are found, "" if it has none.
+// Home returns the URL of this build's releases, "" if none.
 func Home() string { return home }
 
-// Keys are the public keys that sign releases. While a key is being replaced there are
-// several; each of them is enough.
+// Keys are the public keys that sign releases, any of which suffices. Several exist while a key is
+// being replaced.
 type Keys []*ecdsa.PublicKey
 
-// ErrNoKeys is the error of a build that was not made as a release.
+// ErrNoKeys is returned by a build that is not a release.
 var ErrNoKeys = errors.New("this build has no release key and cannot verify a release: install a release, or build one with your own key (docs/releasing.md)")
 
 // BuiltinKeys returns the keys that this build trusts, or [ErrNoKeys].
@@ -45,8 +45,7 @@ func BuiltinKeys() (Keys, error) {
 	return keys, nil
 }
 
-// ParseKeys reads public keys, each in a PEM block "PUBLIC KEY" and on the curve
-// P-256, as openssl writes them.
+// ParseKeys reads P-256 public keys, each in a PEM block "PUBLIC KEY" as openssl writes them.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
 	for {
@@ -70,11 +69,10 @@ func ParseKeys(text []byte) (Keys, error) {
 	return keys, nil
 }
 
-// ErrSignature is the error of a signature that none of the keys has made over just
-// these bytes.
+// ErrSignature is returned for a signature that no key made over these bytes.
 var ErrSignature = errors.New("no release key has made this signature: the file was changed, or has another publisher")
 
-// Verify checks a signature over data. It returns [ErrSignature] if no key fits.
+// Verify checks a signature over data. It returns [ErrSignature] if no key matches.
 func (k Keys) Verify(data, signature []byte) error {
 	digest := sha256.Sum256(data)
 	for _, key := range k {
@@ -85,8 +83,8 @@ func (k Keys) Verify(data, signature []byte) error {
 	return ErrSignature
 }
 
-// ParsePrivateKey reads a private key on the curve P-256 from a PEM block, PKCS #8 or
-// SEC 1. Its errors hold nothing of the key.
+// ParsePrivateKey reads a P-256 private key from a PEM block, PKCS #8 or SEC 1. Its errors hold no
+// part of the key.
 func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	const want = "the release key must be a PEM file with a private ECDSA key on the curve P-256 (openssl ecparam -name prime256v1 -genkey -noout)"
 	for {
@@ -108,8 +106,7 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	}
 }
 
-// Sign returns the signature over data that [Keys.Verify], and openssl dgst -sha256
-// -verify, check.
+// Sign returns a signature over data for [Keys.Verify] or openssl dgst -sha256 -verify.
 func Sign(key *ecdsa.PrivateKey, data []byte) ([]byte, error) {
 	digest := sha256.Sum256(data)
 	signature, err := ecdsa.SignASN1(rand.Reader, key, digest[:])
@@ -119,7 +116,7 @@ func Sign(key *ecdsa.PrivateKey, data []byte) ([]byte, error) {
 	return signature, nil
 }
 
-// PublicPEM returns the public half of a key as [ParseKeys] reads it.
+// PublicPEM returns the public key in the form that [ParseKeys] reads.
 func PublicPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {

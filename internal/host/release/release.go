@@ -1,7 +1,6 @@
-// Package release is the form of a release: the names of its files, the list of
-// their checksums, the signature over that list, and the channel file by which a
-// mirror says which release is the newest. The maker and the installer of
-// releases share it; docs/releasing.md describes it.
+// Package release defines the form of a release: the names of its files, their checksum list, the
+// signature over that list, and the channel file with which a mirror names the newest release. The
+// maker and the installer of releases share it; docs/releasing.md describes it.
 package release
 
 import (
@@ -11,7 +10,7 @@ import (
 	"strings"
 )
 
-// Names of what every release has.
+// Names of the files that every release has.
 const (
 	Program = "customer-managed-workflow-agent"
 	OldName = "customer-managed-deployment-agent" // a link to Program
@@ -20,20 +19,19 @@ const (
 	SignatureSuffix = ".sig"
 )
 
-// Programs are the executable files of an archive. They belong together: a release
-// replaces all or none.
+// Programs returns the executables of an archive. A release replaces all of them together.
 func Programs() []string {
 	return []string{Program, "workflow-runner", "workflow-runner-embeddable", "workflow-runner-embeddable-arm64"}
 }
 
-// version is semver 2.0 with a leading v and without build metadata, which has no
-// order and does not fit into the version of a package.
+// version matches semver 2.0 with a leading v and without build metadata, which has no order and is
+// not allowed in package versions.
 var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
-// maxVersion bounds a version's length: it becomes part of file names.
+// maxVersion limits the length of a version, which becomes part of file names.
 const maxVersion = 64
 
-// CheckVersion reports whether a text is the version of a release, as in v1.2.3 or
+// CheckVersion returns an error unless text is the version of a release, such as v1.2.3 or
 // v1.2.3-rc.1.
 func CheckVersion(text string) error {
 	match := version.FindStringSubmatch(text)
@@ -48,11 +46,11 @@ func CheckVersion(text string) error {
 	return nil
 }
 
-// architectures are the names of processors in archives.
+// architectures maps GOARCH to the names in archives.
 var architectures = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
-// Archive returns the name of the agent's archive for a platform in Go's words. The
-// archive's one directory has the same name without .tar.gz.
+// Archive returns the name of the agent's archive for a GOOS and GOARCH. The archive's only
+// directory has this name without .tar.gz.
 func Archive(version, goos, goarch string) (string, error) {
 	return archive(Program, version, goos, goarch)
 }

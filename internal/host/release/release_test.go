@@ -92,7 +92,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// What openssl makes is read, and what we make is read by openssl.
+// Each side reads what the other writes.
 func TestOpenSSL(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
@@ -106,7 +106,7 @@ func TestOpenSSL(t *testing.T) {
 			t.Fatalf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1.pem") // with its parameters before
+	openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1.pem") // with its parameters first
 	openssl("pkcs8", "-topk8", "-nocrypt", "-in", "sec1.pem", "-out", "pkcs8.pem")
 	openssl("ec", "-in", "sec1.pem", "-pubout", "-out", "public.pem")
 	data := []byte("a list of checksums\n")
