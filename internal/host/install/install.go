@@ -1,6 +1,6 @@
-// Package install installs, upgrades and removes the agent by hand: it is what install.sh
-// hands over to as soon as it has verified a release. Where files are and how versions are
-// swapped is up to package update, and the service up to package service.
+// Package install installs, upgrades and removes the agent by hand: install.sh runs it once it has
+// verified a release. Package update places files and swaps versions, and package service manages
+// the service.
 package install
 
 import (
@@ -28,7 +28,7 @@ import (
 type Options struct {
 	System    bool   // for the machine instead of the current user
 	Dir       string // "" means the default
-	NoService bool   // leave services alone
+	NoService bool   // do not touch services
 	Docker    bool
 	Process   bool
 	NoPath    bool // do not offer to extend PATH
@@ -39,8 +39,8 @@ type Options struct {
 
 	Stage    string       // directory with the archive, its checksums and their signature
 	Version  string       // of the release in Stage
-	Explicit bool         // a person asked for this very version
-	Keys     release.Keys // of which one has signed
+	Explicit bool         // the user requested this version
+	Keys     release.Keys // any of which must have signed
 	Out, Err io.Writer
 }
 
@@ -49,16 +49,15 @@ const (
 	systemLinks = "/usr/local/bin"
 )
 
-// configurations are the files of a user's installation that an uninstallation leaves.
+// configurations are the files that an uninstallation keeps in a user's installation.
 var configurations = []string{"pulumi-workflow-agent.yaml", "pulumi-deployment-agent.yaml"}
 
-// installer is one run.
 type installer struct {
 	Options
 
 	home    string
 	at      update.Installation
-	running bool  // the service ran before
+	running bool  // the service was running before
 	failed  error // what failed after the programs were installed
 
 	// Tests replace the service manager.
@@ -67,7 +66,7 @@ type installer struct {
 	register func(context.Context, service.Options, map[string]string, func(error)) (service.Service, error)
 }
 
-// Run does what the options ask for.
+// Run installs, upgrades or removes the agent.
 func Run(ctx context.Context, o Options) error {
 	i := &installer{Options: o, home: os.Getenv("HOME"), open: service.Open, choose: service.Chosen, register: upkeep.Register}
 	return i.run(ctx)
@@ -138,8 +137,8 @@ func (i *installer) install(ctx context.Context) error {
 	return nil
 }
 
-// serve registers the service, which also brings an older registration up to date, and
-// restarts it if it ran. If it does not start, the version before is back.
+// serve registers the service, updating an older registration, and restarts it if it was running.
+// If it does not start, the previous version is restored.
 func (i *installer) serve(ctx context.Context, before string) error {
 	o := i.service()
 	s, err := i.open(o)
@@ -187,7 +186,7 @@ func (i *installer) serve(ctx context.Context, before string) error {
 	return fmt.Errorf("%w; the service runs with %s again: %s", err, before, logs)
 }
 
-// restore makes the version before current, and has it register and restart its service.
+// restore makes the previous version current and has it register and restart its service.
 func (i *installer) restore(ctx context.Context, before string) error {
 	if err := i.at.Revert(before); err != nil {
 		return err
@@ -211,7 +210,7 @@ func lastLine(text string) string {
 	}, lines[len(lines)-1])
 }
 
-// service are the options of the installation's service.
+// service returns the options of the installation's service.
 func (i *installer) service() service.Options {
 	return service.Options{User: !i.System, Executable: filepath.Join(i.at.Root, release.Program)}
 }
@@ -259,9 +258,9 @@ func (i *installer) root() (string, error) {
 	return root, nil
 }
 
-// packaged refuses a second agent next to one of a package manager.
+// packaged refuses a second agent next to a package manager's.
 func (i *installer) packaged(ctx context.Context) error {
-	found, _ := exec.LookPath(release.Program) // "" if there is none
+	found, _ := exec.LookPath(release.Program) // "" if missing
 	for _, file := range []string{found, "/usr/bin/" + release.Program} {
 		if _, err := os.Lstat(file); err != nil {
 			continue
@@ -311,5 +310,5 @@ func (i *installer) warn(err error) {
 	fmt.Fprintln(i.Err, "warning:", err)
 }
 
-// fail notes an error that does not end the installation.
+// fail records an error that does not stop the installation.
 func (i *installer) fail(err error) { i.failed = errors.Join(i.failed, err) }

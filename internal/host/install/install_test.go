@@ -28,7 +28,7 @@ import (
 	"workflowagent/internal/host/service"
 )
 
-// machine is a home directory with a service manager that the test plays.
+// machine is a home directory with a simulated service manager.
 type machine struct {
 	home  string
 	key   *ecdsa.PrivateKey
@@ -58,7 +58,6 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// fake is the machine's service.
 type fake struct {
 	service.Service
 	m *machine
@@ -96,7 +95,7 @@ func (m *machine) run(t *testing.T, o Options) (string, error) {
 
 func (m *machine) root() string { return filepath.Join(m.home, ".pulumi", "bin", release.Program) }
 
-// stage makes the directory that install.sh hands over.
+// stage creates the directory that install.sh passes on.
 func (m *machine) stage(t *testing.T, version string) string {
 	t.Helper()
 	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
@@ -141,8 +140,8 @@ func (m *machine) current(t *testing.T) string {
 	return filepath.Base(target)
 }
 
-// A service is registered and keeps its choices; one that runs is restarted, and one that
-// does not start runs with the version before.
+// A registered service keeps its choices; a running one is restarted, and one that does not start
+// runs the previous version again.
 func TestService(t *testing.T) {
 	m := newMachine(t)
 	for _, step := range []struct {
@@ -181,7 +180,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// Removal ends the service first and takes no files from running deployments.
+// Removal stops the service first and keeps the files of running deployments.
 func TestRemove(t *testing.T) {
 	m := newMachine(t)
 	if _, err := m.run(t, Options{Version: "v1.0.0"}); err != nil {
@@ -219,7 +218,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// answering is an agent that reports on its control socket until the function is called.
+// answering serves a report on an agent's control socket until end is called.
 func answering(t *testing.T, dir string, report status.Report) (end func()) {
 	t.Helper()
 	socket, err := control.Listen(dir)
@@ -241,7 +240,7 @@ func answering(t *testing.T, dir string, report status.Report) (end func()) {
 	return end
 }
 
-// An older version is a question, unless a person names it.
+// Installing an older version needs a confirmation unless the user names it.
 func TestDowngrade(t *testing.T) {
 	m := newMachine(t)
 	if _, err := m.run(t, Options{Version: "v1.1.0"}); err != nil {

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// ask reports whether the person at the terminal says yes. The terminal is opened by its
-// own name, because the standard input may be install.sh.
+// ask reports whether the user confirms. It opens the terminal by name, because the standard input
+// may be install.sh.
 func (i *installer) ask(question string) bool {
 	if i.Yes {
 		return true
@@ -25,7 +25,7 @@ func (i *installer) ask(question string) bool {
 	}
 	defer func() { _ = tty.Close() }() // everything was written
 	fmt.Fprintf(tty, "%s [y/N] ", question)
-	answer, _ := bufio.NewReader(tty).ReadString('\n') // no answer is no
+	answer, _ := bufio.NewReader(tty).ReadString('\n') // no answer means no
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true
@@ -45,7 +45,7 @@ func (i *installer) terminal() *os.File {
 	return tty
 }
 
-// linkSystem puts the agent of the machine into PATH.
+// linkSystem links the machine's agent into PATH.
 func (i *installer) linkSystem() {
 	for _, name := range []string{release.Program, release.OldName} {
 		link, target := filepath.Join(systemLinks, name), filepath.Join(i.at.Root, name)
@@ -70,7 +70,6 @@ func (i *installer) linkSystem() {
 	}
 }
 
-// unlinkSystem removes the links of [installer.linkSystem].
 func (i *installer) unlinkSystem() error {
 	for _, name := range []string{release.Program, release.OldName} {
 		link := filepath.Join(systemLinks, name)
@@ -83,12 +82,11 @@ func (i *installer) unlinkSystem() error {
 	return nil
 }
 
-// profileLine extends PATH.
 func (i *installer) profileLine() string {
 	return `export PATH="$PATH":'` + strings.ReplaceAll(i.at.Root, "'", `'\''`) + "'"
 }
 
-// profile returns the file that the user's shell reads, or "".
+// profile returns the profile of the user's shell, or "".
 func (i *installer) profile() string {
 	if i.home == "" {
 		return ""
@@ -110,10 +108,10 @@ func (i *installer) profile() string {
 	return ""
 }
 
-// olderLine is how older installers extend PATH.
+// olderLine matches the line with which older installers extend PATH.
 var olderLine = regexp.MustCompile(`(?m)^[^#\n]*PATH.*/\.pulumi/bin/` + release.Program)
 
-// extended reports whether a profile extends PATH already.
+// extended reports whether a profile already extends PATH.
 func (i *installer) extended(profile string) bool {
 	text, err := os.ReadFile(profile)
 	if err != nil {
@@ -144,7 +142,7 @@ func (i *installer) extendPath() {
 	if profile == "" {
 		profile = "the profile of your shell"
 	}
-	// With --silent too: a person has to do it.
+	// With --silent too: the user has to add it.
 	fmt.Fprintf(i.Out, "To have the agent in your PATH, add this line to %s:\n  %s\n", profile, line)
 }
 

@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// exitTime is how long processes may take to end after the service has stopped.
+// exitTime is how long processes may take to exit after the service has stopped.
 const exitTime = 5 * time.Second
 
 // remove removes the service and the programs, and with Purge configuration and state.
@@ -82,7 +82,7 @@ func (i *installer) remove(ctx context.Context) error {
 	return nil
 }
 
-// checkPurge refuses to take the files of running deployments, and asks.
+// checkPurge refuses to remove the files of running deployments, and asks for confirmation.
 func (i *installer) checkPurge(ctx context.Context) error {
 	for _, instance := range i.instances() {
 		if report, err := instance.Status(ctx); err == nil && len(report.Jobs) > 0 {
@@ -102,7 +102,7 @@ func (i *installer) checkPurge(ctx context.Context) error {
 	return nil
 }
 
-// installedService returns the service of the installation, or nil without one.
+// installedService returns the service of the installation, or nil.
 func (i *installer) installedService(ctx context.Context) (service.Service, service.State, error) {
 	if i.NoService {
 		return nil, service.State{}, nil
@@ -138,7 +138,7 @@ func (i *installer) waitForProcesses(ctx context.Context) error {
 	}
 }
 
-// kept returns what an uninstallation leaves: configuration, environment and state.
+// kept returns what an uninstallation keeps: configuration, environment and state.
 func (i *installer) kept() []string {
 	var all []string
 	if i.System {
@@ -171,7 +171,7 @@ func directory(variable, home, usual string) string {
 	return filepath.Join(home, usual)
 }
 
-// instances are the running agents that may use the state of the installation.
+// instances returns the running agents that may use the installation's state.
 func (i *installer) instances() []control.Instance {
 	dirs := []string{i.ownState()}
 	if configured, err := upkeep.StateDirectory(i.service()); err == nil && configured != dirs[0] {
@@ -185,7 +185,7 @@ func (i *installer) instances() []control.Instance {
 	return all
 }
 
-// ownState is where the installation's service keeps its state by default.
+// ownState returns the default state directory of the installation's service.
 func (i *installer) ownState() string {
 	if i.System {
 		return "/var/lib/workflow-agent"

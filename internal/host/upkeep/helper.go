@@ -20,7 +20,7 @@ import (
 // Helper installs updates of one service, as the owner of the installation.
 type Helper struct {
 	Options service.Options
-	Stage   string                         // directory with what the agent has verified; "" means none
+	Stage   string                         // directory with the release that the agent verified; "" means none
 	Timeout time.Duration                  // for the new version's first poll; 0 means the default
 	Load    func() (*config.Config, error) // of the service
 	Log     *logrus.Entry
@@ -29,13 +29,13 @@ type Helper struct {
 }
 
 const (
-	// busyTime is how long another update may take.
+	// busyTime limits the wait for another update.
 	busyTime  = 20 * time.Minute
 	busyPause = 2 * time.Second
 )
 
-// Run completes an interrupted update, or installs the requested one. A refused update is an error; one that was rolled
-// back is not: it has ended.
+// Run completes an interrupted update, or installs the requested one. A refused update is an error;
+// one that was rolled back is not.
 func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service == nil {
 		h.service = OpenService(h.Options, install, h.Load, h.Stage)
@@ -51,7 +51,7 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if _, err := os.Lstat(request); h.Stage == "" || errors.Is(err, os.ErrNotExist) {
 		return h.conclude(ctx, a, func() (update.Result, error) { return a.Recover(ctx) })
 	}
-	// The agent does not ask then; an intruder in its account might.
+	// The agent requests no update then, but an intruder in its account might.
 	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
 		return errors.Join(errors.New("an update was requested, but auto_update is false"), dropRequest(h.Stage))
 	}
@@ -63,8 +63,8 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.Stage) })
 }
 
-// dropRequest removes a request from a stage that belongs to another user, who may have
-// replaced the directory by a link: nothing outside of the agent's state is removed.
+// dropRequest removes a request without leaving the agent's state directory: the stage's owner may
+// have replaced it by a link.
 func dropRequest(stage string) error {
 	state, err := os.OpenRoot(filepath.Dir(stage))
 	if err != nil {
@@ -74,7 +74,6 @@ func dropRequest(stage string) error {
 	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
 }
 
-// conclude completes an update.
 func (h *Helper) conclude(ctx context.Context, a *update.Applier, work func() (update.Result, error)) error {
 	var result update.Result
 	err := whileBusy(ctx, func() (err error) {
@@ -92,8 +91,8 @@ func (h *Helper) conclude(ctx context.Context, a *update.Applier, work func() (u
 	return a.Prove()
 }
 
-// catchUp restarts a service that does not run the current version yet, as when the
-// helper of another service of the installation has installed it.
+// catchUp restarts a service that does not run the current version yet, for example because the
+// helper of another service of the installation installed it.
 func (h *Helper) catchUp(ctx context.Context) error {
 	if h.service == nil {
 		return nil
@@ -113,7 +112,7 @@ func (h *Helper) catchUp(ctx context.Context) error {
 	return h.service.Restart(ctx)
 }
 
-// whileBusy tries again while another update of the installation is on its way.
+// whileBusy retries while another update of the installation is in progress.
 func whileBusy(ctx context.Context, do func() error) error {
 	deadline := time.Now().Add(busyTime)
 	for {

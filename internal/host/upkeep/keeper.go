@@ -1,5 +1,5 @@
-// Package upkeep is the policy of updates: when the running agent checks for a release,
-// when a release may replace it, and how the helper of its service installs one.
+// Package upkeep is the policy of updates: when the running agent checks for a release, when a
+// release may replace it, and how the helper of its service installs one.
 package upkeep
 
 import (
@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Source is where releases come from.
+// Source provides releases.
 type Source interface {
 	// Latest returns the newest release of the channel.
 	Latest(ctx context.Context) (update.Candidate, error)
@@ -29,32 +29,32 @@ type Source interface {
 
 // Default times.
 const (
-	firstCheck    = 5 * time.Minute // after the start: an agent that keeps crashing checks for nothing
+	firstCheck    = 5 * time.Minute // after the start, so that a crash loop makes no checks
 	checkInterval = 6 * time.Hour
 	// retryCheck is the pause after a failed check; it doubles up to checkInterval.
 	retryCheck = 10 * time.Minute
-	// pollInterval is the longest pause between two checks whether the agent can be
-	// restarted, and whether the helper has installed a release.
+	// pollInterval is the longest pause between two checks whether the agent can be restarted and
+	// whether the helper has installed a release.
 	pollInterval = 10 * time.Second
-	// handOver is how long the helper may take to see that there is something to do.
+	// handOver is the time within which the helper must accept a request.
 	handOver = 5 * time.Minute
 )
 
-// Options are what upkeep needs.
+// Options configure a [Keeper].
 type Options struct {
 	Source  Source
 	Version string // of this process
-	// Install is the installation that is to be kept current, and Stage the directory
-	// that its helper installs from. Without Install, releases are only announced.
+	// Install is the installation to keep current, and Stage the directory from which its helper
+	// installs. Without Install, releases are only announced.
 	Install *update.Installation
 	Stage   string
-	// Advice is how the operator updates, where releases are only announced.
+	// Advice says how the operator updates, if releases are only announced.
 	Advice string
-	// Report is the state of the agent.
+	// Report returns the state of the agent.
 	Report func() status.Report
 	Log    *logrus.Entry
 
-	First, Every time.Duration // 0: the usual
+	First, Every time.Duration // 0 means the default
 }
 
 // Keeper keeps one agent up to date.
@@ -64,7 +64,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	state  status.Update
-	logged string // the last line, which is logged once
+	logged string // the last line, to log it once
 }
 
 // New returns a keeper that has not checked yet.
@@ -82,7 +82,7 @@ func New(o Options) *Keeper {
 	return k
 }
 
-// Status returns what is known of newer releases.
+// Status returns what is known about newer releases.
 func (k *Keeper) Status() status.Update {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,14 +154,14 @@ func (k *Keeper) check(ctx context.Context) error {
 	return k.install(ctx, c, log)
 }
 
-// install hands a release over when the agent may be restarted.
+// install hands a release over once the agent may be restarted.
 func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.Entry) error {
 	if !k.await(ctx, k.o.Every, func() bool {
 		reason := blocked(k.o.Report())
 		k.set(func(s *status.Update) { s.State = reason })
 		return reason == ""
 	}) {
-		return nil // the next look may find a newer one
+		return nil // the next check may find a newer one
 	}
 	k.set(func(s *status.Update) { s.State = "is downloaded and verified" })
 	if err := k.o.Source.Stage(ctx, c, update.Staging{Dir: k.o.Stage}); err != nil {
@@ -184,8 +184,8 @@ func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.En
 	return fmt.Errorf("%s was not installed: the log of the service's helper has the reason", c.Version)
 }
 
-// awaitUpdate waits for the end of an update during which this process was started, and
-// logs its outcome. It returns false if ctx ended before.
+// awaitUpdate waits for the end of an update during which this process was started, and logs its
+// outcome. It returns false if ctx ended before.
 func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	from, to, ok := k.o.Install.Underway()
 	if !ok {
@@ -200,7 +200,7 @@ func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	k.set(func(s *status.Update) { s.State = "" })
 	log := k.o.Log.WithFields(logrus.Fields{"from": from, "to": to})
 	current, err := k.o.Install.Current()
-	failure, failed, _ := k.o.Install.Failed() // a note that cannot be read is none
+	failure, failed, _ := k.o.Install.Failed() // an unreadable note counts as none
 	switch {
 	case err != nil:
 		k.failed(err)
@@ -250,9 +250,8 @@ func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() boo
 	return true
 }
 
-// blocked returns why an agent must not be restarted with another version now, in words
-// that follow "the update", or "". Most jobs do not count: they continue without the
-// agent, which finds them again.
+// blocked returns why an agent must not be restarted with another version now, in words that follow
+// "the update", or "". Most jobs do not count: they continue without the agent, which resumes them.
 func blocked(r status.Report) string {
 	switch {
 	case r.Draining || r.Stopping || r.State == status.Draining || r.State == status.Stopping || r.State == status.Ended:

@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// source is a source whose newest release is set by the test.
+// source is a source whose newest release the test sets.
 type source struct {
 	mu      sync.Mutex
 	version string
@@ -56,19 +56,18 @@ func (s *source) times() []time.Time {
 	return slices.Clone(s.looked)
 }
 
-// handed returns the versions that were staged.
 func (s *source) handed() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.staged)
 }
 
-// well is an agent that could be restarted at any time.
+// well reports an agent that can be restarted at any time.
 func well() status.Report {
 	return status.Report{State: status.Ready, Server: status.Server{Connected: true}, Engine: status.Engine{Up: true}, Slots: status.Slots{Total: 1, Free: 1}}
 }
 
-// installation is one at v1.0.0, with its stage.
+// installation returns one at v1.0.0, with its stage.
 func installation(t *testing.T) (*update.Installation, string) {
 	t.Helper()
 	root, stage := t.TempDir(), t.TempDir()
@@ -101,7 +100,7 @@ func keep(t *testing.T, o Options) (*Keeper, *test.Hook) {
 	return k, hook
 }
 
-// said counts the lines of the log with a text.
+// said counts the lines of the log that contain a text.
 func said(hook *test.Hook, text string) int {
 	n := 0
 	for _, e := range hook.AllEntries() {
@@ -196,7 +195,7 @@ func TestBuildWithoutAVersionLooksOnce(t *testing.T) {
 	})
 }
 
-// A release is handed over when nothing is in its way, and again only after a while.
+// A release is handed over when nothing blocks it, and again only after a while.
 func TestInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
@@ -214,14 +213,14 @@ func TestInstalls(t *testing.T) {
 			t.Fatalf("%+v, staged %q", st, s.handed())
 		}
 		mu.Lock()
-		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Running}} // which goes on without the agent
+		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Running}} // which continues without the agent
 		mu.Unlock()
 		time.Sleep(time.Minute)
 		if len(s.handed()) != 1 || said(hook, "handed over") != 1 {
 			t.Fatalf("staged %q", s.handed())
 		}
 
-		// The helper takes the request, and refuses.
+		// The helper removes the request without an update: a refusal.
 		if err := os.Remove(filepath.Join(stage, update.RequestFile)); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +255,7 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "is not installed") != 1 {
 			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "is not installed"))
 		}
-		s.set("v1.2.0", nil) // which is another version
+		s.set("v1.2.0", nil) // another version
 		time.Sleep(9 * time.Hour)
 		if len(s.handed()) == 0 || s.handed()[0] != "v1.2.0" {
 			t.Errorf("staged %q", s.handed())
@@ -264,7 +263,7 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The process that is started in the middle of an update tells how it ended.
+// A process that is started during an update logs how it ended.
 func TestTellsHowAnUpdateEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		current, failed, want string

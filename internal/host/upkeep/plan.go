@@ -21,8 +21,8 @@ import (
 type Updater struct {
 	Config  *config.Config
 	Version string // of this process
-	// Stage is the directory from which the service's helper installs what the agent has
-	// verified; "" means that there is no helper.
+	// Stage is the directory from which the service's helper installs what the agent has verified;
+	// "" means no helper.
 	Stage        string
 	First, Every time.Duration // 0 means the defaults
 	CACertPEM    []byte
@@ -30,11 +30,11 @@ type Updater struct {
 	Log          *logrus.Entry
 
 	mu     sync.Mutex
-	keeper *Keeper       // nil until the mode is known, and where updates are off
+	keeper *Keeper       // nil until the mode is known, and if updates are off
 	off    status.Update // without a keeper
 }
 
-// Status returns what is known of newer releases.
+// Status returns what is known about newer releases.
 func (u *Updater) Status() status.Update {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -83,8 +83,8 @@ func (u *Updater) open(ctx context.Context) *Keeper {
 	return keeper
 }
 
-// plan returns what an agent does about releases, and as State the reason why it does
-// nothing, or what the operator has to do.
+// plan returns what an agent does about releases. Its State says why the agent does nothing, or
+// what the operator has to do.
 func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {

@@ -47,7 +47,7 @@ func TestUpdateModes(t *testing.T) {
 	}
 }
 
-// TestKeysOfUpdates: releases are looked for in the channel and at the place that are configured.
+// TestKeysOfUpdates: the configured channel and home apply.
 func TestKeysOfUpdates(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -78,7 +78,7 @@ func TestKeysOfUpdates(t *testing.T) {
 	}
 }
 
-// testKeys are the keys of nobody.
+// testKeys returns keys whose private half is discarded.
 func testKeys(t *testing.T) release.Keys {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

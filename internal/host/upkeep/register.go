@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Register registers a service, or brings its registration up to date, and lets it start
-// with the machine. The service updates itself where its installation can; warn receives
-// the reason if it cannot although it should. A running service keeps running as it is.
+// Register registers a service, or updates its registration, and has it start at boot. The service
+// updates itself if its installation can; warn receives the reason if it should but cannot. A
+// running service keeps running unchanged.
 func Register(ctx context.Context, o service.Options, variables map[string]string, warn func(error)) (service.Service, error) {
 	o, err := withUpdates(ctx, o)
 	if err != nil {
@@ -41,8 +41,8 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 	return s, s.Enable(ctx)
 }
 
-// withUpdates adds to the options of a service what it needs to update itself, if its
-// installation can. The error is the reason why it cannot although it should.
+// withUpdates adds what the service needs to update itself, if its installation can. The error says
+// why it cannot although it should.
 func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
 		return o, nil //nolint:nilerr // a build without release keys can verify no update
@@ -51,10 +51,11 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	if err != nil {
 		return o, nil //nolint:nilerr // a package manager, or the operator, keeps it current
 	}
-	// The link that each update leaves in its place, not the version that it names now.
+	// The link that each update replaces, not the version that it currently names.
 	o.Executable = filepath.Join(install.Root, release.Program)
 	if runtime.GOOS == "darwin" && !o.User && o.Account != "" {
-		return o, nil // root's helper does not know the state directory of that account; "update" by hand works
+		// Root's helper does not know the state directory of that account; "update" by hand works.
+		return o, nil
 	}
 	state, err := StateDirectory(o)
 	if err != nil {
@@ -75,7 +76,7 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	return o, nil
 }
 
-// StateDirectory returns the directory in which the agent of a service keeps its state.
+// StateDirectory returns the state directory of a service's agent.
 func StateDirectory(o service.Options) (string, error) {
 	options := config.ProcessOptions(o.Config)
 	options.Cwd = "" // a service has none
@@ -83,7 +84,7 @@ func StateDirectory(o service.Options) (string, error) {
 		options.Path = service.SystemConfig
 	}
 	c, err := config.Load(options)
-	if err != nil { // there may be none yet, or one with a mistake
+	if err != nil { // missing or invalid
 		if c, err = config.LoadText(options, "", nil); err != nil {
 			return "", err
 		}

@@ -16,20 +16,19 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Service is a service that an update restarts, and asks whether it works.
+// Service is a service that an update restarts and checks.
 type Service struct {
 	service.Service
 
 	install update.Installation
 	load    func() (*config.Config, error) // of the service
-	states  []string                       // directories in which its agent may keep its state
+	states  []string                       // possible state directories of its agent
 
-	// restarted is the version that was current when this process restarted the
-	// service: an agent that waits for its configuration answers no questions.
+	// restarted is the version that was current when this process restarted the service: an agent
+	// that waits for its configuration answers no requests.
 	restarted string
 }
 
-// Restart restarts the service.
 func (s *Service) Restart(context.Context) error {
 	version, err := s.install.Current()
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Service) Restart(context.Context) error {
 	return nil
 }
 
-// Health asks the agent of the service how far it is.
+// Health returns the state of the service's agent.
 func (s *Service) Health(ctx context.Context) (update.Health, error) {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.Active == "inactive" {
@@ -66,8 +65,7 @@ func (s *Service) Health(ctx context.Context) (update.Health, error) {
 	return update.Health{}, err
 }
 
-// report asks the agent that is the process. It returns [control.ErrNotRunning] if no
-// agent has that process ID.
+// report asks the agent with this process ID. It returns [control.ErrNotRunning] if none has it.
 func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 	for _, dir := range s.states {
 		instances, err := control.Find(dir)
@@ -75,7 +73,7 @@ func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 			return status.Report{}, err
 		}
 		for _, instance := range instances {
-			// Another agent's trouble is not ours.
+			// Errors of other agents do not matter.
 			if report, err := instance.Status(ctx); err == nil && report.Agent.PID == pid {
 				return report, nil
 			}
@@ -118,8 +116,8 @@ func (s *Service) Ready(ctx context.Context) error {
 	return nil
 }
 
-// OpenService opens the service of an installation. There may be none, and no service
-// manager either: then it returns nil.
+// OpenService opens the service of an installation. It returns nil without a service or service
+// manager.
 func OpenService(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *Service {
 	s, err := service.Open(o)
 	if err != nil {

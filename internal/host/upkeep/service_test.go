@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// managed is a service of a service manager that the test plays.
+// managed is a service of a simulated service manager.
 type managed struct {
 	service.Service
 	state    service.State
@@ -35,7 +35,7 @@ func (m *managed) Describe(context.Context) (service.State, error) { return m.st
 func (m *managed) Platform() string                                { return m.platform }
 func (m *managed) Restart() error                                  { m.restarts++; return nil }
 
-// answering is an agent that says the report to whoever asks by its control socket.
+// answering serves the report on an agent's control socket.
 func answering(t *testing.T, state string, report status.Report) {
 	t.Helper()
 	dir := filepath.Join(state, "instances", "0")
@@ -112,7 +112,7 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 	}
 }
 
-// What waits answers no questions: its version is known from its restart on.
+// A waiting agent answers no requests: its version is known from its restart on.
 func TestVersionOfAServiceThatWaits(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Symlink("versions/v1.1.0", filepath.Join(root, "current")); err != nil {
@@ -131,7 +131,7 @@ func TestVersionOfAServiceThatWaits(t *testing.T) {
 	}
 }
 
-// The helper of a second service of an installation restarts that service only.
+// The helper of an installation's second service restarts only that service.
 func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Symlink("versions/v1.2.0", filepath.Join(root, "current")); err != nil {
@@ -167,7 +167,7 @@ func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 	}
 }
 
-// Who has taken over the agent's account gets no update where the administrator wants none.
+// An intruder in the agent's account cannot start an update that the administrator has disabled.
 func TestHelperObeysAutoUpdate(t *testing.T) {
 	root, state, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "versions", "v1.0.0"), filepath.Join(state, "updates")} {
@@ -234,7 +234,6 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 	})
 }
 
-// settings writes a configuration file.
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
