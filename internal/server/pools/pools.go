@@ -15,9 +15,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// QueueTopic is the channel of notes about queues. A payload is the id of a
-// pool for which a job has become claimable, or [OrgPayload] of an
-// organization in which any pool may have got one.
+// QueueTopic is the channel of notes about queues. A payload is the id of a pool for which a job
+// has become claimable, or the [OrgPayload] of an organization whose pools may all have one.
 const QueueTopic = "queue"
 
 // OrgPayload is the payload of a note that concerns all pools of an organization.
@@ -35,14 +34,14 @@ func New(db *store.DB, log *logrus.Entry) *Service {
 	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}}}
 }
 
-// Created is a new pool with its token, which cannot be read again.
+// Created is a new pool and its token, which cannot be read again.
 type Created struct {
 	Pool  store.AgentPool
 	Token string
 }
 
-// Create makes a pool and its token. The first pool of an organization becomes
-// its default, so that deployments that wait for a pool can start.
+// Create creates a pool and its token. An organization's first pool becomes its default, so that
+// deployments that wait for a pool can start.
 func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Organization, name, description string) (Created, error) {
 	name, err := checkNames(name, description)
 	if err != nil {
@@ -78,7 +77,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	log := s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()})
 	log.Info("created an agent pool")
 	if first {
-		// The pool exists, and only this answer carries its token: report success.
+		// Only this response carries the token of the new pool, so report success.
 		if err := s.moveQueued(ctx, org.ID, pool.ID); err != nil {
 			log.WithError(err).Warn("moving queued deployments to the new pool failed: set the default pool again")
 		}
@@ -86,8 +85,8 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	return Created{pool, token}, nil
 }
 
-// checkFree returns how many other pools the organization has, or an error if
-// one of them has the same name.
+// checkFree returns the number of the organization's other pools, or an error if one has the same
+// name.
 func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 	list, err := tx.Pools(pool.OrgID)
 	for _, other := range list {
@@ -126,7 +125,7 @@ func checkNames(name, description string) (string, error) {
 	return name, nil
 }
 
-// Overview is a pool with what is known of its agents.
+// Overview is a pool and the state of its agents.
 type Overview struct {
 	store.AgentPool
 	Agents  []Agent
@@ -134,14 +133,13 @@ type Overview struct {
 	Default bool
 }
 
-// Agent is an agent with its presence.
+// Agent is an agent and its presence.
 type Agent struct {
 	store.PoolAgent
 	Online bool
 }
 
-// List returns the pools of an organization and the id of its default pool,
-// "" for none.
+// List returns an organization's pools and the id of its default pool, "" for none.
 func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, error) {
 	var out []Overview
 	var queue store.OrgQueue
@@ -213,7 +211,7 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	return o, nil
 }
 
-// Rename changes the name, the description or both; nil leaves one as it is.
+// Rename changes the name, the description or both; nil keeps the current one.
 func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
 	var pool store.AgentPool
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -238,8 +236,8 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 	return pool, notFound(err, id)
 }
 
-// SetDefault chooses the pool of stacks that name none; "" chooses none. Jobs
-// that wait and asked for no pool by name move along.
+// SetDefault sets the pool of stacks that name none; "" for none. Queued jobs that did not request
+// a pool by name move along.
 func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if id != "" {
@@ -260,8 +258,8 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	return nil
 }
 
-// moveQueued moves the jobs that follow the default to the new one, piece by piece,
-// unless another was chosen meanwhile.
+// moveQueued moves the jobs that follow the default pool to the new one, in several transactions,
+// unless the default changes meanwhile.
 func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		queue, err := tx.OrgQueue(orgID)
@@ -273,13 +271,12 @@ func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	})
 }
 
-// Settings rewrites stored settings when their pool goes away.
+// Settings rewrites a settings document when its pool is deleted.
 type Settings func(document string) (string, error)
 
-// Delete removes a pool and its tokens. A pool that stacks name, or whose
-// queue or agents are busy, is removed only with force; stacks then fall back
-// to the default pool, and jobs that run finish. What depends on the pool is taken
-// from it piece by piece before it goes.
+// Delete removes a pool and its tokens. It requires force if stacks name the pool or its queue or
+// agents are busy; stacks then fall back to the default pool, and running jobs finish. Dependents
+// are removed first, in several transactions.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		use, err := tx.PoolUse(id)
@@ -302,7 +299,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 				return 0, err
 			}
 		}
-		// First, so that no agent of the pool comes back.
+		// First, so that no agent of the pool returns.
 		if err := tx.DeleteTokensOfPool(id); err != nil {
 			return 0, err
 		}
@@ -322,8 +319,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 	return notFound(err, id)
 }
 
-// release takes a pool out of at most limit of the settings that name it, and
-// returns how many those were.
+// release removes a pool from at most limit settings that name it, and returns their number.
 func release(tx *store.Tx, id string, limit int, forget Settings) (int64, error) {
 	rows, err := tx.SettingsOfPool(id, limit)
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// onlineFor is the least time an agent counts as online after a sign of life.
+	// onlineFor is how long an agent counts as online after a sign of life, at least.
 	onlineFor = 35 * time.Second
-	// forgetAfter is when an agent drops out of lists.
+	// forgetAfter is the silence after which lists omit an agent.
 	forgetAfter = time.Hour
-	// sessionGrace is how long a session keeps its id after its last poll was
-	// answered: the next poll follows at once.
+	// sessionGrace is how long a session keeps its id after its last poll was answered: the next
+	// poll follows immediately.
 	sessionGrace = 5 * time.Second
 	// maxIdleGrace bounds sessionGrace for agents that announce pauses.
 	maxIdleGrace = 30 * time.Second
-	// writeEvery bounds how often the presence of one agent is written.
+	// writeEvery is the least interval between writes of one agent's presence.
 	writeEvery = 15 * time.Second
 )
 
-// Online tells whether an agent counts as online.
+// Online reports whether an agent counts as online.
 func Online(a store.PoolAgent, now time.Time) bool {
 	return now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
 }
 
-// Sighting is what an agent says about itself with a poll.
+// Sighting is an agent's description of itself in a poll.
 type Sighting struct {
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
@@ -41,24 +41,24 @@ type Sighting struct {
 
 type agentKey struct{ pool, agent string }
 
-// sighted is the newest knowledge of this process about an agent.
+// sighted is this process's latest information about an agent.
 type sighted struct {
 	Sighting
 	liveUntil time.Time
 	written   time.Time
 }
 
-// presence saves most writes: between two of them only memory knows.
+// presence keeps signs of life in memory, which saves most writes.
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
 }
 
-// Seen notes that an agent polls. It is a conflict while another session of
-// the same agent id is alive, which means that two agents share a state
-// directory; it is forbidden when the pool is gone.
+// Seen records an agent's poll. It is a conflict while another session of the same agent id is
+// alive, which means that two agents share a state directory, and forbidden if the pool was
+// deleted.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
-	here := time.Now() // for what this process remembers
+	here := time.Now() // for this process's memory
 	key := agentKey{g.PoolID, g.AgentID}
 	known, fresh, err := s.presence.look(key, g, here)
 	if err != nil || fresh {
@@ -83,7 +83,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		// This process may know better than the row that a session ended.
+		// This process may know of a session's end before the row does.
 		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
 		if other && now.Before(old.LiveUntil) {
 			return errSession(old.Hostname, old.PID)
@@ -106,8 +106,8 @@ func errSession(hostname, pid string) error {
 	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
 }
 
-// look returns the session this process last knew, whether nothing needs to be
-// written, and a conflict if another session is alive.
+// look returns the last session known to this process, whether its row is current, and a conflict
+// if another session is alive.
 func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 	return old.SessionID, true, nil
 }
 
-// Answered notes that a poll of a session ended with an answer.
+// Answered records that a session's poll was answered.
 func (s *Service) Answered(g Sighting) {
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
@@ -147,8 +147,8 @@ func (s *Service) Answered(g Sighting) {
 	a.liveUntil = time.Now().Add(idle)
 }
 
-// Gone notes that the connection of a session's poll broke, so that a
-// restarted agent need not wait for its former self.
+// Gone records that the connection of a session's poll broke, so that a restarted agent need not
+// wait for its previous session to expire.
 func (s *Service) Gone(ctx context.Context, g Sighting) {
 	key := agentKey{g.PoolID, g.AgentID}
 	s.presence.mu.Lock()
@@ -164,7 +164,7 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 	}
 }
 
-// Forget drops agents that were not seen for an hour.
+// Forget removes agents not seen for an hour.
 func (s *Service) Forget(ctx context.Context) error {
 	before := time.Now().Add(-forgetAfter)
 	s.presence.mu.Lock()

@@ -28,7 +28,7 @@ func TestOnline(t *testing.T) {
 	}
 }
 
-// TestSessions follows what one process remembers between two writes.
+// TestSessions covers the in-memory state between two writes.
 func TestSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(nil, nil)
@@ -47,7 +47,7 @@ func TestSessions(t *testing.T) {
 		if _, conflict := look(twin); !conflict {
 			t.Error("a second session was taken beside a held poll")
 		}
-		// The poll was answered; the next one is due at once.
+		// The poll was answered; the next one is due immediately.
 		s.Answered(mine)
 		time.Sleep(sessionGrace - time.Millisecond)
 		if _, conflict := look(twin); !conflict {

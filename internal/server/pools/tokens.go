@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Tokens returns the tokens of a pool, newest first. Those that were exchanged
-// for an identity token are not among them: they end soon, or with their issuer.
+// Tokens returns a pool's tokens, newest first, except those exchanged for an identity token: they
+// expire soon, or with their issuer.
 func (s *Service) Tokens(ctx context.Context, orgID, poolID string) ([]store.Token, error) {
 	var out []store.Token
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
@@ -28,8 +28,8 @@ func (s *Service) Tokens(ctx context.Context, orgID, poolID string) ([]store.Tok
 	return out, notFound(err, poolID)
 }
 
-// AddToken makes one more token of a pool and returns its text, which is
-// stored nowhere, and its id. A zero time is never.
+// AddToken creates a token of a pool and returns its text, which is not stored, and its id. A zero
+// time means no expiry.
 func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poolID, description string, expires time.Time) (text, id string, err error) {
 	if len(description) > 1000 || strings.ContainsRune(description, 0) {
 		return "", "", fault.Invalid("Bad Request: the description of a token is at most 1000 bytes of text")
@@ -57,8 +57,8 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 	return text, t.ID, nil
 }
 
-// RevokeToken ends a token of a pool at once: held polls that came with it end,
-// on every server. Jobs that it has claimed have tokens of their own and finish.
+// RevokeToken revokes a pool's token immediately, ending the held polls that used it on every
+// server. Its claimed jobs have their own tokens and finish.
 func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, poolID, tokenID string) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(tokenID)
