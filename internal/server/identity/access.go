@@ -13,10 +13,10 @@ const RoleAdmin = "admin"
 // RoleMember is the role of members who work with stacks.
 const RoleMember = "member"
 
-// This file is the only place that decides what a caller may do.
+// This file alone decides what a caller may do.
 
-// CanReadOrg tells whether a caller may see an organization. Its lists are for
-// users and the organization's tokens; a job knows only which one is its own.
+// CanReadOrg reports whether a caller may see an organization. Only users and the organization's
+// tokens may read its lists; a job knows only its own organization.
 func (p Principal) CanReadOrg(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
@@ -32,8 +32,7 @@ func (p Principal) isMember(orgID string) bool {
 	return p.User.SiteAdmin || p.Roles[orgID] != ""
 }
 
-// CanAdminOrg tells whether a caller may change an organization: its tokens,
-// its agent pools.
+// CanAdminOrg reports whether a caller may change an organization's tokens and agent pools.
 func (p Principal) CanAdminOrg(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
@@ -45,18 +44,16 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 	}
 }
 
-// CanGrant tells whether a caller's identity lasts, which is the condition for
-// changing whatever gives access beyond the life of a token: tokens, agent
-// pools, trusted issuers and their policies, a user's preferences. A token that
-// was exchanged for an identity token must not, or it could outlive itself.
+// CanGrant reports whether a caller may change what gives lasting access: tokens, agent pools,
+// trusted issuers and their policies, a user's preferences. A token exchanged for an identity token
+// must not, or it could outlive itself.
 func (p Principal) CanGrant() bool { return !p.Exchanged }
 
-// CanCreateStack tells whether a caller may create stacks.
+// CanCreateStack reports whether a caller may create stacks.
 func (p Principal) CanCreateStack(orgID string) bool {
 	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)
 }
 
-// abilities returns what a caller may do with a stack.
 func (p Principal) abilities(s store.Stack) Ability {
 	if !p.CanReadOrg(s.OrgID) {
 		return 0
@@ -71,11 +68,11 @@ func (p Principal) abilities(s store.Stack) Ability {
 	return a
 }
 
-// Can tells whether a caller has one of the abilities needed.
+// Can reports whether a caller has one of the needed abilities.
 func (p Principal) Can(s store.Stack, need Ability) bool { return p.abilities(s)&need != 0 }
 
-// Check returns nil if a caller has one of the abilities needed, else what to
-// answer. To a job that may have the outputs of a stack nothing else of it exists.
+// Check returns nil if a caller has one of the needed abilities, else the response's error. A job
+// that may read only a stack's outputs gets the error of a missing stack for all else.
 func (p Principal) Check(s store.Stack, need Ability) error {
 	switch {
 	case p.Can(s, need):
@@ -89,7 +86,7 @@ func (p Principal) Check(s store.Stack, need Ability) error {
 	}
 }
 
-// NoStack is the answer for a stack that does not exist or is hidden.
+// NoStack returns the error for a stack that does not exist or is hidden.
 func (p Principal) NoStack(org, project, name string) error {
 	const text = "Not Found: stack '%s/%s/%s' does not exist, or you may not see it"
 	if p.Kind == KindJob && !p.isMember(p.Org.ID) {
@@ -98,8 +95,7 @@ func (p Principal) NoStack(org, project, name string) error {
 	return fault.NotFound(text, org, project, name)
 }
 
-// ReadableOrgs returns the organizations whose stacks a caller may list; of
-// those a job may list only its own.
+// ReadableOrgs returns the organizations whose stacks a caller may list; for a job, only its own.
 func (p Principal) ReadableOrgs() []string {
 	var ids []string
 	if p.Org.ID != "" && p.CanReadOrg(p.Org.ID) {

@@ -10,18 +10,17 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// AdminLogin is the login of the user that the first start creates.
+// AdminLogin is the login of the user created at the first start.
 const AdminLogin = "admin"
 
 var orgNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 
-// ErrNothingToDo says that the installation has its first organization.
+// ErrNothingToDo reports that the installation has its first organization.
 var ErrNothingToDo = errors.New("the installation is set up already")
 
-// Bootstrap creates, in an empty database, an organization, its administrator
-// and an access token for that user. deliver gets the token's text before the
-// rows are kept, so that no installation exists whose token is lost; when it
-// fails nothing is created. [ErrNothingToDo] if the database is not empty.
+// Bootstrap creates an organization, its administrator and that user's access token in an empty
+// database, or returns [ErrNothingToDo]. It passes the token's text to deliver before the commit,
+// so that no installation exists whose token is lost; an error of deliver rolls back.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
 	if !orgNamePattern.MatchString(org) {
 		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)

@@ -1,5 +1,5 @@
-// Package identity knows who calls the control plane: organizations, users,
-// their tokens, and what each caller may do.
+// Package identity authenticates callers of the control plane, manages organizations, users and
+// tokens, and decides what each caller may do.
 package identity
 
 import (
@@ -19,13 +19,13 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// tokenPrefix is what all tokens start with, so that scanners find leaked ones.
+// tokenPrefix is the prefix of all tokens, by which scanners find leaked ones.
 const tokenPrefix = "pul-"
 
-// touchEvery bounds how often the last use of a token is written.
+// touchEvery is the least interval between writes of a token's last use.
 const touchEvery = 5 * time.Minute
 
-// Service answers who calls and manages users, organizations and tokens.
+// Service authenticates callers and manages users, organizations and tokens.
 type Service struct {
 	db  *store.DB
 	log *logrus.Entry
@@ -36,7 +36,7 @@ func New(db *store.DB, log *logrus.Entry) *Service {
 	return &Service{db: db, log: log}
 }
 
-// NewToken returns the text of a fresh random token and the hash to store.
+// NewToken returns the text of a new random token and the hash to store.
 func NewToken() (text string, hash []byte) {
 	var raw [32]byte
 	rand.Read(raw[:])
@@ -44,22 +44,21 @@ func NewToken() (text string, hash []byte) {
 	return text, HashToken(text)
 }
 
-// HashToken returns what is stored of a token: the SHA-256 of its text. The
-// text has 256 random bits, so a slow hash would protect nothing.
+// HashToken returns the SHA-256 of a token's text, which is stored. The text has 256 random bits,
+// so a slow hash would add nothing.
 func HashToken(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
 }
 
-// NewID returns a fresh id for a row.
+// NewID returns a new id for a row.
 func NewID() string { return uuid.NewString() }
 
-// Kind is what sort of caller a principal is.
+// Kind is the kind of a principal.
 type Kind string
 
-// The kinds of principal.
 const (
-	KindUser   Kind = "user"   // a person or service with a personal token
+	KindUser   Kind = "user"   // a human or service with a personal token
 	KindOrg    Kind = "org"    // an organization or team token
 	KindPool   Kind = "pool"   // an agent of a pool
 	KindJob    Kind = "job"    // the pulumi process of a job
@@ -70,20 +69,18 @@ const (
 type Principal struct {
 	Kind    Kind
 	TokenID string
-	// TokenName and Team are the names of an organization's or team's token.
+	// TokenName and Team are the names of an organization or team token.
 	TokenName, Team string
-	// User is who acts: the owner of a personal token, or the requester of
-	// the deployment for a job. Zero for other kinds.
+	// User is the owner of a personal token or the requester of a job's deployment, else zero.
 	User store.User
-	// Org is what the token belongs to; zero for personal tokens, except for
-	// exchanged ones, which are good for one organization only.
-	Org store.Organization
-	// Roles are the user's roles by organization id.
+	// Org is the token's organization; zero for personal tokens unless exchanged, which are limited
+	// to one.
+	Org   store.Organization
 	Roles map[string]string
-	// Admin says that an organization's token may administer it.
+	// Admin means that an organization token may administer its organization.
 	Admin bool
-	// Exchanged says that the token was had for an identity token and ends
-	// soon: it makes no tokens that live longer.
+	// Exchanged means that the token was exchanged for an identity token and expires soon: it must
+	// not create tokens that outlive it.
 	Exchanged bool
 
 	PoolID       string // pool, and runner tokens
@@ -94,7 +91,7 @@ type Principal struct {
 	Scope        Scope  // job tokens: what they may do with which stack
 }
 
-// Name is how the caller is called in logs and messages.
+// Name returns the caller's name for logs and messages.
 func (p Principal) Name() string {
 	switch {
 	case p.User.Login != "":
@@ -106,12 +103,11 @@ func (p Principal) Name() string {
 	}
 }
 
-// errToken is the one answer to every bad token: it does not tell which part
-// is wrong.
+// errToken is the one response to every invalid token; it does not reveal the cause.
 var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
-// Authenticate returns who a token belongs to. A token that is unknown,
-// expired or revoked is a [fault.KindUnauthenticated] error.
+// Authenticate returns the principal of a token. An unknown, expired or revoked token is a
+// [fault.KindUnauthenticated] error.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
 	if text == "" {
 		return Principal{}, errToken
@@ -151,8 +147,8 @@ func expired(t store.Token, now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
 }
 
-// CheckLive tells whether a token that was accepted is still good, in the
-// transaction that acts on it. Otherwise the error is that of [Service.Authenticate].
+// CheckLive checks that an accepted token is still valid, in the transaction that acts on it. Its
+// errors are those of [Service.Authenticate].
 func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	t, err := tx.TokenByID(tokenID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {
@@ -161,7 +157,6 @@ func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	return err
 }
 
-// load gathers what a token's principal is.
 func load(tx *store.Tx, t store.Token) (Principal, error) {
 	p := Principal{
 		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
@@ -206,9 +201,8 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 	return p, nil
 }
 
-// confine takes from a user all but the membership in the organization that
-// the token is for: who decides about that organization's issuers must not
-// decide about others.
+// confine reduces a user to the membership in the token's organization: an administrator of that
+// organization's issuers must not gain access to others.
 func (p *Principal) confine() {
 	role := p.Roles[p.Org.ID]
 	p.Roles = map[string]string{}

@@ -7,21 +7,20 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Ability is something that a caller may do with a stack. The values are bits:
-// a need that names several is met by each of them.
+// Ability is a permission on a stack. Values are bits; any one of several needed bits suffices.
 type Ability uint16
 
-// The abilities. docs/security.md says which route needs which.
+// docs/security.md lists which route needs which ability.
 const (
 	StateRead     Ability = 1 << iota // see the stack, its state, updates and deployments
-	Outputs                           // read the stack's outputs, also secret ones, and nothing else
+	Outputs                           // read the stack's outputs, including secret ones, and nothing else
 	Decrypt                           // decrypt secrets of the stack
 	DecryptConfig                     // read the stored configuration, which names the key of secrets
 	Encrypt                           // encrypt secrets for the stack
 	Preview                           // run updates that change nothing
 	Write                             // run updates, import states, change tags
 	DeleteStack                       // remove the stack when it is empty
-	Manage                            // decide about the stack as a whole; no scope holds it
+	Manage                            // administer the whole stack; no scope holds it
 
 	everything = Manage<<1 - 1
 )
@@ -40,7 +39,7 @@ var abilityNames = []struct {
 	{DeleteStack, "delete-stack"},
 }
 
-// String returns the names of the abilities of which one is needed.
+// String returns the names of the abilities, of which one is needed.
 func (a Ability) String() string {
 	var names []string
 	for _, n := range abilityNames {
@@ -54,15 +53,15 @@ func (a Ability) String() string {
 	return strings.Join(names, " or ")
 }
 
-// Scope is what a token may do, by stack id.
+// Scope holds a token's abilities by stack id.
 type Scope map[string]Ability
 
-// OtherStacks in a [Scope] stands for every stack of the token's organization
-// that the token's user may read when the token is used.
+// OtherStacks in a [Scope] stands for every stack of the token's organization that its user may
+// read at the time of use.
 const OtherStacks = "*"
 
-// JobScope returns what the pulumi process of a deployment may do. Only one
-// with a requester reads the outputs of other stacks.
+// JobScope returns the scope of a deployment's pulumi process. Only a deployment with a requester
+// may read the outputs of other stacks.
 func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requester bool) Scope {
 	own := StateRead | Decrypt | Encrypt | Preview
 	looks := op == workflow.OperationPreview || op == workflow.OperationDetectDrift && !opts.RemediateIfDriftDetected
@@ -79,8 +78,7 @@ func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requ
 	return scope
 }
 
-// String returns the form in which a scope is stored: pairs of a stack and an
-// ability, separated by spaces.
+// String returns the stored form of a scope: space-separated pairs of a stack and an ability.
 func (s Scope) String() string {
 	var pairs []string
 	for stack, abilities := range s {
@@ -94,7 +92,7 @@ func (s Scope) String() string {
 	return strings.Join(pairs, " ")
 }
 
-// ParseScope reads the stored form. What it does not know grants nothing.
+// ParseScope parses the stored form. Unknown parts grant nothing.
 func ParseScope(text string) Scope {
 	scope := Scope{}
 	for pair := range strings.FieldsSeq(text) {

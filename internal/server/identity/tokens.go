@@ -10,12 +10,11 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// PoolTokenTopic is the channel of notes about tokens of agent pools that have
-// ended. A payload is the id of an organization.
+// PoolTokenTopic is the channel of notes about ended tokens of agent pools. A payload is an
+// organization's id.
 const PoolTokenTopic = "pool-tokens"
 
-// NewTokenSpec describes a token to create. Which members count depends on the
-// kind.
+// NewTokenSpec describes a token to create. Which members apply depends on the kind.
 type NewTokenSpec struct {
 	Kind        store.TokenKind
 	Name        string // organization and team tokens
@@ -28,8 +27,7 @@ type NewTokenSpec struct {
 	Expires     time.Time
 }
 
-// CreateToken makes a token and returns its text, which is stored nowhere, and
-// its id.
+// CreateToken creates a token and returns its text, which is not stored, and its id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
 		return "", "", fault.Invalid("Bad Request: the name or description of the token is too long")
@@ -66,8 +64,7 @@ func (s *Service) PersonalTokens(ctx context.Context, userID string) ([]store.To
 	return out, err
 }
 
-// OrgTokens returns an organization's tokens, newest first; with a team, the
-// tokens of that team.
+// OrgTokens returns the tokens of an organization or, if team is set, of that team, newest first.
 func (s *Service) OrgTokens(ctx context.Context, orgID, team string) ([]store.Token, error) {
 	kind := store.OrgToken
 	if team != "" {
@@ -90,8 +87,8 @@ func (s *Service) OrgTokens(ctx context.Context, orgID, team string) ([]store.To
 	return out, nil
 }
 
-// DeleteToken removes the token with an id if match says that it is one that
-// the caller may remove; otherwise it does not exist for the caller.
+// DeleteToken removes a token by id if match returns true for it. Otherwise it reports the token as
+// missing.
 func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.Token) bool) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(id)
@@ -109,19 +106,19 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 	return err
 }
 
-// DeleteExpired removes tokens that ended more than a day ago, some in each write.
+// DeleteExpired removes tokens expired for more than a day, some in each write.
 func (s *Service) DeleteExpired(ctx context.Context) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
 	})
 }
 
-// SetDefaultOrg remembers which organization a user works in by default.
+// SetDefaultOrg sets a user's default organization.
 func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
 }
 
-// MemberInfo is a member of an organization together with the user.
+// MemberInfo is a member of an organization and the user.
 type MemberInfo struct {
 	store.Member
 	User store.User
