@@ -1,5 +1,5 @@
-// Package budget shares a fixed amount of memory among the requests of a
-// server: request bodies, their decoded forms, and responses.
+// Package budget shares a fixed amount of memory among a server's requests: their bodies, decoded
+// forms and responses.
 package budget
 
 import (
@@ -13,20 +13,20 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Small is how much of each request comes from a reserve, in bytes, so that
-// heartbeats and polls are answered while large requests wait for each other.
+// Small is how much of each request comes from a reserve, in bytes, so that heartbeats and polls
+// pass large requests that wait.
 const Small = 64 << 10
 
 // ErrBusy means that other requests hold the memory that a request needs.
 var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; retry later")
 
-// ErrTooLarge means that a request needs more memory than all of them may use.
+// ErrTooLarge means that a request needs more memory than the whole budget.
 var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise its memory limit")
 
-// Budget is an amount of memory. A request that needs more than all of it is
-// refused, one that is alone gets what it needs, and the others wait for each
-// other, the oldest first and for a bounded time. Several requests of one
-// organization hold half of it at most as soon as another one was seen.
+// Budget is an amount of memory. It refuses a request that needs more than all of it, and grants a
+// request that is alone what it needs; other requests wait for each other, the oldest first and for
+// a bounded time. Once requests of another organization were seen, concurrent requests of one
+// organization hold at most half.
 type Budget struct {
 	total, reserve int64
 	patience       time.Duration
@@ -34,25 +34,25 @@ type Budget struct {
 	mu          sync.Mutex
 	used        int64 // of total
 	usedReserve int64
-	peak        int64            // the most that was used of both
-	shares      int64            // made so far
-	holders     int              // shares that hold some of total
+	peak        int64            // maximum use of both
+	shares      int64            // created so far
+	holders     int              // shares that hold part of total
 	owned       map[string]int64 // of total, by owner
 	seen        string           // the last organization that sent a request
-	several     bool             // more than one did
+	several     bool             // requests of several organizations were seen
 	waiters     []*waiter
 }
 
-// New returns a budget of total bytes, and an eighth of that as a reserve. A
-// request waits for memory that others hold no longer than patience.
+// New returns a budget of total bytes, plus an eighth of that as a reserve. patience bounds a
+// request's wait for memory.
 func New(total int64, patience time.Duration) *Budget {
 	return &Budget{total: total, reserve: max(total/8, Small), patience: patience, owned: map[string]int64{}}
 }
 
-// Total is the most that one request can hold, in bytes.
+// Total returns the most that one request can hold, in bytes.
 func (b *Budget) Total() int64 { return b.total }
 
-// Peak is the most that all requests held at one time, in bytes.
+// Peak returns the most that all requests have held at one time, in bytes.
 func (b *Budget) Peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,15 +62,15 @@ func (b *Budget) Peak() int64 {
 // Share is the part of a budget that one request holds. Only one goroutine may use it.
 type Share struct {
 	budget       *Budget
-	owner        string // who made the request; "" is not known yet
-	age          int64  // the older, the smaller
+	owner        string // of the request; "" if not yet known
+	age          int64  // lower is older
 	large, small int64  // held of the total and of the reserve
 }
 
-// ForUser sets the user whose request a share is for, until an organization is known.
+// ForUser sets the user as the share's owner until an organization is known.
 func (s *Share) ForUser(id string) { s.own("user "+id, "") }
 
-// ForOrganization sets the organization whose request a share is for.
+// ForOrganization sets the organization as the share's owner.
 func (s *Share) ForOrganization(name string) { s.own("organization "+name, name) }
 
 func (s *Share) own(owner, organization string) {
@@ -90,7 +90,6 @@ func (s *Share) own(owner, organization string) {
 	b.add(s, large)
 }
 
-// add changes what a share holds of the total.
 func (b *Budget) add(s *Share, n int64) {
 	s.large += n
 	b.used += n
@@ -99,14 +98,14 @@ func (b *Budget) add(s *Share, n int64) {
 	}
 }
 
-// over reports whether a share and others of its owner would hold more than half
-// of the total with n more bytes of it. An organization that is alone has no such bound.
+// over reports whether, with n more bytes for s, several shares of its owner would hold more than
+// half of the total. A single organization has no such bound.
 func (b *Budget) over(s *Share, n int64) bool {
 	others := b.owned[s.owner] - s.large
 	return b.several && s.owner != "" && n > 0 && others > 0 && others+s.large+n > b.total/2
 }
 
-// Share returns a share that holds nothing yet. It must be closed.
+// Share returns an empty share, which the caller must close.
 func (b *Budget) Share() *Share {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +125,7 @@ func (b *Budget) split(s *Share, n int64) (large, small int64) {
 	return n - small, small
 }
 
-// grant gives a share n more bytes if they are free.
+// grant adds n bytes to a share if they are free.
 func (b *Budget) grant(s *Share, n int64) bool {
 	large, small := b.split(s, n)
 	if large > 0 && b.used+large > b.total || b.over(s, large) {
@@ -142,8 +141,8 @@ func (b *Budget) grant(s *Share, n int64) bool {
 	return true
 }
 
-// first orders shares that wait: those that hold something could end soonest,
-// and among them the oldest.
+// first orders waiting shares: those that hold memory could end soonest; among them, the oldest
+// comes first.
 func first(a, b *Share) int {
 	if (a.large > 0) != (b.large > 0) {
 		if a.large > 0 {
@@ -154,8 +153,7 @@ func first(a, b *Share) int {
 	return cmp.Compare(a.age, b.age)
 }
 
-// Take adds n bytes to a share. It waits while other requests hold them. A nil
-// share has no bounds.
+// Take adds n bytes to a share, waiting while other requests hold them. A nil share has no bounds.
 func (s *Share) Take(ctx context.Context, n int64) error {
 	if s == nil || n <= 0 {
 		return nil
@@ -193,7 +191,7 @@ func (b *Budget) wait(ctx context.Context, w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case err := <-w.done: // decided at the same moment
+	case err := <-w.done: // decided concurrently
 		return err
 	default:
 	}
@@ -212,7 +210,7 @@ func (b *Budget) waitsForItsOwn(w *waiter) bool {
 	return b.over(w.share, large)
 }
 
-// wake gives free memory to those that wait for it.
+// wake grants free memory to waiting shares.
 func (b *Budget) wake() {
 	for granted := true; granted; {
 		granted = false
@@ -231,8 +229,8 @@ func (b *Budget) wake() {
 	b.refuseStuck()
 }
 
-// refuseStuck refuses the youngest of shares that hold something and all wait for
-// each other, because none of them would ever end.
+// refuseStuck refuses the youngest of the shares that hold memory and all wait for each other: none
+// would ever end.
 func (b *Budget) refuseStuck() {
 	stuck := map[string]*waiter{} // the youngest by owner
 	held := map[string]int64{}
@@ -262,7 +260,7 @@ func (b *Budget) refuse(w *waiter) {
 	w.done <- ErrBusy
 }
 
-// Give returns n bytes of a share.
+// Give returns n bytes of a share to the budget.
 func (s *Share) Give(n int64) {
 	if s == nil || n <= 0 {
 		return
@@ -281,7 +279,7 @@ func (s *Share) Give(n int64) {
 	b.wake()
 }
 
-// Close returns all that a share holds.
+// Close returns all memory of a share to the budget.
 func (s *Share) Close() {
 	if s != nil {
 		s.Give(s.Held())
@@ -305,7 +303,7 @@ func With(ctx context.Context, s *Share) context.Context {
 	return context.WithValue(ctx, shareKey{}, s)
 }
 
-// Of returns the share of a request's context, nil for none.
+// Of returns the share of a request's context, or nil.
 func Of(ctx context.Context) *Share {
 	s, _ := ctx.Value(shareKey{}).(*Share)
 	return s

@@ -65,7 +65,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// TestSmallRequestsPass has heartbeats pass large requests that wait.
+// TestSmallRequestsPass checks that heartbeats pass large requests that wait.
 func TestSmallRequestsPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Second)
@@ -77,12 +77,11 @@ func TestSmallRequestsPass(t *testing.T) {
 		if time.Since(began) != 0 {
 			t.Error("a small request waited")
 		}
-		time.Sleep(2 * time.Second) // the one that waits has ended
+		time.Sleep(2 * time.Second) // the waiting request has ended
 	})
 }
 
-// TestOldestGoesOn has two requests hold what the other needs: neither would
-// ever end.
+// TestOldestGoesOn has two requests hold memory that the other needs: neither would ever end.
 func TestOldestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Hour)
@@ -100,7 +99,7 @@ func TestOldestGoesOn(t *testing.T) {
 	})
 }
 
-// TestNewRequestsDoNotOvertake keeps a large request from starving.
+// TestNewRequestsDoNotOvertake checks that a large request does not starve.
 func TestNewRequestsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Hour)
@@ -118,8 +117,8 @@ func TestNewRequestsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// TestInvariants has many requests grow, shrink and end at random: never is more
-// held than there is, and in the end nothing.
+// TestInvariants has many requests grow, shrink and end at random: they never hold more than the
+// budget, and finally nothing.
 func TestInvariants(t *testing.T) {
 	b := New(8*mib, 20*time.Millisecond)
 	var all sync.WaitGroup
@@ -149,15 +148,14 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// owned returns a share of an organization.
 func owned(b *Budget, organization string) *Share {
 	s := b.Share()
 	s.ForOrganization(organization)
 	return s
 }
 
-// TestOrganizationsLeaveHalf: many requests of one organization hold half of the memory at most,
-// and those that wait for that do not stop others.
+// TestOrganizationsLeaveHalf: requests of one organization hold at most half of the memory, and
+// those that wait for it do not stop others.
 func TestOrganizationsLeaveHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Second)
@@ -178,14 +176,14 @@ func TestOrganizationsLeaveHalf(t *testing.T) {
 			t.Errorf("another organization waited %v", waited)
 		}
 		take(t, owned(b, "a"), 2*mib, ErrBusy)
-		synctest.Wait() // those that waited have given up, too
+		synctest.Wait() // the waiting requests have given up, too
 		other.Close()
 		first.Close()
 		take(t, owned(b, "a"), 5*mib, nil)
 	})
 }
 
-// TestOldestOfAnOrganizationContinues is like TestOldestGoesOn, with the half of one organization.
+// TestOldestOfAnOrganizationContinues is TestOldestGoesOn within one organization's half.
 func TestOldestOfAnOrganizationContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(12*mib, time.Hour)

@@ -6,10 +6,9 @@ import (
 	"io"
 )
 
-// ReadAll reads a stream into memory that is charged to the share of ctx before it
-// is allocated. size is what is expected, -1 if that is not known; it is
-// allocated at once only if it is trusted. Reading ends after limit bytes: a
-// result that is longer than that is not the whole stream.
+// ReadAll reads a stream into memory that it charges to the share of ctx before allocation. size is
+// the expected size, -1 if unknown, and is allocated at once only if trusted. Reading stops after
+// limit bytes: a longer result is not the whole stream.
 func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) ([]byte, error) {
 	share := Of(ctx)
 	var buf []byte
@@ -35,8 +34,8 @@ func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) 
 	return buf, nil
 }
 
-// nextSize returns the next size of a buffer. One byte more than the size shows the
-// end of the stream. A client that has sent little holds little, whatever it announced.
+// nextSize returns the next size of a buffer: one byte more than size, which detects the end of the
+// stream. A client that has sent little holds little, whatever size it announced.
 func nextSize(now, size, limit int64, trusted bool) int64 {
 	const first = 4 << 10
 	next := max(first, 2*now)
