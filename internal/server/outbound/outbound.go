@@ -1,9 +1,7 @@
-// Package outbound fetches small documents from addresses that users name. It
-// is careful, because whoever may name an address could otherwise make the
-// server call what only the server can reach: it speaks TLS with verified
-// certificates (plain HTTP only to the same machine), never follows a redirect,
-// never calls the addresses where clouds keep the credentials of their
-// machines, and bounds time and size.
+// Package outbound fetches small documents from addresses that users name. A user could otherwise
+// make the server call services that only it can reach, so the package requires TLS with verified
+// certificates (plain HTTP only to the same machine), follows no redirects, never calls the
+// addresses of cloud credential services, and bounds time and size.
 package outbound
 
 import (
@@ -30,31 +28,28 @@ const (
 	maxHeaders = 64 << 10
 )
 
-// Client fetches documents. The zero value trusts the system's certificate
-// authorities.
+// Client fetches documents. The zero value trusts the system's certificate authorities.
 type Client struct {
-	// Roots are the authorities to trust; nil are the system's.
+	// Roots are the trusted authorities; nil means the system's.
 	Roots *x509.CertPool
 }
 
-// Document is an answer.
+// Document is a fetched document.
 type Document struct {
 	Body []byte
-	// Thumbprint is the SHA-256 of the certificate that the peer showed, in
-	// hexadecimal; "" if it was reached without TLS.
+	// Thumbprint is the hexadecimal SHA-256 of the peer's certificate, "" without TLS.
 	Thumbprint string
 }
 
-// Get fetches a document. A certificate is accepted if the trusted authorities
-// vouch for it, or else if its chain leads to a certificate with one of the
-// thumbprints (see [Thumbprint]); name and dates are checked in both cases.
-// Errors never contain the answer.
+// Get fetches a document. It accepts a certificate that the trusted authorities verify, or whose
+// chain leads to a certificate with one of the thumbprints (see [Thumbprint]); name and dates are
+// checked in both cases. Errors never contain the response.
 func (c *Client) Get(ctx context.Context, address string, thumbprints []string) (Document, error) {
 	u, err := parse(address)
 	if err != nil {
 		return Document{}, err
 	}
-	// A proxy would dial in the server's place, and see only this.
+	// A proxy would dial for the server and see only this address.
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
 		return Document{}, explain(u, errForbiddenAddress)
 	}
@@ -93,8 +88,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	return doc, nil
 }
 
-// CheckBase returns an error unless documents below an address may be
-// fetched: one for [Client.Get], without a query.
+// CheckBase checks that [Client.Get] may fetch documents below an address, which has no query.
 func CheckBase(address string) error {
 	u, err := parse(address)
 	if err == nil && (u.RawQuery != "" || u.ForceQuery) {
@@ -103,8 +97,8 @@ func CheckBase(address string) error {
 	return err
 }
 
-// parse reads an address that may be fetched: https, or http on the same
-// machine; a host; no user, no fragment.
+// parse parses an address that may be fetched: https, or http on the same machine, with a host and
+// without user or fragment.
 func parse(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -138,12 +132,12 @@ func (c *Client) transport(host string, thumbprints []string) *http.Transport {
 // errForbiddenAddress means that a name resolved to an address that the server must not call.
 var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified, where no issuer is")
 
-// awsMetadata is where AWS keeps the credentials of machines with IPv6; all
-// other clouds use link-local addresses.
+// awsMetadata is the IPv6 address of AWS's credential service; all other clouds use link-local
+// addresses.
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
-// checkAddress refuses addresses that no public or in-house service has. It
-// checks the resolved address, so a name cannot hide one.
+// checkAddress refuses addresses that no public or in-house service has. It checks the resolved
+// address, so that a name cannot hide one.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || forbidden(at.Addr()) {

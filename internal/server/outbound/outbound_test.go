@@ -19,7 +19,6 @@ import (
 	"time"
 )
 
-// authority makes certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -38,7 +37,7 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-// leaf makes a certificate for a host, with the chain to show.
+// leaf creates a certificate for a host, with its chain.
 func (a authority) leaf(t *testing.T, ip net.IP, ends time.Time) tls.Certificate {
 	t.Helper()
 	cert, key := sign(t, &a, &x509.Certificate{IPAddresses: []net.IP{ip}, NotAfter: ends})
@@ -213,7 +212,7 @@ func TestForbiddenAddresses(t *testing.T) {
 			t.Errorf("the address of a cloud's metadata: %v", err)
 		}
 	}
-	// A name leads there as well; it is the dialer that sees it.
+	// A name may resolve to the address as well; the dialer detects it.
 	transport := new(Client).transport("metadata.example.com", nil)
 	if _, err := transport.DialContext(t.Context(), "tcp", "169.254.169.254:443"); !errors.Is(err, errForbiddenAddress) {
 		t.Errorf("dialing the address of a cloud's metadata: %v", err)

@@ -15,15 +15,14 @@ func Thumbprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// NormalThumbprint returns a thumbprint as users write it, with colons or in
-// capitals, in the form of [Thumbprint]. ok is false if it is none.
+// NormalThumbprint converts a user's thumbprint, which may have colons and capitals, to the form of
+// [Thumbprint]. ok is false if it is invalid.
 func NormalThumbprint(s string) (normal string, ok bool) {
 	normal = strings.ToLower(strings.ReplaceAll(s, ":", ""))
 	raw, err := hex.DecodeString(normal)
 	return normal, err == nil && len(raw) == sha256.Size
 }
 
-// tls returns the configuration of a connection to a host.
 func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots}
 	if len(thumbprints) == 0 {
@@ -35,7 +34,7 @@ func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 			pinned[normal] = true
 		}
 	}
-	// The usual check is made by hand, so that another may follow it.
+	// verify replaces the default check, so that a second check may follow it.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		err := verify(state.PeerCertificates, host, c.Roots)
@@ -61,7 +60,7 @@ func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 	return config
 }
 
-// verify checks a chain of certificates, name and dates included.
+// verify checks a certificate chain, including name and dates.
 func verify(chain []*x509.Certificate, host string, roots *x509.CertPool) error {
 	if len(chain) == 0 {
 		return errors.New("no certificate was shown")
