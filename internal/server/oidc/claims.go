@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// claimPath is where a claim stands: the names of nested objects.
+// claimPath is the location of a claim: the names of nested objects.
 type claimPath []string
 
-// parsePath reads a path such as sub or "kubernetes.io".pod.name: names are
-// separated by dots, and a name that holds a dot stands in double quotes.
+// parsePath parses a path such as sub or "kubernetes.io".pod.name: dots separate names, and double
+// quotes enclose a name that contains a dot.
 func parsePath(text string) (claimPath, error) {
 	var path claimPath
 	for rest := text; ; {
@@ -43,8 +43,8 @@ func parsePath(text string) (claimPath, error) {
 	}
 }
 
-// values returns what a token says at a path, as texts: one for a text, a
-// number or a boolean, several for a list of them, none for anything else.
+// values returns the texts at a path of a token: one for a text, number or boolean, several for a
+// list of them, none for anything else.
 func (p claimPath) values(claims map[string]any) []string {
 	var at any = claims
 	for _, name := range p {
@@ -76,16 +76,12 @@ func (p claimPath) values(claims map[string]any) []string {
 	return out
 }
 
-// match reports whether a pattern describes a whole text: * stands for any
-// characters or none, ? for one character or none. With anyDot a dot stands for
-// exactly one character, otherwise for itself.
-//
-// It takes time in proportion to the product of both lengths, whatever the
-// pattern.
+// match reports whether a pattern matches a whole text: * matches any characters or none, ? one
+// character or none. A dot matches any character with anyDot, otherwise itself. The time is
+// proportional to the product of both lengths.
 func match(pattern, text string, anyDot bool) bool {
 	p := []rune(pattern)
-	// reach[i] says that the first i characters of the pattern can describe
-	// what was read of the text.
+	// reach[i] reports that the first i characters of the pattern can match the text read so far.
 	reach, next := make([]bool, len(p)+1), make([]bool, len(p)+1)
 	reach[0] = true
 	skipOptional(p, reach)
@@ -107,7 +103,7 @@ func match(pattern, text string, anyDot bool) bool {
 	return reach[len(p)]
 }
 
-// skipOptional reaches what lies behind characters that may describe nothing.
+// skipOptional also reaches the positions behind characters that may match nothing.
 func skipOptional(p []rune, reach []bool) {
 	for i, r := range p {
 		if (r == '*' || r == '?') && reach[i] {

@@ -104,7 +104,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMatchTakesBoundedTime would not end with a matcher that goes back.
+// TestMatchTakesBoundedTime would not end with a backtracking matcher.
 func TestMatchTakesBoundedTime(t *testing.T) {
 	if match(strings.Repeat("*?", maxPattern/2-1)+"b", strings.Repeat("a", maxToken), false) {
 		t.Error("matched")
@@ -135,7 +135,7 @@ func FuzzMatch(f *testing.F) {
 			}
 		}
 		re.WriteString(`\z`)
-		// Both see broken UTF-8 as replacement characters.
+		// Both treat invalid UTF-8 as replacement characters.
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		if want := regexp.MustCompile(re.String()).MatchString(text); match(pattern, text, anyDot) != want {
 			t.Errorf("match(%q, %q, %v) = %v, but %s says otherwise", pattern, text, anyDot, !want, re.String())

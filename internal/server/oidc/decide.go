@@ -10,7 +10,7 @@ type wish struct {
 	audience  string // of the exchange
 }
 
-// verdict is the decision of the policies about a wish.
+// verdict is the policies' decision on a wish.
 type verdict string
 
 const (
@@ -19,8 +19,8 @@ const (
 	unmatched verdict = "no policy allows it"
 )
 
-// decide tells what policies say to a wish of who has certain claims: one
-// denial outweighs everything, and what no policy allows is not granted.
+// decide returns the policies' decision on a wish with these claims: one denial outweighs all else,
+// and without an allowing policy nothing is granted.
 func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	found := unmatched
 	for _, p := range policies {
@@ -34,8 +34,7 @@ func decide(policies []Policy, w wish, claims map[string]any) verdict {
 			}
 		case Allow:
 			ok, checksAudience := p.matches(claims)
-			// A policy that does not say for whom the token must have been
-			// made takes only those that were made for this very exchange.
+			// A policy without an audience rule accepts only tokens issued for this exchange.
 			ok = ok && (checksAudience || slices.Contains(claimPath{"aud"}.values(claims), w.audience))
 			if w.admin {
 				ok = ok && slices.Contains(p.AuthorizedPermissions, adminPermission)
@@ -48,7 +47,7 @@ func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	return found
 }
 
-// subject is whom a policy is about, as in [wish].
+// subject returns the policy's subject, as in [wish].
 func (p Policy) subject() string {
 	switch p.TokenType {
 	case RunnerToken:
@@ -62,16 +61,15 @@ func (p Policy) subject() string {
 	}
 }
 
-// matches reports whether all rules of a policy match, and whether one of them is
-// about the audience. Of a list of values one must match. In a denial a dot
-// stands for any character, as Pulumi Cloud has it; in an allowance it is only
-// itself, or example.com would let exampleXcom in. So either errs on the side
-// of refusing.
+// matches reports whether all rules of a policy match, and whether one of them is about the
+// audience. For a list of values, one must match. In a denial a dot matches any character, as in
+// Pulumi Cloud; in an allowance it matches only itself, or example.com would admit exampleXcom.
+// Both err on the side of refusing.
 func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
 	for name, pattern := range p.Rules {
 		path, err := parsePath(name)
 		if err != nil {
-			return false, false // not stored by SetPolicies
+			return false, false // SetPolicies stores no such path
 		}
 		checksAudience = checksAudience || slices.Equal(path, claimPath{"aud"})
 		if !slices.ContainsFunc(path.values(claims), func(v string) bool { return match(pattern, v, p.Decision == Deny) }) {

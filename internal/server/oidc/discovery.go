@@ -11,18 +11,18 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// wellKnown is where an issuer describes itself, below its URL.
+// wellKnown is the path of an issuer's description, below its URL.
 const wellKnown = "/.well-known/openid-configuration"
 
 // discovered is an issuer's description of itself.
 type discovered struct {
 	Issuer      string
 	Keys        []key
-	Thumbprints []string // of the certificates it showed
+	Thumbprints []string // of the certificates it presented
 }
 
-// discover asks an issuer for its description and its keys. Errors are for the
-// administrator who named the issuer, and contain nothing of the answer.
+// discover fetches an issuer's description and keys. Errors are for the administrator who named the
+// issuer and contain nothing of the response.
 func (s *Service) discover(ctx context.Context, url string, thumbprints []string) (discovered, error) {
 	var d discovered
 	body, err := s.document(ctx, &d, strings.TrimSuffix(url, "/")+wellKnown, thumbprints)
@@ -57,7 +57,7 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 	return d, nil
 }
 
-// document fetches one document and notes the certificate that came with it.
+// document fetches a document and records its certificate.
 func (s *Service) document(ctx context.Context, d *discovered, address string, thumbprints []string) ([]byte, error) {
 	doc, err := s.fetch.Get(ctx, address, thumbprints)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 	return doc.Body, nil
 }
 
-// fetchKeys is called by the key cache.
+// fetchKeys is the fetch function of the key cache.
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err == nil && d.Issuer != issuer.Issuer {

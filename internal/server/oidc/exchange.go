@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Texts of the token exchange.
 const (
 	GrantType        = "urn:ietf:params:oauth:grant-type:token-exchange"
 	IDTokenType      = "urn:ietf:params:oauth:token-type:id_token"
@@ -33,22 +32,21 @@ type Request struct {
 	Expiration string
 }
 
-// Granted is the token that was given.
+// Granted is the issued token.
 type Granted struct {
 	AccessToken string
-	TokenType   string // the URN that was asked for
+	TokenType   string // the requested URN
 	Lifetime    time.Duration
 	Scope       string
 }
 
-// Refusal is an answer of a token endpoint that is no token, as in RFC 6749. It
-// never holds the subject token.
+// Refusal is an error of a token endpoint as in RFC 6749. It never holds the subject token.
 type Refusal struct {
 	Code        string // such as invalid_grant
 	Description string
 	RetryAfter  time.Duration // above 0: the same request may succeed then
-	// reason is for the server's log where clients are not told all: whoever
-	// has a token of a public issuer comes this far.
+	// reason is for the server's log, where clients must not learn it: any holder of a public
+	// issuer's token gets this far.
 	reason string
 }
 
@@ -63,8 +61,7 @@ func notNow(format string, args ...any) error {
 	return &Refusal{Code: "temporarily_unavailable", Description: fmt.Sprintf(format, args...), RetryAfter: askAgain}
 }
 
-// Exchange returns one of our tokens for an identity token. A request that is not
-// granted is a [*Refusal].
+// Exchange exchanges an identity token for one of the server's tokens. A refusal is a [*Refusal].
 func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	tokenType, lifetime, err := r.check()
 	if err != nil {
@@ -124,12 +121,12 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	if err != nil || seconds <= 0 {
 		return "", 0, refuse("invalid_request", "expiration must be a number of seconds above zero")
 	}
-	// Longer ones are cut, and must not overflow.
+	// Longer lifetimes are reduced, and must not overflow.
 	return tokenType, time.Duration(min(seconds, int64(MaxLifetime.Seconds()))) * time.Second, nil
 }
 
-// organization returns the organization that an audience names. Whether it
-// exists is no secret: its name stands in every audience.
+// organization returns the organization that an audience names. Its existence is no secret: its
+// name is part of every audience.
 func (s *Service) organization(ctx context.Context, audience string) (store.Organization, error) {
 	var org store.Organization
 	name, ok := strings.CutPrefix(audience, audiencePrefix)
@@ -146,8 +143,8 @@ func (s *Service) organization(ctx context.Context, audience string) (store.Orga
 	return org, err
 }
 
-// grant asks the policies and makes the token, in one transaction: an issuer,
-// pool or policy that goes at the same moment takes the token along.
+// grant evaluates the policies and creates the token in one transaction, so that a concurrently
+// deleted issuer, pool or policy removes the token too.
 func (s *Service) grant(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType, wanted time.Duration) (Granted, error) {
 	plain, hash := identity.NewToken()
 	var granted Granted
@@ -199,9 +196,8 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 	return granted, err
 }
 
-// target returns what a type and a scope ask for, and the token to make except
-// for what all tokens have; reason says why there is no such thing. The rules
-// are in docs/protocol.md.
+// target returns the wish of a type and a scope, and the token to create without the fields common
+// to all tokens; reason explains an invalid request. docs/protocol.md holds the rules.
 func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope string) (w wish, token store.Token, reason string, err error) {
 	w = wish{tokenType: tokenType}
 	kind, name, _ := strings.Cut(strings.TrimSpace(scope), ":")
@@ -232,8 +228,8 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 	}
 }
 
-// poolByScope finds the pool that a scope names: by its id, or else by its
-// name, if only one is called so; reason says why there is none.
+// poolByScope returns the pool that a scope names by id or, if unique, by name; reason explains a
+// missing pool.
 func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason string, err error) {
 	pool, err = tx.Pool(orgID, name)
 	if !errors.Is(err, store.ErrNotFound) {

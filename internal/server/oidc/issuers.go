@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Bounds of a stored issuer.
 const (
 	maxName        = 128
 	maxURL         = 1024
@@ -28,13 +27,13 @@ const (
 type Registration struct {
 	Name, URL   string
 	Thumbprints []string
-	// MaxExpiration bounds the life of tokens; 0 is [MaxLifetime].
+	// MaxExpiration bounds the lifetime of tokens; 0 means [MaxLifetime].
 	MaxExpiration time.Duration
-	// JWKS are static keys as JSON; empty: the issuer is asked for them.
+	// JWKS are static keys as JSON; empty means that the issuer's keys are fetched.
 	JWKS []byte
 }
 
-// Change is what to change about an issuer; nil leaves a member unchanged.
+// Change lists changes to an issuer; nil leaves a member unchanged.
 type Change struct {
 	Name          *string
 	Thumbprints   []string // empty but not nil: none
@@ -42,8 +41,8 @@ type Change struct {
 	JWKS          []byte // empty: unchanged
 }
 
-// Register makes an organization trust an issuer, without policies: none of its
-// tokens can be exchanged yet. Unless keys are given the issuer must answer.
+// Register makes an organization trust an issuer. Without policies, none of its tokens can be
+// exchanged yet. The issuer must answer unless keys are given.
 func (s *Service) Register(ctx context.Context, p identity.Principal, org store.Organization, r Registration) (store.OIDCIssuer, error) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	issuer := store.OIDCIssuer{
@@ -83,7 +82,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 	return issuer, nil
 }
 
-// check checks what an administrator can choose about an issuer.
+// check validates the members that an administrator can choose.
 func check(i store.OIDCIssuer) error {
 	switch {
 	case i.Name == "":
@@ -140,7 +139,7 @@ func (s *Service) Issuer(ctx context.Context, orgID, id string) (store.OIDCIssue
 	return issuer, issuerNotFound(err, id)
 }
 
-// Update changes an issuer. Tokens that were given already keep their lives.
+// Update changes an issuer. Issued tokens keep their lifetimes.
 func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id string, c Change) (store.OIDCIssuer, error) {
 	var issuer store.OIDCIssuer
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -176,8 +175,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 	return issuer, nil
 }
 
-// Delete ends the trust in an issuer: its policies go, and all tokens that were
-// given for its own end at once.
+// Delete removes an issuer and its policies, and revokes all tokens exchanged for its tokens.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id string) error {
 	var revoked int64
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -197,9 +195,9 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id st
 	return nil
 }
 
-// RegenerateThumbprints replaces the thumbprints of an issuer by those of the
-// certificates it shows now. These must be trusted already, by an authority or
-// by the old thumbprints: a server that is new to all is never believed.
+// RegenerateThumbprints replaces an issuer's thumbprints by those of the certificates it currently
+// presents. An authority or the old thumbprints must already trust these: an unknown server is
+// never believed.
 func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principal, orgID, id string) (store.OIDCIssuer, error) {
 	issuer, err := s.Issuer(ctx, orgID, id)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// keysFresh is how long fetched keys are used without asking again.
+	// keysFresh is how long fetched keys are used without another fetch.
 	keysFresh = 10 * time.Minute
 	// keysUsable is how long they are used while the issuer does not answer.
 	keysUsable = time.Hour
-	// askAgain is the shortest pause between two fetches of an issuer's keys,
-	// whatever tokens come along.
+	// askAgain is the shortest interval between fetches of an issuer's keys, whatever tokens
+	// arrive.
 	askAgain = 30 * time.Second
-	// fetchTime bounds the fetches for one refresh.
+	// fetchTime bounds the fetches of one refresh.
 	fetchTime = 20 * time.Second
 	maxKeys   = 100
 	minRSA    = 2048 // bits
@@ -33,8 +33,8 @@ const (
 // key is a public key that may have signed a token.
 type key = jose.JSONWebKey
 
-// parseKeys reads a JSON web key set. Each key that cannot sign tokens is
-// handed to skip, which may refuse the set.
+// parseKeys parses a JSON web key set. It passes each key that cannot sign tokens to skip, which
+// may refuse the set.
 func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -57,7 +57,7 @@ func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error
 	return keys, nil
 }
 
-// parseKey reads one key, or returns why it cannot sign tokens.
+// parseKey parses a key, or returns the reason why it cannot sign tokens.
 func parseKey(raw []byte) (k key, reason string) {
 	if err := k.UnmarshalJSON(raw); err != nil || !k.Valid() {
 		return k, "it is no key that is known here"
@@ -77,26 +77,26 @@ func parseKey(raw []byte) (k key, reason string) {
 	return k, ""
 }
 
-// keyCache remembers the keys that issuers publish.
+// keyCache caches the keys that issuers publish.
 type keyCache struct {
 	fetch func(ctx context.Context, issuer store.OIDCIssuer) ([]key, error)
 	mu    sync.Mutex
 	of    map[string]*issuerKeys // by the issuer's id
 }
 
-// issuerKeys are the known keys of one issuer.
+// issuerKeys are the cached keys of one issuer.
 type issuerKeys struct {
-	modified time.Time     // of the issuer: keys of an older state are not used
-	turn     chan struct{} // held by the goroutine that asks the issuer
+	modified time.Time     // of the issuer: older keys are not used
+	turn     chan struct{} // held by the goroutine that fetches
 	mu       sync.Mutex
 	known    keySet
 }
 
-// keySet is keys and when they came.
+// keySet holds keys and the time of their fetch.
 type keySet struct {
 	keys    []key
 	fetched time.Time
-	asked   time.Time // when they were last asked for, and err came of it
+	asked   time.Time // time of the last fetch, which returned err
 	err     error
 }
 
@@ -104,14 +104,12 @@ func newKeyCache(fetch func(context.Context, store.OIDCIssuer) ([]key, error)) *
 	return &keyCache{fetch: fetch, of: map[string]*issuerKeys{}}
 }
 
-// forget drops the known keys of an issuer.
 func (c *keyCache) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.of, id)
 }
 
-// entry returns the known keys of an issuer.
 func (c *keyCache) entry(issuer store.OIDCIssuer) *issuerKeys {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,14 +136,13 @@ func (e *issuerKeys) set(known keySet) {
 func (k keySet) fresh() bool  { return time.Since(k.fetched) < keysFresh }
 func (k keySet) usable() bool { return time.Since(k.fetched) < keysUsable }
 
-// errNotNow means that keys were not available, and that the caller may retry.
+// errNotNow means that keys are unavailable and the caller may retry.
 var errNotNow = errors.New("the issuer's keys cannot be had at the moment")
 
-// find calls use with the keys of an issuer until it is content: first with
-// those that are known, then, if it is time to ask the issuer again, with fresh
-// ones. A caller that the known keys satisfy never waits for the issuer. The
-// error is [errNotNow], or the context's. A result of false with settled says
-// that the keys were fresh enough for this to be final.
+// find calls use with an issuer's keys until use returns true: first with cached keys, then, if a
+// fetch is due, with new ones. A caller that cached keys satisfy never waits for the issuer. The
+// error is [errNotNow] or the context's. If found is false, settled reports that the keys were
+// fresh enough for this to be final.
 func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([]key) bool) (found, settled bool, err error) {
 	entry := c.entry(issuer)
 	if known := entry.get(); known.fresh() && use(known.keys) {
@@ -157,7 +154,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	case <-ctx.Done():
 		return false, false, ctx.Err()
 	}
-	known := entry.get() // another goroutine may have asked meanwhile
+	known := entry.get() // another goroutine may have fetched meanwhile
 	if time.Since(known.asked) >= askAgain {
 		known = c.refresh(ctx, issuer, known)
 		entry.set(known)
@@ -173,8 +170,8 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	}
 }
 
-// refresh asks the issuer. It finishes even if the caller disconnects:
-// otherwise callers that disconnect could keep fresh keys from all others.
+// refresh fetches the issuer's keys. It finishes even if the caller disconnects, or disconnecting
+// callers could keep fresh keys from all others.
 func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known keySet) keySet {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
 	defer cancel()

@@ -36,7 +36,7 @@ func (p *publisher) set(err error, names ...string) {
 	p.names, p.err = names, err
 }
 
-// named is a token signed by the key with a name.
+// named simulates a token signed by the named key.
 func named(name string) func([]key) bool {
 	return func(keys []key) bool {
 		for _, k := range keys {
@@ -63,15 +63,15 @@ func TestKeyCache(t *testing.T) {
 		}
 		expect("one", true, true, false, 1)
 		expect("one", true, true, false, 1)
-		expect("two", false, false, false, 1) // asked a moment ago: nobody knows yet
+		expect("two", false, false, false, 1) // just fetched: not settled
 		p.set(nil, "two")
 		expect("two", false, false, false, 1)
 		time.Sleep(askAgain)
-		expect("two", true, true, false, 2) // rotated: an unknown key is looked for
+		expect("two", true, true, false, 2) // rotated: an unknown key causes a fetch
 		expect("one", false, false, false, 2)
 		time.Sleep(askAgain)
 		expect("one", false, true, false, 3) // and this is final
-		for range 100 {                      // strangers cannot make us ask more often
+		for range 100 {                      // unknown keys cannot cause more fetches
 			expect("junk", false, false, false, 3)
 		}
 
@@ -109,7 +109,7 @@ func TestKeyCacheAsksOnceAtATime(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { c.find(impatient, issuer, named("one")) })
 		synctest.Wait()
-		cancel() // the one who asks hangs up
+		cancel() // the fetching caller disconnects
 		for range 10 {
 			wg.Go(func() {
 				if found, _, err := c.find(t.Context(), issuer, named("one")); !found || err != nil {
@@ -129,8 +129,8 @@ func TestKeyCacheAsksOnceAtATime(t *testing.T) {
 	})
 }
 
-// TestSlowIssuerDelaysOnlyThoseWhoNeedIt lets strangers with unknown keys make
-// the server ask an issuer that takes its time.
+// TestSlowIssuerDelaysOnlyThoseWhoNeedIt: tokens with unknown keys make the server fetch from a
+// slow issuer.
 func TestSlowIssuerDelaysOnlyThoseWhoNeedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := time.Duration(0)

@@ -1,6 +1,5 @@
-// Package oidc takes identity tokens of foreign OpenID Connect issuers in
-// exchange for our short-lived tokens: which issuers an organization
-// trusts, what their tokens may be exchanged for, and the exchange itself.
+// Package oidc exchanges identity tokens of external OpenID Connect issuers for the server's
+// short-lived tokens, and manages trusted issuers and the policies for their tokens.
 package oidc
 
 import (
@@ -19,9 +18,9 @@ import (
 const (
 	// DefaultLifetime is the lifetime of a token whose exchange requested none.
 	DefaultLifetime = 2 * time.Hour
-	// MaxLifetime bounds the life of all exchanged tokens.
+	// MaxLifetime bounds the lifetime of all exchanged tokens.
 	MaxLifetime = 25 * time.Hour
-	// skew is by how much clocks may differ.
+	// skew is the tolerated difference between clocks.
 	skew = 30 * time.Second
 )
 
@@ -52,7 +51,7 @@ func issuerNotFound(err error, id string) error {
 	return err
 }
 
-// read runs fn in a reading transaction and says what it was for if it failed.
+// read runs fn in a read transaction and wraps its error with what.
 func (s *Service) read(ctx context.Context, what string, fn func(*store.Tx) error) error {
 	err := s.db.Read(ctx, fn)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -14,16 +14,15 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// What a policy decides.
+// The decisions of a policy.
 const (
 	Allow = "allow"
 	Deny  = "deny"
 )
 
-// TokenType is a kind of token that can be had by exchange.
+// TokenType is the type of an exchanged token.
 type TokenType string
 
-// The types of token.
 const (
 	OrganizationToken TokenType = "organization"
 	TeamToken         TokenType = "team"
@@ -31,13 +30,11 @@ const (
 	RunnerToken       TokenType = "runner" // an agent's, for one pool
 )
 
-// Permissions of organization tokens.
 const (
 	standardPermission = "standard"
 	adminPermission    = "admin"
 )
 
-// Bounds of a policy.
 const (
 	maxPolicies    = 50
 	maxRules       = 20
@@ -45,8 +42,7 @@ const (
 	maxPermissions = 10
 )
 
-// Policy is one rule of who gets what. The form is that of the public API and
-// of the database.
+// Policy is a rule that allows or denies tokens. The public API and the database share its form.
 type Policy struct {
 	Decision  string    `json:"decision"`
 	TokenType TokenType `json:"tokenType"`
@@ -54,13 +50,13 @@ type Policy struct {
 	UserLogin string    `json:"userLogin,omitempty"`
 	RunnerID  string    `json:"runnerID,omitempty"` // id of an agent pool
 	RoleID    string    `json:"roleID,omitempty"`
-	// AuthorizedPermissions is for organization tokens.
+	// AuthorizedPermissions applies to organization tokens.
 	AuthorizedPermissions []string `json:"authorizedPermissions"`
-	// Rules are patterns by the paths of claims. All must match.
+	// Rules maps claim paths to patterns. All must match.
 	Rules map[string]string `json:"rules"`
 }
 
-// PolicySet is all policies of one issuer.
+// PolicySet holds all policies of one issuer.
 type PolicySet struct {
 	ID         string
 	Version    int64
@@ -94,8 +90,7 @@ func (s *Service) Policies(ctx context.Context, orgID, issuerID string) (PolicyS
 	return set, issuerNotFound(err, issuerID)
 }
 
-// SetPolicies replaces the policies of an issuer, which are named by their own
-// id.
+// SetPolicies replaces an issuer's policies, identified by the policy set's id.
 func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, policyID string, policies []Policy) (PolicySet, error) {
 	if err := checkPolicies(policies); err != nil {
 		return PolicySet{}, err
@@ -131,8 +126,8 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 	return set, nil
 }
 
-// checkPolicies checks what can be checked without the database. It makes
-// absent lists and maps empty.
+// checkPolicies validates policies without the database. It replaces nil lists and maps by empty
+// ones.
 func checkPolicies(policies []Policy) error {
 	if len(policies) == 0 {
 		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
@@ -154,7 +149,7 @@ func checkPolicies(policies []Policy) error {
 	return nil
 }
 
-// check returns what is wrong with a policy, and with which member.
+// check returns the first invalid member of a policy and the problem.
 func (p Policy) check() (member, problem string) {
 	if p.Decision != Allow && p.Decision != Deny {
 		return "decision", `it must be "allow" or "deny"`
@@ -214,8 +209,8 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects refuses users and pools that are not there: a policy with a
-// typing error would grant nothing, or deny nothing, in silence.
+// checkSubjects refuses missing users and pools: a policy with a typing error would silently grant
+// or deny nothing.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
 		var err error

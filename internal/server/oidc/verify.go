@@ -18,8 +18,8 @@ import (
 // maxToken bounds an identity token, in bytes.
 const maxToken = 16 << 10
 
-// algorithms are the signatures that are taken: asymmetric ones only, so that
-// no client can pass a public key off as a shared secret, or sign with nothing.
+// algorithms are the accepted signatures: only asymmetric ones, so that no client can use a public
+// key as a shared secret or omit the signature.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -40,8 +40,7 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	if err != nil {
 		return sub, refuse("invalid_grant", "the subject token is no JSON web token with an asymmetric signature")
 	}
-	// Not to be believed before the signature is checked: only the issuer is
-	// looked up by it.
+	// Unverified claims only select the issuer.
 	if sub.claims, err = parseClaims(signed.UnsafePayloadWithoutVerification()); err != nil {
 		return sub, refuse("invalid_grant", "the subject token's claims are not a JSON object")
 	}
@@ -62,10 +61,10 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	return sub, checkTimes(sub.claims, time.Now())
 }
 
-// checkSignature finds the key of an issuer that signed a token.
+// checkSignature checks that a key of the issuer signed the token.
 func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, signed *jose.JSONWebSignature) error {
 	header := signed.Signatures[0].Protected
-	known := false // a key with the token's id was seen
+	known := false // the issuer has a key with the token's id
 	use := func(keys []key) bool {
 		return slices.ContainsFunc(keys, func(k key) bool {
 			if header.KeyID != "" && k.KeyID != header.KeyID {
@@ -106,7 +105,7 @@ func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, s
 	}
 }
 
-// parseClaims reads the payload of a token. Numbers keep their text.
+// parseClaims parses the payload of a token. Numbers keep their text.
 func parseClaims(payload []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
@@ -120,7 +119,7 @@ func parseClaims(payload []byte) (map[string]any, error) {
 	return claims, nil
 }
 
-// checkTimes checks when a token is valid. Every token must end.
+// checkTimes checks that a token is valid now. Every token must expire.
 func checkTimes(claims map[string]any, now time.Time) error {
 	at := func(name string) (when time.Time, there bool, err error) {
 		value, there := claims[name]
@@ -159,7 +158,7 @@ func checkTimes(claims map[string]any, now time.Time) error {
 	return nil
 }
 
-// short shortens untrusted text for a message.
+// short truncates untrusted text for a message.
 func short(s string) string {
 	if r := []rune(s); len(r) > 200 {
 		return string(r[:200]) + "…"
