@@ -1,6 +1,5 @@
-// Package fault holds the kinds of errors that the control plane reports to its
-// clients. Domain packages return them without knowing HTTP; package api
-// turns each kind into a status code, in one place.
+// Package fault defines the kinds of errors that the control plane reports to its clients. Domain
+// packages return them without knowing HTTP; package api alone maps kinds to status codes.
 package fault
 
 import (
@@ -11,14 +10,13 @@ import (
 // Kind classifies an error from the client's point of view.
 type Kind string
 
-// The kinds.
 const (
 	KindInvalid         Kind = "invalid"         // the request itself is wrong
 	KindUnauthenticated Kind = "unauthenticated" // no valid credential
-	KindForbidden       Kind = "forbidden"       // a valid credential that may not do this
+	KindForbidden       Kind = "forbidden"       // a valid credential without the permission
 	KindNotFound        Kind = "not found"
-	KindConflict        Kind = "conflict"    // the thing is in another state
-	KindGone            Kind = "gone"        // superseded or finished for good
+	KindConflict        Kind = "conflict"    // the object is in another state
+	KindGone            Kind = "gone"        // superseded or finished
 	KindTooLarge        Kind = "too large"   // over a limit
 	KindUnavailable     Kind = "unavailable" // temporary; retry later
 )
@@ -33,7 +31,7 @@ type Error struct {
 // Error returns the message that the client sees.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns the cause.
+// Unwrap returns Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // New returns an error of a kind.
@@ -41,12 +39,12 @@ func New(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap returns an error of a kind whose cause only the server's log shows.
+// Wrap returns an error of a kind whose cause appears only in the server's log.
 func Wrap(k Kind, cause error, format string, args ...any) error {
 	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// Invalid returns an error of a wrong request; the message says what to change.
+// Invalid returns an error of an invalid request; the message says what to change.
 func Invalid(format string, args ...any) error { return New(KindInvalid, format, args...) }
 
 // Forbidden returns an error of a caller without permission.
