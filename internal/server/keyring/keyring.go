@@ -1,5 +1,5 @@
-// Package keyring encrypts the secrets of stacks with keys that the database holds
-// wrapped by a master key.
+// Package keyring encrypts stack secrets with keys that the database stores wrapped by a master
+// key.
 package keyring
 
 import (
@@ -29,11 +29,9 @@ const keyRingName = "secrets-key-ring"
 // masterKeySize is the size of the master key in bytes (AES-256).
 const masterKeySize = 32
 
-// Ring encrypts the secrets of stacks. Its keys are a ring in the database,
-// wrapped by a master key that lives outside of it, so that servers that share
-// a database share the ring, and a copy of the database alone reveals nothing.
-// The id of the stack is bound into each ciphertext: one stack's secrets mean
-// nothing to another.
+// Ring encrypts stack secrets. The database stores its keys, wrapped by a master key outside of it,
+// so that servers share the ring and a copy of the database alone reveals nothing. Each ciphertext
+// is bound to its stack's id and cannot be decrypted for another.
 type Ring struct {
 	db     *store.DB
 	master tink.AEAD
@@ -42,8 +40,7 @@ type Ring struct {
 	ring tink.AEAD
 }
 
-// Open unwraps the key ring of a database with a master key of 32
-// bytes, or makes a ring if there is none yet.
+// Open unwraps a database's key ring with a 32-byte master key, creating a ring if necessary.
 func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if len(masterKey) != masterKeySize {
 		return nil, fmt.Errorf("the master key has %d bytes instead of %d", len(masterKey), masterKeySize)
@@ -74,7 +71,6 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	return s, s.load(ctx)
 }
 
-// load reads the key ring from the database.
 func (s *Ring) load(ctx context.Context) error {
 	h, err := s.handle(ctx)
 	if err != nil {
@@ -118,8 +114,8 @@ func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 	return h, nil
 }
 
-// Rotate adds a new key to the ring and encrypts with it from now on. Older
-// ciphertexts stay readable.
+// Rotate adds a new key to the ring and encrypts with it from then on. Older ciphertexts stay
+// readable.
 func (s *Ring) Rotate(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
@@ -158,7 +154,7 @@ func (s *Ring) current() tink.AEAD {
 	return s.ring
 }
 
-// Encrypt encrypts a secret of a stack. The plaintext may be any bytes.
+// Encrypt encrypts a secret of a stack.
 func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
 	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
 	if err != nil {
@@ -167,8 +163,8 @@ func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]b
 	return ct, nil
 }
 
-// Decrypt decrypts a secret of a stack; a ciphertext that was not made by this
-// installation for this stack is a [fault.KindInvalid] error.
+// Decrypt decrypts a secret of a stack. A ciphertext that this installation did not create for this
+// stack is a [fault.KindInvalid] error.
 func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
 	pt, err := s.current().Decrypt(ciphertext, []byte(stackID))
 	if err == nil {
@@ -185,8 +181,8 @@ func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) (
 	return pt, nil
 }
 
-// LoadMasterKey reads a master key, in base64, from a file. If the file does
-// not exist and create is set, it makes one that only its owner can read.
+// LoadMasterKey reads a base64 master key from a file. If the file does not exist and create is
+// set, it creates a key that only its owner can read.
 func LoadMasterKey(path string, create bool) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && create {
