@@ -12,11 +12,10 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Event masks secrets in the strings of an event, and in the names and numbers
-// that are the program's. Only an event that holds one is changed, and it stays
-// valid JSON.
+// Event masks secrets in an event's strings and in the program's own names and numbers. An event
+// without secrets stays unchanged; a masked one stays valid JSON.
 func Event(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
-	// In JSON any character may be an escape, which only decoding shows.
+	// In JSON any character may be escaped, which only decoding reveals.
 	if set == nil || set.String(string(raw)) == string(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil
 	}
@@ -50,8 +49,8 @@ func (m *eventMask) text(s string) string {
 	return masked
 }
 
-// value masks a value; free says that its names and numbers are the program's and
-// not those of the event's schema.
+// value masks a value; free means that its names and numbers belong to the program and not to the
+// event's schema.
 func (m *eventMask) value(v any, free bool) any {
 	switch v := v.(type) {
 	case string:
@@ -73,13 +72,13 @@ func (m *eventMask) value(v any, free bool) any {
 
 func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 	out := make(map[string]any, len(members))
-	next := map[string]int{} // number of the next name that becomes equal to one
+	next := map[string]int{} // next suffix of a masked name
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		masked := name
 		if free || !slices.Contains(eventNames, name) {
 			masked = m.text(name)
 		}
-		// Names that become equal stay apart. A program can make as many as it likes.
+		// Names that become equal stay distinct. A program can create any number of them.
 		unique := masked
 		for n := max(2, next[masked]); ; n++ {
 			if _, taken := out[unique]; !taken {
@@ -93,11 +92,11 @@ func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 	return out
 }
 
-// freeMembers are the members of events below which names are the program's.
+// freeMembers are the members of events below which names belong to the program.
 var freeMembers = []string{"config", "inputs", "outputs", "detailedDiff", "before", "after", "policyPacks"}
 
-// eventNames are the names of the schema that are long enough for a secret to be
-// equal to one: masking them would make the event unreadable.
+// eventNames are the schema's names long enough to equal a secret: masking them would break the
+// event.
 var eventNames = strings.Fields(`
 	sequence timestamp cancelEvent stdoutEvent diagnosticEvent preludeEvent summaryEvent resourcePreEvent resOutputsEvent
 	resOpFailedEvent policyEvent policyRemediationEvent policyLoadEvent policyAnalyzeSummaryEvent policyRemediateSummaryEvent

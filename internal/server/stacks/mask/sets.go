@@ -9,30 +9,29 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Bounds of the sets of secrets that are kept. A set takes at least 64 KiB, and
-// some two hundred times the bytes of secrets that can be written in many ways.
+// Bounds of the cached sets of secrets. A set takes at least 64 KiB, and about 200 times the bytes
+// of secrets that have many encodings.
 const (
 	maxSets  = 64
 	maxBytes = 2 << 20 // of secrets
 )
 
-// Sets are the sets of secrets of the deployments that recorded events last. A
-// deployment may begin any number of updates, and they share one set.
+// Sets caches the secret sets of recently active deployments. All updates of a deployment share
+// one.
 type Sets struct {
 	mu   sync.Mutex
 	sets map[string]*entry // by deployment
 }
 
-// entry is filled by the first caller that needs it, while the others wait.
+// entry is filled by the first caller that needs it, while others wait.
 type entry struct {
 	mu  sync.Mutex
 	set *redact.Set
-	// guarded by the mutex of all
+	// guarded by Sets.mu
 	used time.Time
 	size int // bytes of secrets
 }
 
-// entry returns the entry of a deployment.
 func (m *Sets) entry(deploymentID string) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +48,7 @@ func (m *Sets) entry(deploymentID string) *entry {
 	return k
 }
 
-// made notes how large a set is.
+// made records the size of a set.
 func (m *Sets) made(k *entry, size int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +56,7 @@ func (m *Sets) made(k *entry, size int) {
 	m.trim(k)
 }
 
-// trim forgets what was not used for the longest time, except for keep, until the
-// rest is within its bounds.
+// trim evicts the least recently used entries, except keep, until the others are within the bounds.
 func (m *Sets) trim(keep *entry) {
 	for {
 		size, oldest := 0, ""
@@ -75,8 +73,7 @@ func (m *Sets) trim(keep *entry) {
 	}
 }
 
-// Of returns the set of a deployment's secrets, which find finds if no set of it is
-// kept.
+// Of returns the set of a deployment's secrets, calling find if it is not cached.
 func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Context, string) ([]redact.Secret, error)) (*redact.Set, error) {
 	k := m.entry(deploymentID)
 	k.mu.Lock()

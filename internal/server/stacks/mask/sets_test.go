@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// TestSetsOfSecretsAreBounded lets deployments begin many updates: one set of
-// secrets serves those of one deployment, and only some sets are kept.
+// TestSetsOfSecretsAreBounded starts many updates: those of one deployment share one set of
+// secrets, and the number of cached sets is bounded.
 func TestSetsOfSecretsAreBounded(t *testing.T) {
 	made := 0
 	value := "hunter2-secret"
