@@ -1,6 +1,5 @@
-// Package rawjson finds the borders of values in JSON without decoding it. States
-// are large and arrive after every step of an update, so they are validated once
-// and then searched as they are. All functions but [Valid] and [Cut] need valid JSON.
+// Package rawjson finds the boundaries of values in JSON without decoding it: states are large and
+// arrive after every step of an update. All functions but [Valid] and [Cut] need valid JSON.
 package rawjson
 
 import (
@@ -11,8 +10,8 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Members yields the members of a JSON object: the key without its quotes,
-// with escapes as they are, and the raw value. Other values have no members.
+// Members yields the members of a JSON object: the key without quotes, with escapes unchanged, and
+// the raw value. Other values have no members.
 func Members(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		i := SkipSpace(data, 0)
@@ -37,8 +36,8 @@ func Members(data []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Member returns the raw value of one member of a JSON object, nil for none.
-// As with encoding/json the last one of several counts.
+// Member returns the raw value of a member of a JSON object, or nil. As in encoding/json, the last
+// wins.
 func Member(data []byte, key string) []byte {
 	var out []byte
 	for k, v := range Members(data) {
@@ -49,8 +48,8 @@ func Member(data []byte, key string) []byte {
 	return out
 }
 
-// Cut validates a JSON object and returns the raw value of one member, nil
-// for none, and the object without it. The case of names does not count.
+// Cut validates a JSON object and returns the raw value of a member, or nil, and the object without
+// it. Names match in any case.
 func Cut(body []byte, name string) (value, rest []byte, err error) {
 	if !Valid(body) {
 		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")
@@ -91,8 +90,8 @@ func Elements(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Texts yields every string in a JSON value, at any depth and names of members
-// too, without its quotes and with escapes as they are.
+// Texts yields every string in a JSON value, at any depth and including member names, without
+// quotes and with escapes unchanged.
 func Texts(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
@@ -109,7 +108,7 @@ func Texts(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// SkipSpace returns the index of the first byte of b from i on that is not white space of JSON.
+// SkipSpace returns the index of the first byte of b from i on that is no JSON white space.
 func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
@@ -117,7 +116,7 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
-// SkipString returns the index behind the string that begins at i.
+// SkipString returns the index behind the string that starts at i.
 func SkipString(b []byte, i int) int {
 	for i++; i < len(b); {
 		q := bytes.IndexByte(b[i:], '"')
@@ -137,7 +136,7 @@ func SkipString(b []byte, i int) int {
 	return len(b)
 }
 
-// skipValue returns the index behind the value that begins at i.
+// skipValue returns the index behind the value that starts at i.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return len(b)

@@ -18,7 +18,7 @@ func TestMembersAndElements(t *testing.T) {
 	}
 }
 
-// checkAgainstDecoder compares with encoding/json.
+// checkAgainstDecoder compares the results with encoding/json's.
 func checkAgainstDecoder(t *testing.T, data []byte) {
 	t.Helper()
 	var obj map[string]json.RawMessage
@@ -59,7 +59,7 @@ func FuzzMembersAndElements(f *testing.F) {
 	f.Add([]byte(`[[],{},"",0]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !json.Valid(data) || strings.ContainsRune(string(data), '\uFFFD') {
-			// Broken text: encoding/json repairs keys that we leave alone.
+			// Invalid UTF-8: encoding/json repairs keys that rawjson keeps.
 			for range Members(data) {
 			}
 			for range Elements(data) {

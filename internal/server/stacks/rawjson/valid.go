@@ -5,17 +5,17 @@ import (
 	"math/bits"
 )
 
-// maxNesting is how deep values may be nested, as in encoding/json.
+// maxNesting is the maximum depth of nested values, as in encoding/json.
 const maxNesting = 10000
 
-// Valid tells whether data is one JSON value: what [encoding/json.Valid]
-// says, several times faster. It runs over every byte of every checkpoint.
+// Valid reports the same as [encoding/json.Valid], several times faster. It reads every byte of
+// every checkpoint.
 func Valid(data []byte) bool {
 	i, ok := validValue(data, SkipSpace(data, 0), 0)
 	return ok && SkipSpace(data, i) == len(data)
 }
 
-// validValue returns the index behind the value that begins at i.
+// validValue returns the index behind the value that starts at i.
 func validValue(b []byte, i, depth int) (int, bool) {
 	if i >= len(b) || depth > maxNesting {
 		return i, false
@@ -131,9 +131,8 @@ func validString(b []byte, i int) (int, bool) {
 	return i, false
 }
 
-// SkipPlain skips the bytes of a string that mean themselves, eight at a time:
-// it stops at a quote, a backslash or a control character, or less than eight
-// bytes before the end.
+// SkipPlain skips the literal bytes of a string, eight at a time: it stops at a quote, a backslash
+// or a control character, or less than eight bytes before the end.
 func SkipPlain(b []byte, i int) int {
 	const (
 		ones  = 0x0101010101010101
@@ -142,8 +141,8 @@ func SkipPlain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
-		// A byte's high bit is set where it is zero, or for the last term
-		// below 0x20; false alarms occur only behind a true one.
+		// A term sets a byte's high bit where the byte is zero, or for the last term below 0x20;
+		// false alarms occur only behind a true one.
 		found := ((quote - ones) &^ quote) | ((slash - ones) &^ slash) | ((w - ones*0x20) &^ w)
 		if found &= highs; found != 0 {
 			return i + bits.TrailingZeros64(found)/8
