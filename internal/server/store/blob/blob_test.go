@@ -93,8 +93,7 @@ func TestAppendFromManySenders(t *testing.T) {
 		text := strings.Repeat("abcdefghij", 500)
 		var group sync.WaitGroup
 		for range 4 {
-			// Each sends the whole text in pieces; together they must not
-			// double or lose a byte.
+			// Each sends the whole text in pieces; together they must not duplicate or lose a byte.
 			group.Go(func() {
 				for off := 0; off < len(text); {
 					end := min(off+777, len(text))
@@ -123,7 +122,7 @@ func TestDeleteTakesOnlyThePrefix(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 { // deleting nothing is no error
+		for range 2 { // deleting a missing blob is no error
 			if err := b.Delete(ctx, "s/1"); err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Files keeps each blob in its own file below a directory.
+// Files stores each blob in its own file below a directory.
 type Files struct {
 	dir  string
 	seed maphash.Seed
@@ -24,7 +24,7 @@ type Files struct {
 	locks [64]sync.Mutex
 }
 
-// NewFiles creates the directory if it does not exist.
+// NewFiles returns a store in dir, which it creates if necessary.
 func NewFiles(dir string) (*Files, error) {
 	if dir == "" {
 		return nil, errors.New("a SQLite database needs a directory for its blobs")
@@ -187,7 +187,7 @@ func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 		return 0, fmt.Errorf("opening blob %s: %w", key, err)
 	}
 	defer f.Close()
-	// The size is taken first: what is appended meanwhile may not be covered.
+	// Take the size before the sync, which may not cover later appends.
 	st, err := f.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("reading blob %s: %w", key, err)
@@ -213,7 +213,7 @@ func (b *Files) Delete(_ context.Context, prefix string) error {
 	return nil
 }
 
-// Sweep also removes files that a crash left half written.
+// Sweep implements [Store]. It also removes files that a crash left incomplete.
 func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
 	root, err := b.path(prefix)
 	if err != nil {
@@ -266,8 +266,7 @@ func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, nam
 	return removed, nil
 }
 
-// makeParent makes the directory of a blob and puts the new directory entries
-// on disk.
+// makeParent creates the directory of a blob and syncs its new directory entries.
 func (b *Files) makeParent(path string) error {
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); err == nil {

@@ -10,22 +10,21 @@ import (
 	"time"
 )
 
-// chunkSize is the size of the rows that Put makes and the upper bound of the
-// rows that Append makes.
+// chunkSize is the size of Put's rows and bounds Append's, in bytes.
 const chunkSize = 1 << 20
 
-// Rows keeps blobs as rows of PostgreSQL, so that servers share no disk.
+// Rows stores blobs as rows of PostgreSQL, so that servers share no disk.
 type Rows struct{ pool *sql.DB }
 
-// NewRows creates the table of blobs if it does not exist. It is no migration
-// because SQLite lacks the collation that makes ranges of keys mean prefixes.
+// NewRows returns a store in pool, creating its table if necessary. This is no migration because
+// SQLite lacks the collation that makes key ranges match prefixes.
 func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	t, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the table of blobs: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
-	// Without the lock two starting servers can both find the table missing.
+	// Without the lock, two starting servers could both find the table missing.
 	for _, stmt := range []string{
 		"SELECT pg_advisory_xact_lock(4613021907)",
 		`CREATE TABLE IF NOT EXISTS blob_chunks (
@@ -34,8 +33,8 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 			size     BIGINT NOT NULL,
 			data     BYTEA NOT NULL,
 			PRIMARY KEY (blob_key, start_at))`,
-		// Rows of earlier versions count from when this one first ran; those that an
-		// earlier version writes alongside this one get the default, too.
+		// Rows of earlier versions count from the first run of this version, as do rows that such a
+		// version writes concurrently: both get the default.
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
@@ -48,8 +47,7 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	return &Rows{pool}, nil
 }
 
-// lockKey takes a lock that ends with the transaction; writers of one key
-// queue on it instead of failing each other.
+// lockKey locks a key until the transaction ends: writers of one key wait instead of failing.
 func (b *Rows) lockKey(ctx context.Context, t *sql.Tx, key string) error {
 	if _, err := t.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", key); err != nil {
 		return fmt.Errorf("locking blob %s: %w", key, err)
@@ -270,7 +268,7 @@ func (b *Rows) Size(ctx context.Context, key string) (int64, error) {
 	return blobSize(ctx, b.pool, key)
 }
 
-// Sync has nothing to do: a committed row is durable.
+// Sync only returns the size: a committed row is durable.
 func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
 	return b.Size(ctx, key)
 }
@@ -280,7 +278,7 @@ func (b *Rows) Delete(ctx context.Context, prefix string) error {
 	if err := checkKey(prefix); err != nil {
 		return err
 	}
-	// '0' is the character after '/', so this range is all keys below prefix.
+	// '0' follows '/', so this range is all keys below prefix.
 	_, err := b.pool.ExecContext(ctx,
 		"DELETE FROM blob_chunks WHERE blob_key = $1 OR (blob_key > $2 AND blob_key < $3)", prefix, prefix+"/", prefix+"0")
 	if err != nil {
@@ -289,7 +287,7 @@ func (b *Rows) Delete(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// Sweep goes by the database's clock.
+// Sweep implements [Store], by the database's clock.
 func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
 	if err := checkKey(prefix); err != nil {
 		return 0, err
@@ -313,8 +311,7 @@ func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, name
 	}
 }
 
-// olderThan returns some keys between two, in order, whose newest row is older
-// than age.
+// olderThan returns, in order, some keys between two whose newest row is older than age.
 func (b *Rows) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
 	rows, err := b.pool.QueryContext(ctx, fmt.Sprintf(`SELECT blob_key FROM blob_chunks WHERE blob_key > $1 AND blob_key < $2
 		GROUP BY blob_key HAVING MAX(written_at) < now() - $3 * interval '1 microsecond' ORDER BY blob_key LIMIT %d`, sweepPiece),
