@@ -18,31 +18,31 @@ import (
 	"workflowagent/internal/server/stacks"
 )
 
-// EnvPrefix begins the environment variables of the server.
+// EnvPrefix is the prefix of the server's environment variables.
 const EnvPrefix = "WORKFLOW_SERVER_"
 
-// Config is everything that can be set about a server.
+// Config is the configuration of a server.
 type Config struct {
 	Listen          string        // host:port
-	DataDir         string        // keys, first token, and the database unless it is elsewhere
+	DataDir         string        // keys, first token and, by default, the database
 	Database        string        // "sqlite:PATH" or "postgres://…"; "" is SQLite in DataDir
-	ExternalURL     string        // where clients reach the server; "" is the address listened on
+	ExternalURL     string        // URL for clients; "" is the listening address
 	Organization    string        // name of the first organization
-	MasterKeyFile   string        // "" is a file in DataDir, made when missing
-	MetricsToken    string        // secret; what /metrics needs
-	LogLevel        logrus.Level  // of the server's own log
+	MasterKeyFile   string        // "" is a file in DataDir, created if missing
+	MetricsToken    string        // secret; required by /metrics
+	LogLevel        logrus.Level  // of the server's log
 	LogFormat       string        // text or json
 	UpdateLease     time.Duration // how long an update may be silent
 	DefaultImage    string        // image of deployments that name none
 	MaxDeployments  int64         // claimed and running deployments of an organization
-	JobLease        time.Duration // silence before the start that gives a deployment back to the queue
+	JobLease        time.Duration // silence before the start that requeues a deployment
 	JobLost         time.Duration // silence after the start that ends a deployment
-	ShutdownTimeout time.Duration // how long requests may take to finish at the end
+	ShutdownTimeout time.Duration // how long requests in flight may take at shutdown
 	Releases        string        // directory with a mirror of the agent's releases; "" is none
 }
 
-// Field is one setting: its name in a file, on the command line (with dashes)
-// and in the environment (upper case, after [EnvPrefix]).
+// Field is a setting: its name in a file, on the command line (with dashes) and in the environment
+// (upper case, after [EnvPrefix]).
 type Field struct {
 	Key     string
 	Default string
@@ -56,8 +56,7 @@ func (f Field) Flag() string { return strings.ReplaceAll(f.Key, "_", "-") }
 // Env returns the setting's environment variable.
 func (f Field) Env() string { return EnvPrefix + strings.ToUpper(f.Key) }
 
-// Fields returns the table of all settings; flags, environment, file and their
-// documentation are made from it.
+// Fields returns all settings. Flags, environment, file and their documentation derive from it.
 func Fields() []Field {
 	text := func(p func(*Config) *string) func(*Config, string) error {
 		return func(c *Config, v string) error { *p(c) = v; return nil }
@@ -82,7 +81,7 @@ func Fields() []Field {
 		}},
 		{"data_dir", "workflow-server-data", "directory for keys, the first access token and the default database", text(func(c *Config) *string { return &c.DataDir })},
 		{"database", "", `"sqlite:PATH" or "postgres://USER@HOST/NAME" (default: SQLite in the data directory)`, func(c *Config, v string) error {
-			// The value may hold a password and is not repeated.
+			// The value may hold a password, so the error omits it.
 			if v != "" && !strings.HasPrefix(v, "sqlite:") && !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
 				return errors.New(`it must begin with "sqlite:" or "postgres://"`)
 			}
@@ -150,8 +149,8 @@ func setURL(c *Config, v string) error {
 	return nil
 }
 
-// setReleases takes a directory that exists: a mistake in its name would look like a mirror
-// without releases.
+// setReleases requires an existing directory: a misspelled one would look like a mirror without
+// releases.
 func setReleases(c *Config, v string) error {
 	if v == "" {
 		c.Releases = ""
@@ -167,7 +166,6 @@ func setReleases(c *Config, v string) error {
 	return nil
 }
 
-// database returns the address of the database.
 func (c Config) database() string {
 	if c.Database != "" {
 		return c.Database
@@ -175,9 +173,8 @@ func (c Config) database() string {
 	return "sqlite:" + filepath.Join(c.DataDir, "server.db")
 }
 
-// LoadConfig builds a configuration. Flags win over the environment, which
-// wins over the file, which wins over the defaults. flags and env return a
-// value and whether it was given; file is "" for none.
+// LoadConfig builds a configuration. Flags override the environment, the environment the file, and
+// the file the defaults. flags and env return a value and whether it was set; file is "" for none.
 func LoadConfig(file string, flags, env func(Field) (string, bool)) (Config, error) {
 	var c Config
 	inFile, err := readConfigFile(file)
@@ -205,14 +202,12 @@ func LoadConfig(file string, flags, env func(Field) (string, bool)) (Config, err
 	return c, nil
 }
 
-// fileValue is a value in a configuration file.
 type fileValue struct {
 	text string
 	line int
 }
 
-// readConfigFile reads a file of "key: value" lines. Its errors name file, line
-// and key, never a value.
+// readConfigFile reads a file of "key: value" lines. Errors name file, line and key, never a value.
 func readConfigFile(path string) (map[string]fileValue, error) {
 	if path == "" {
 		return nil, nil

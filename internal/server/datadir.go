@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 )
 
-// makeDataDir makes the data directory, readable by its owner only.
+// makeDataDir creates the data directory, readable only by its owner.
 func makeDataDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
@@ -23,9 +23,8 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
-// lockDatabase makes sure that one server at a time uses a SQLite database:
-// the leases it keeps in memory would be blind to those of another. Servers on
-// PostgreSQL share on purpose.
+// lockDatabase ensures that only one server uses a SQLite database: a server cannot see the leases
+// that another keeps in memory. Servers on PostgreSQL share a database by design.
 func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
 	if !ok {
@@ -48,7 +47,7 @@ func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	return lock, nil
 }
 
-// urlOf returns the address of a listener as clients on this machine write it.
+// urlOf returns a listener's URL for clients on this machine.
 func urlOf(addr net.Addr) (string, error) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsUnspecified() {
@@ -57,9 +56,8 @@ func urlOf(addr net.Addr) (string, error) {
 	return "http://" + addr.String(), nil
 }
 
-// bootstrap sets up an empty installation and hands the first access token to
-// the person who started the server, in a file that only they can read. It is not
-// printed: what a service prints is kept in a log that others read.
+// bootstrap sets up an empty installation and writes the first access token to a file that only the
+// operator can read. It does not print the token, because logs have other readers.
 func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
 	path := filepath.Join(c.cfg.DataDir, "admin-token")
 	var token string
@@ -88,8 +86,8 @@ Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 	return err
 }
 
-// writeToken writes a token into a new file. An existing file
-// belongs to a deleted database, or to a start that did not finish.
+// writeToken writes a token to a new file. An existing file belongs to a deleted database or an
+// incomplete start.
 func writeToken(path, text string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replacing an old admin token: %w", err)

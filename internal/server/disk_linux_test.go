@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 )
 
-// TestNotReadyOnAFullDisk fills the disk of the database before anything was asked.
+// TestNotReadyOnAFullDisk fills the database's disk before the first request.
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
@@ -42,7 +42,7 @@ func TestNotReadyOnAFullDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 48<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second answer is remembered
+	for range 2 { // the second result is cached
 		if code := get(t, s.URL()+"/readyz", ""); code != 503 {
 			t.Errorf("/readyz answered %d on a full disk", code)
 		}
@@ -53,8 +53,8 @@ func TestNotReadyOnAFullDisk(t *testing.T) {
 	}
 }
 
-// checkFullDisk fills the disk completely: writes to the database and of blobs are answered with
-// 503 and the reason, and succeed once space is free again.
+// checkFullDisk fills the disk: writes of rows and blobs must fail with 503 and the reason, and
+// succeed once space is free again.
 func checkFullDisk(t *testing.T, url, dir string) {
 	t.Helper()
 	token, err := os.ReadFile(filepath.Join(dir, "admin-token"))
@@ -88,7 +88,7 @@ func checkFullDisk(t *testing.T, url, dir string) {
 	}
 	random := make([]byte, 1<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
-	state := map[string]any{"version": 3, "deployment": map[string]any{"x": random}} // gzip makes it no shorter
+	state := map[string]any{"version": 3, "deployment": map[string]any{"x": random}} // incompressible
 	rest, err := os.Create(filepath.Join(dir, "rest"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func checkFullDisk(t *testing.T, url, dir string) {
 	}
 	code, answer := post("/api/stacks/acme/proj/before/import", state)
 	full("writing a blob", code, answer)
-	for i := range 1000 { // the database and its log have some space that is reserved
+	for i := range 1000 { // the database and its log have some reserved space
 		code, answer = post("/api/stacks/acme/proj", map[string]string{"stackName": fmt.Sprint("s", i)})
 		if code != 200 {
 			break

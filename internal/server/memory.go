@@ -12,9 +12,9 @@ import (
 // mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
 const mostRequestMemory = 1 << 30
 
-// requestMemory is the memory of all requests: half of what the
-// process may use, because the garbage collector needs room. That is GOMEMLIMIT;
-// where it is not set it becomes nine tenths of the control group's limit.
+// requestMemory returns the memory for all requests: half of GOMEMLIMIT, because the garbage
+// collector needs room. If GOMEMLIMIT is not set, it becomes nine tenths of the control group's
+// limit.
 func requestMemory() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
@@ -26,8 +26,8 @@ func requestMemory() int64 {
 	return min(limit/2, mostRequestMemory)
 }
 
-// controlGroupLimit returns the smallest memory limit of the control groups (v2)
-// that this process is in, in bytes; root is where the file system begins.
+// controlGroupLimit returns the smallest memory limit of this process's control groups (v2), in
+// bytes; root is the root of the file system.
 func controlGroupLimit(root string) int64 {
 	limit := int64(math.MaxInt64)
 	groups, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))

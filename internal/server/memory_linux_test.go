@@ -24,24 +24,22 @@ import (
 )
 
 const (
-	// memoryLimit is the GOMEMLIMIT of the server under attack.
+	// memoryLimit is the GOMEMLIMIT of the attacked server.
 	memoryLimit = 384 << 20
-	// memoryPeak is how much it may have at a time: besides the memory of Go there
-	// are the caches of SQLite's connections, 16 MiB each.
+	// memoryPeak bounds the server's memory: Go's, plus 16 MiB of cache for each SQLite connection.
 	memoryPeak = 640 << 20
-	// memoryRoom is how much address space it may take besides what it has when it
-	// is idle. It is a hard limit: the kernel refuses more, and the server ends. It
-	// counts what is reserved: Go never gives address space back, so that its heap
-	// and SQLite's caches took 1.3 GiB here with peaks below 512 MiB.
+	// memoryRoom bounds the server's address space beyond its idle use; the kernel refuses more,
+	// which ends the server. It counts reservations: Go never returns address space, so the heap
+	// and SQLite's caches reserved 1.3 GiB in a test with peaks below 512 MiB.
 	memoryRoom = 3 << 30
-	// memoryClients send at a time.
+	// memoryClients is the number of concurrent clients.
 	memoryClients = 20
-	// heavyClients is how many send requests that take seconds of CPU, unless
-	// WORKFLOW_E2E_FULL is set. They are enough to need more than the whole budget.
+	// heavyClients is the number of clients whose requests take seconds of CPU, unless
+	// WORKFLOW_E2E_FULL is set. They need more than the whole budget.
 	heavyClients = 6
 )
 
-// boundedServer is the built server under a hard limit of memory.
+// boundedServer is the built server under a hard memory limit.
 type boundedServer struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -51,8 +49,8 @@ type boundedServer struct {
 	failure atomic.Value // the last error of the log
 }
 
-// startBounded builds the server, because one with a race detector has other needs
-// of memory, and starts it.
+// startBounded builds and starts the server; a build with the race detector needs other amounts of
+// memory.
 func startBounded(t *testing.T) *boundedServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,8 +96,7 @@ func startBounded(t *testing.T) *boundedServer {
 	return g
 }
 
-// follow reads the log, passes on the URL that it names, and returns what a
-// runtime that dies says first.
+// follow reads the log, sends the URL to serving, and returns the first line of a runtime crash.
 func (g *boundedServer) follow(log io.Reader, serving chan<- string) string {
 	dec := json.NewDecoder(log)
 	for {
@@ -118,7 +115,7 @@ func (g *boundedServer) follow(log io.Reader, serving chan<- string) string {
 	}
 }
 
-// status is a number of bytes in the status of the process.
+// status returns a number of bytes from the process status.
 func (g *boundedServer) status(name string) uint64 {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
@@ -135,7 +132,7 @@ func (g *boundedServer) status(name string) uint64 {
 	return 0
 }
 
-// cpu is the time of CPU that the process has used.
+// cpu returns the CPU time of the process.
 func (g *boundedServer) cpu() time.Duration {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.cmd.Process.Pid))
@@ -148,7 +145,7 @@ func (g *boundedServer) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// peak returns the most memory since the last call, in bytes.
+// peak returns the maximum memory since the last call, in bytes.
 func (g *boundedServer) peak() uint64 {
 	g.t.Helper()
 	n := g.status("VmHWM")
@@ -158,7 +155,7 @@ func (g *boundedServer) peak() uint64 {
 	return n
 }
 
-// message is what an attacker sends.
+// message is an attacker's request.
 type message struct {
 	method, path, auth string
 	body               []byte // gzip, nil for none
@@ -192,7 +189,7 @@ func (g *boundedServer) try(ctx context.Context, q message, into any) (int, erro
 	return res.StatusCode, err
 }
 
-// do is for the preparation: it must succeed.
+// do sends a request of the setup, which must succeed.
 func (g *boundedServer) do(method, path, auth, body string, into any) {
 	g.t.Helper()
 	status, err := g.try(g.t.Context(), message{method: method, path: path, auth: auth, body: packed(body)}, into)
@@ -201,23 +198,21 @@ func (g *boundedServer) do(method, path, auth, body string, into any) {
 	}
 }
 
-// packed compresses a body.
 func packed(body string) []byte {
 	if body == "" {
 		return nil
 	}
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
-	_, _ = io.WriteString(z, body) // a buffer takes all
+	_, _ = io.WriteString(z, body) // a buffer accepts all
 	_ = z.Close()
 	return buf.Bytes()
 }
 
-// TestMemoryOfRoutes attacks one route after the other: 20 clients at a time, or 6
-// where a request takes seconds, send the worst body that the route accepts, or
-// read the largest answer that it has. The server has a hard limit, which it
-// survives, and answers all: with 503 where its memory is in use. With
-// WORKFLOW_E2E_FULL there are always 20 clients, which send five times each.
+// TestMemoryOfRoutes attacks each route: 20 concurrent clients, or 6 for requests that take
+// seconds, send the worst body that the route accepts or read its largest response. The server must
+// survive under a hard limit and answer all, with 503 if its memory is in use. With
+// WORKFLOW_E2E_FULL, 20 clients always send five times each.
 func TestMemoryOfRoutes(t *testing.T) {
 	full, rounds := os.Getenv("WORKFLOW_E2E_FULL") != "", 1
 	if full {
@@ -246,8 +241,7 @@ func TestMemoryOfRoutes(t *testing.T) {
 	g.do("GET", "/readyz", "", "", nil)
 }
 
-// attack has clients send a request, and returns how many were served and put
-// off.
+// attack has clients send a request and returns how many were served and how many refused as busy.
 func (g *boundedServer) attack(name string, q message, clients, rounds int) (ok, busy int) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Minute)
@@ -288,7 +282,7 @@ type attack struct {
 	heavy bool
 }
 
-// attacks fills the server, and returns the worst request of each family of routes.
+// attacks fills the server and returns the worst request of each family of routes.
 func (g *boundedServer) attacks() []attack {
 	g.t.Helper()
 	const stacks = "/api/stacks/acme/proj"
@@ -367,8 +361,8 @@ func (g *boundedServer) update(stack, program string) (id, token string) {
 	return created.UpdateID, started.Token
 }
 
-// log makes a deployment with 64 MiB of log in long lines that JSON has to escape,
-// and returns the path of its first step and the job's token.
+// log creates a deployment with 64 MiB of log in long lines that JSON must escape, and returns the
+// path of its first step and the job's token.
 func (g *boundedServer) log(stack string) (path, auth string) {
 	g.t.Helper()
 	var pool struct{ ID, TokenValue string }

@@ -31,7 +31,7 @@ func TestControlGroupLimit(t *testing.T) {
 	if got := controlGroupLimit(root); got != 1<<30 {
 		t.Errorf("with a limit of the slice: %d", got)
 	}
-	write("sys/fs/cgroup/memory.max", "536870912\n") // as inside of a container
+	write("sys/fs/cgroup/memory.max", "536870912\n") // as inside a container
 	if got := controlGroupLimit(root); got != 512<<20 {
 		t.Errorf("with a limit of all: %d", got)
 	}

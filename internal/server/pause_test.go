@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 )
 
-// serveEnv makes the test binary a server, which is configured as one is.
+// serveEnv makes the test binary run a server, configured by the environment.
 const serveEnv = "WORKFLOW_TEST_SERVE"
 
 func TestMain(m *testing.M) {
@@ -50,14 +50,13 @@ func serveForTest() error {
 	return s.Run(ctx)
 }
 
-// pauseLease is the update lease of the servers that are paused, and pause is
-// how long they are.
+// pauseLease is the update lease of the paused servers, pause the duration of their pauses.
 const (
 	pauseLease = time.Second
 	pause      = 2 * pauseLease
 )
 
-// serverProcess is a server that can be stopped by signals.
+// serverProcess is a server that signals can stop.
 type serverProcess struct {
 	t        *testing.T
 	dir      string
@@ -107,7 +106,7 @@ func (p *serverProcess) signal(sig syscall.Signal) {
 	}
 }
 
-// call makes a request and returns the status; the body is decoded into v.
+// call sends a request, decodes the body into v and returns the status.
 func (p *serverProcess) call(method, path, auth string, body, v any) int {
 	p.t.Helper()
 	data, err := json.Marshal(body)
@@ -138,8 +137,7 @@ func (p *serverProcess) call(method, path, auth string, body, v any) int {
 	return res.StatusCode
 }
 
-// makeStack makes the one stack and returns the Authorization of the first
-// administrator.
+// makeStack creates the stack and returns the first administrator's Authorization header.
 func (p *serverProcess) makeStack() (admin string) {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "admin-token"))
@@ -153,13 +151,12 @@ func (p *serverProcess) makeStack() (admin string) {
 	return admin
 }
 
-// runningUpdate is an update that has its lease.
+// runningUpdate is an update that holds its lease.
 type runningUpdate struct{ path, token string }
 
 const pausedStack = "/api/stacks/acme/proj/dev"
 
-// startUpdate starts an update of the one stack; ok is false if another one
-// holds the stack.
+// startUpdate starts an update of the stack; ok is false if another one holds the stack.
 func (p *serverProcess) startUpdate(admin string) (u runningUpdate, ok bool) {
 	p.t.Helper()
 	var made struct{ UpdateID string }
@@ -202,8 +199,7 @@ func (p *serverProcess) complete(u runningUpdate) {
 	}
 }
 
-// freed starts an update as soon as the one that holds the stack has lost its
-// lease.
+// freed starts an update as soon as the holder of the stack has lost its lease.
 func (p *serverProcess) freed(admin string) runningUpdate {
 	p.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -218,8 +214,8 @@ func (p *serverProcess) freed(admin string) runningUpdate {
 	}
 }
 
-// TestPauseLongerThanTheUpdateLease stops a real server under an update, kills
-// it and starts it again, each for longer than the lease.
+// TestPauseLongerThanTheUpdateLease stops a real server during an update, kills it and starts it
+// again, each for longer than the lease.
 func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	t.Parallel()
 	p := startServerProcess(t, filepath.Join(t.TempDir(), "data"))
@@ -239,7 +235,7 @@ func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	}
 	p.complete(u)
 
-	// A client that is gone still loses its lease.
+	// A silent client still loses its lease.
 	gone := p.mustStartUpdate(admin)
 	p.complete(p.freed(admin))
 	if code := p.renew(gone); code != 403 {
@@ -247,8 +243,8 @@ func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	}
 }
 
-// TestPauseOfReplicas stops one of two servers, which is no excuse for a client
-// that is gone, and then both, which is one for every client.
+// TestPauseOfReplicas stops one of two servers, which must not extend the lease of a silent client,
+// and then both, which must extend every lease.
 func TestPauseOfReplicas(t *testing.T) {
 	t.Parallel()
 	dsn := storetest.PostgresDSN(t)
@@ -277,11 +273,10 @@ func TestPauseOfReplicas(t *testing.T) {
 	if code := one.renew(gone); code != 403 {
 		t.Errorf("an update that was replaced got its lease back: %d, want 403", code)
 	}
-	// Both servers saw the pause, and one of them gave it back.
+	// Both servers noticed the pause, and only one extended the lease.
 	two.complete(two.freed(admin))
 }
 
-// sharedSettings are those of all servers on a PostgreSQL database.
 func sharedSettings(t *testing.T, dsn string) []string {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -291,7 +286,7 @@ func sharedSettings(t *testing.T, dsn string) []string {
 	return []string{EnvPrefix + "DATABASE=" + dsn, EnvPrefix + "MASTER_KEY_FILE=" + key}
 }
 
-// TestDatabaseThatTakesNoWrites holds the database for longer than the lease.
+// TestDatabaseThatTakesNoWrites blocks the database for longer than the lease.
 func TestDatabaseThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, dsn, dir string, settings ...string) {

@@ -1,5 +1,5 @@
-// Package server is the control plane as one process: it wires the domains
-// together, serves their API and keeps their background work running.
+// Package server runs the control plane as one process: it connects the domains, serves their API
+// and runs their background work.
 package server
 
 import (
@@ -42,7 +42,7 @@ type Server struct {
 	subsystems []Subsystem
 }
 
-// components are what the domains are built from.
+// components are the dependencies of the domains.
 type components struct {
 	cfg      Config
 	log      *logrus.Entry
@@ -51,12 +51,12 @@ type components struct {
 	identity *identity.Service
 	stacks   *stacks.Service
 	metrics  *prometheus.Registry
-	// draining is closed when the server begins to stop: long polls end then.
+	// draining is closed when the server begins to stop, which ends long polls.
 	draining chan struct{}
 }
 
-// New opens the database, sets up an empty installation, and listens. Notices
-// for the person at the terminal, such as where the first access token is, go to notices.
+// New opens the database, sets up an empty installation, and listens. It writes messages for the
+// operator, such as the location of the first access token, to notices.
 func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
 	s := &Server{cfg: cfg, log: log}
 	defer func() {
@@ -104,8 +104,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	return s, nil
 }
 
-// programDir returns the directory of this program, where the runner binary may be;
-// "." if it is not known.
+// programDir returns the directory of this program, where the runner binary may be, or "." if
+// unknown.
 func programDir() string {
 	exe, err := os.Executable()
 	if err == nil {
@@ -143,9 +143,9 @@ func newComponents(ctx context.Context, cfg Config, version string, log *logrus.
 	return c, nil
 }
 
-// OpenSecrets opens the key ring of a database with the master key of a
-// configuration. The key is made only for a database that is not shared: a
-// server that invented its own could not read what the others wrote.
+// OpenSecrets opens the key ring of a database with the configured master key. It creates a key
+// only for a database that is not shared: a server with a new key could not read the others'
+// secrets.
 func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
 	path := cfg.MasterKeyFile
 	create := path == ""
@@ -159,10 +159,10 @@ func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, 
 	return keyring.Open(ctx, db, key)
 }
 
-// URL is the address under which clients reach the server.
+// URL returns the server's URL for clients.
 func (s *Server) URL() string { return s.cfg.ExternalURL }
 
-// ready returns an error unless requests can be served.
+// ready returns an error unless the server can serve requests.
 func (s *Server) ready(r *http.Request) error {
 	select {
 	case <-s.c.draining:
@@ -175,9 +175,9 @@ func (s *Server) ready(r *http.Request) error {
 	}
 }
 
-// Run serves until ctx ends, then stops in order: no new connections, long
-// polls answered, requests in flight finished within the shutdown timeout,
-// background work ended, database closed. It returns nil after such a stop.
+// Run serves until ctx ends, then stops in order: it refuses new connections, answers long polls,
+// finishes requests in flight within the shutdown timeout, ends background work and closes the
+// database. It returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeAll()
 	hs := &http.Server{

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// skewEvery is how often the clocks are compared.
+	// skewEvery is the interval between comparisons of the clocks.
 	skewEvery = 30 * time.Second
-	// skewLimit is the difference that is logged.
+	// skewLimit is the difference above which a warning is logged.
 	skewLimit = 5 * time.Second
 )
 
-// skewWatch compares the clock of this machine with that of the database, by
-// which all servers judge leases, silence and expiry.
+// skewWatch compares this machine's clock with the database's, by which all servers judge leases,
+// silence and expiry.
 type skewWatch struct {
 	db     *store.DB
 	log    *logrus.Entry
@@ -38,8 +38,7 @@ func (w *skewWatch) subsystem() Subsystem {
 	return Subsystem{Name: "clock", Run: func(ctx context.Context) error { return every(ctx, skewEvery, w.compare) }}
 }
 
-// compare measures once. A database that does not answer is reported by all
-// that needs it.
+// compare measures once. Other callers report a database that does not answer.
 func (w *skewWatch) compare(ctx context.Context) error {
 	skew, err := w.db.Skew(ctx)
 	if err != nil {

@@ -15,14 +15,13 @@ import (
 // Subsystem is named background work.
 type Subsystem struct {
 	Name string
-	// Run works until ctx ends. When it returns or panics earlier it is
-	// started again after a pause.
+	// Run works until ctx ends. If it returns or panics earlier, it is restarted after a delay.
 	Run func(ctx context.Context) error
 	// Exclusive work runs on one of the servers that share a database.
 	Exclusive bool
 }
 
-// restart paces the starts of background work that fails.
+// restart delays the restarts of failed background work.
 var restart = retry.Policy{First: time.Second, Max: time.Minute}
 
 // supervise keeps a subsystem running until ctx ends.
@@ -69,11 +68,11 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 	}
 }
 
-// ownSubsystems is the background work of the core.
+// ownSubsystems returns the core's background work.
 func ownSubsystems(c *components) []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, c.cfg.UpdateLease/10))
 	own := []Subsystem{
-		// Every server does this: one that hangs must not keep the others from it.
+		// On every server: one that hangs must not block the others.
 		{Name: "update-leases", Run: func(ctx context.Context) error {
 			return every(ctx, sweep, func(ctx context.Context) error {
 				n, err := c.stacks.ExpireLeases(ctx)

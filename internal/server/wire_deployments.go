@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/server/stacks"
 )
 
-// newDeployments builds the service of deployments and connects it with the updates.
+// newDeployments returns the deployments service, connected with the updates.
 func newDeployments(c *components, poolService *pools.Service) *deployments.Service {
 	service := deployments.New(c.db, deployments.Options{
 		Log:          c.log.WithField("subsystem", "deployments"),
@@ -28,9 +28,8 @@ func newDeployments(c *components, poolService *pools.Service) *deployments.Serv
 	return service
 }
 
-// sweepInterval is how often timers are checked and the server notes that it is
-// up. Timers that are set to seconds need more of it: a pause of three intervals
-// does not extend a lease.
+// sweepInterval returns the interval of timer checks and beats. Leases of seconds need a short one,
+// because a pause of up to three intervals does not extend a lease.
 func sweepInterval(cfg Config) time.Duration {
 	return min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20)))
 }
