@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// diagnosis is what doctor --json prints.
 type diagnosis struct {
 	OK     bool `json:"ok"`
 	Checks []struct {
@@ -23,7 +22,6 @@ type diagnosis struct {
 	text string
 }
 
-// status returns the outcome of a check.
 func (d diagnosis) status(name string) string {
 	for _, c := range d.Checks {
 		if c.Name == name {
@@ -33,7 +31,7 @@ func (d diagnosis) status(name string) string {
 	return "missing"
 }
 
-// doctor runs the doctor as the site's agents would be run.
+// doctor runs the doctor with the configuration of the site's agents.
 func doctor(w *harness.Site, t *testing.T, target string, env []string, args ...string) (diagnosis, int) {
 	t.Helper()
 	if err := w.MakePool(t.Context()); err != nil {
@@ -63,13 +61,13 @@ func doctor(w *harness.Site, t *testing.T, target string, env []string, args ...
 	return d, cmd.ProcessState.ExitCode()
 }
 
-// TestClientsOfTheDoctor: with the real server and runner, and no containers, all is well; with
-// another token it is not.
+// TestClientsOfTheDoctor runs the doctor without containers against the real server and runner,
+// with the right token and a wrong one.
 func TestClientsOfTheDoctor(t *testing.T) {
 	w := harness.StartSite(t, "")
 	d, code := doctor(w, t, "process", nil, "--reach", w.Git.URL)
 	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "token", "runner", "state", "job", "job-dns", "job-server", "job-reach"} {
-		// A machine on which the test may use an engine earns a warning.
+		// The doctor warns if the test may use an engine.
 		if d.status(name) != "ok" && (name != "job" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}
@@ -82,7 +80,7 @@ func TestClientsOfTheDoctor(t *testing.T) {
 	if code != 1 || d.OK || d.status("token") != "fail" || d.status("job") != job {
 		t.Errorf("with another token: exit code %d: %s", code, d.text)
 	}
-	// No poll was made: nobody was seen.
+	// The doctor does not poll, so the server lists no agent.
 	var pool struct {
 		Agents []any `json:"agents"`
 	}
@@ -91,12 +89,13 @@ func TestClientsOfTheDoctor(t *testing.T) {
 	}
 }
 
-// TestEngineDoctor: a trial container on a real engine sees what jobs would see, and goes.
+// TestEngineDoctor checks that a trial container on a real engine sees what jobs would see, and is
+// removed.
 func TestEngineDoctor(t *testing.T) {
 	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
 	env := []string{"DOCKER_HOST=" + engine.Host, "PULUMI_AGENT_PULL_IMAGE=false"}
 	labels := []string{"workflowagent.kind", "workflowagent.owner"}
-	before := map[string]int{} // other tests may have had this engine
+	before := map[string]int{} // other tests may have used this engine
 	for _, label := range labels {
 		volumes, err := engine.Volumes(t.Context(), label)
 		if err != nil {
@@ -109,12 +108,12 @@ func TestEngineDoctor(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, d.text)
 	}
 	for _, name := range []string{"engine", "engine-disk", "image", "runner", "token", "job", "job-dns", "job-server"} {
-		// A distribution's runc may have an old version with newer corrections.
+		// A distribution's runc may have an old version with backported fixes.
 		if d.status(name) != "ok" && (name != "engine" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}
 	}
-	// A network without a way out: the host gets to the server, jobs do not.
+	// Without an outbound network the host reaches the server, but jobs do not.
 	d, code = doctor(w, t, "docker", append(slices.Clone(env), "PULUMI_AGENT_DOCKER_NETWORK=none"), "--job-image", image)
 	if code != 1 || d.status("server") != "ok" || d.status("job") != "ok" || d.status("job-server") != "fail" {
 		t.Errorf("without a network: exit code %d: %s", code, d.text)

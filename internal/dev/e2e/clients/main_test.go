@@ -1,5 +1,5 @@
-// Package clients drives a server and agents with the stock pulumi CLI and with the requests
-// of stock agents. The commands of the scripts in testdata are described in script_test.go.
+// Package clients drives a server and agents with the stock pulumi CLI and with the requests of
+// stock agents. TestScripts describes the commands of the scripts in testdata.
 package clients
 
 import (

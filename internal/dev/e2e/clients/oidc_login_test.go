@@ -22,8 +22,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// trustIssuer registers an issuer at a server and sets its policies; it returns
-// the path of the issuer.
+// trustIssuer registers an issuer at a server, sets its policies and returns its path.
 func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[string]any, policies ...map[string]any) string {
 	t.Helper()
 	base := "/api/orgs/" + s.Organization
@@ -40,8 +39,7 @@ func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[st
 	return base + "/oidc/issuers/" + made.ID
 }
 
-// exchange sends a form to the token endpoint of a server and returns the status
-// and the answer.
+// exchange sends a form to the token endpoint of a server and returns the status and the answer.
 func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType, scope string) (int, map[string]any) {
 	t.Helper()
 	form := url.Values{
@@ -68,7 +66,7 @@ func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType
 	return res.StatusCode, answer
 }
 
-// poll asks for work as an agent and returns the status.
+// poll polls as an agent and returns the status.
 func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -87,8 +85,8 @@ func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
 	return res.StatusCode
 }
 
-// thumbprintOf returns the SHA-256 of the certificate that a server shows, as an
-// administrator gets it with openssl.
+// thumbprintOf returns the SHA-256 of a server's certificate, as openssl shows it to an
+// administrator.
 func thumbprintOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -104,8 +102,8 @@ func thumbprintOf(t *testing.T, address string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestClientsLogInByOIDC lets the stock CLI and an agent's pool have tokens for
-// identity tokens of a real OpenID provider, whose authority nobody knows.
+// TestClientsLogInByOIDC exchanges identity tokens of a real OpenID provider with an unknown
+// authority, for the stock CLI and for an agent's pool.
 func TestClientsLogInByOIDC(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// exchangeCounter stands between agents and server and counts the exchanges that
-// were answered, and notes every token that went by.
+// exchangeCounter is a proxy between agents and server that counts successful exchanges and records
+// every token.
 type exchangeCounter struct {
 	URL string
 
@@ -54,14 +54,13 @@ func newExchangeCounter(t *testing.T, server string) *exchangeCounter {
 	return c
 }
 
-// count returns how many tokens were given, and how many were used.
+// count returns how many tokens were issued, and how many were used.
 func (c *exchangeCounter) count() (granted, used int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.granted, len(c.tokens)
 }
 
-// statusRecorder remembers the status of an answer.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -72,10 +71,10 @@ func (r *statusRecorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets the proxy flush what a held poll answers.
+// Unwrap lets the proxy flush the answer of a held poll.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// TestClientsOfAnIssuer runs an agent that has no token but that of a real issuer.
+// TestClientsOfAnIssuer runs an agent whose only token is that of a real issuer.
 func TestClientsOfAnIssuer(t *testing.T) {
 	harness.Programs(t) // before the authorities change
 	ctx := t.Context()
@@ -84,7 +83,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(issuer.Close)
-	t.Setenv("SSL_CERT_FILE", issuer.CAFile) // for the server, which asks the issuer for its keys
+	t.Setenv("SSL_CERT_FILE", issuer.CAFile) // for the server, which fetches the issuer's keys
 	w := harness.StartSite(t, "")
 	if err := w.MakePool(ctx); err != nil {
 		t.Fatal(err)
@@ -149,7 +148,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	if err := harness.Until(waiting, exists); err != nil {
 		t.Fatalf("the job does not begin: %v", err)
 	}
-	// The key changes while the job runs, and the token is renewed twice after that.
+	// The key changes during the job, and the token is renewed twice after that.
 	if err := issuer.Rotate(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +183,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	}
 }
 
-// shows waits until the agent's health page shows one problem with this text, or
-// none at all.
+// shows waits until the agent's health page shows one problem with this text, or none for "".
 func shows(t *testing.T, page, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -201,7 +199,7 @@ func shows(t *testing.T, page, want string) {
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			return false, nil // it does not listen yet
+			return false, nil // not listening yet
 		}
 		defer resp.Body.Close()
 		report.Problems = nil

@@ -21,8 +21,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// operator runs a command of the agent's program as the person on the host does: with the
-// agent's state directory, and nothing else of its environment.
+// operator runs a command of the agent's program as the operator on the host does: with the agent's
+// state directory, and nothing else of its environment.
 func operator(ctx context.Context, t *testing.T, w *harness.Site, agent int, args ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.Bin, "customer-managed-workflow-agent"), args...)
@@ -36,7 +36,7 @@ func operator(ctx context.Context, t *testing.T, w *harness.Site, agent int, arg
 	return string(data), cmd.ProcessState.ExitCode()
 }
 
-// report is what status --json says of one agent.
+// report is the output of status --json for one agent.
 type report struct {
 	State   string   `json:"state"`
 	Reasons []string `json:"reasons"`
@@ -56,7 +56,7 @@ type report struct {
 	} `json:"ended"`
 }
 
-// status asks until the agents are as wanted.
+// status polls until the agents match ok.
 func status(ctx context.Context, t *testing.T, w *harness.Site, what string, ok func([]report) bool) []report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -66,7 +66,7 @@ func status(ctx context.Context, t *testing.T, w *harness.Site, what string, ok 
 	err := harness.Until(ctx, func() (bool, error) {
 		got = nil
 		out, _ = operator(ctx, t, w, 0, "status", "--json")
-		// An agent that does not run yet has a message, and no list.
+		// For an agent that does not run yet, status prints a message and no list.
 		return json.Unmarshal([]byte(strings.SplitAfter(out, "\n]\n")[0]), &got) == nil && ok(got), nil
 	})
 	if err != nil {
@@ -75,12 +75,12 @@ func status(ctx context.Context, t *testing.T, w *harness.Site, what string, ok 
 	return got
 }
 
-// TestClientsSeeAndDrainAnAgent is a day of the person on the host: who runs, what does it do, let
-// it finish. The health server is off, so that all of it goes through the control socket.
+// TestClientsSeeAndDrainAnAgent checks an agent's status and drains it as an operator does. The
+// health server is off, so that everything uses the control socket.
 func TestClientsSeeAndDrainAnAgent(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	stub := t.TempDir() // what pulumi does is not the point here
+	stub := t.TempDir() // pulumi's work does not matter here
 	if err := os.WriteFile(filepath.Join(stub, "pulumi"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestClientsSeeAndDrainAnAgent(t *testing.T) {
 		t.Errorf("status of an instance that does not run: %d\n%s", code, out)
 	}
 
-	// A drain that does not have the time; it goes on.
+	// A drain whose timeout passes; it continues.
 	out, code := operator(ctx, t, w, 0, "drain", "--wait", "--timeout", "2500ms")
 	if code != 4 || !strings.Contains(out, "waiting for 1 job: update of "+s.Name) || !strings.Contains(out, "still draining") {
 		t.Errorf("a drain without time: %d\n%s", code, out)
@@ -158,8 +158,8 @@ func TestClientsSeeAndDrainAnAgent(t *testing.T) {
 	}
 }
 
-// TestClientsOfTheControlSocket kills agents and looks whether the next ones can be spoken to, and
-// lets two share a host.
+// TestClientsOfTheControlSocket kills agents and checks that their successors answer on the socket,
+// and runs two agents on one host.
 func TestClientsOfTheControlSocket(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
@@ -179,7 +179,6 @@ func TestClientsOfTheControlSocket(t *testing.T) {
 	}
 	status(ctx, t, w, "the restarted agent", func(r []report) bool { return len(r) == 1 && r[0].State == "ready" })
 
-	// A second agent with the same state directory.
 	second, err := lab.StartAgent(context.WithoutCancel(ctx), w.Last)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +199,7 @@ func TestClientsOfTheControlSocket(t *testing.T) {
 	status(ctx, t, w, "the other agent alone", func(r []report) bool { return len(r) == 1 && r[0].Agent.Instance == "0" && r[0].State == "ready" })
 }
 
-// TestClientsOfTheHealthPort looks at an agent over HTTP.
+// TestClientsOfTheHealthPort checks an agent over HTTP.
 func TestClientsOfTheHealthPort(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
@@ -251,7 +250,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 		t.Errorf("the port offers to drain: %d", code)
 	}
 
-	// Without its server the agent cannot take work, and says so.
+	// Without its server the agent cannot accept jobs, and reports it.
 	if err := w.Server.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// authority is a certificate authority that nobody knows yet.
+// authority is a private certificate authority.
 type authority struct {
 	PEM  []byte
 	cert *x509.Certificate
@@ -53,8 +53,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// serve serves target over TLS as the host of that name, and returns its address.
-// seen is told of every request.
+// serve serves target over TLS as host and returns its address. It calls seen for every request.
 func (a *authority) serve(t *testing.T, host, target string, seen func(*http.Request)) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -85,8 +84,8 @@ func (a *authority) serve(t *testing.T, host, target string, seen func(*http.Req
 	return server.Listener.Addr().String()
 }
 
-// connectProxy is a proxy that wants a password, knows hosts that no DNS knows,
-// and refuses all others.
+// connectProxy is a proxy that requires a password, resolves private host names, and refuses all
+// other hosts.
 type connectProxy struct {
 	password string
 	hosts    map[string]string // host:port to address
@@ -102,7 +101,7 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	switch {
 	case user == "":
-		// Some clients wait to be asked for credentials.
+		// Some clients send credentials only on request.
 	case password != p.password || r.Method != http.MethodConnect || address == "":
 		p.refused = append(p.refused, r.Method+" "+r.Host+" as "+user)
 		address = ""
@@ -135,7 +134,7 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, _ = io.Copy(far, buffered) // the end of one direction is the end of the tunnel
+		_, _ = io.Copy(far, buffered) // the end of one direction closes the tunnel
 		far.Close()
 		near.Close()
 	})
@@ -151,7 +150,7 @@ func parseBasic(header string) (user, password string, ok bool) {
 	return r.BasicAuth()
 }
 
-// program returns what a User-Agent says that it is, without version.
+// program returns the name in a User-Agent, without the version.
 func program(r *http.Request) string {
 	name, _, _ := strings.Cut(r.UserAgent(), "/")
 	return name
@@ -159,9 +158,9 @@ func program(r *http.Request) string {
 
 const proxyPassword = "s3cret-of-the-proxy"
 
-// behindProxy runs a deployment in a network where server and repository have
-// names that only the proxy knows, and certificates of a private authority.
-// listen is the address of the proxy, hostPort how the job reaches it.
+// behindProxy runs a deployment in a network where only the proxy can resolve server and
+// repository, and their certificates are of a private authority. listen is the address of the
+// proxy, hostPort the one that the job uses.
 func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -188,7 +187,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	front := &httptest.Server{Listener: listener, Config: &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}}
 	front.Start()
 	t.Cleanup(front.Close)
-	t.Cleanup(w.Close) // before the way to the server goes
+	t.Cleanup(w.Close) // before the way to the server closes
 
 	proxyURL := "http://agent:" + proxyPassword + "@" + listener.Addr().String()
 	w.AgentURL = "https://workflow.test"
@@ -248,7 +247,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	}
 }
 
-// bundleHasAll checks what the job has counted in its bundle.
+// bundleHasAll checks the job's count of the authorities in its bundle.
 func bundleHasAll(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
@@ -266,7 +265,7 @@ func bundleHasAll(t *testing.T, log string) {
 	t.Errorf("the job did not count its authorities:\n%s", log)
 }
 
-// proxied has the server know itself by the name that only the proxy knows.
+// proxied gives the server a URL with the name that only the proxy can resolve.
 var proxied = []string{"--external-url", "https://workflow.test"}
 
 func TestClientsBehindAProxy(t *testing.T) {

@@ -31,9 +31,8 @@ outputs:
 `
 )
 
-// TestClientsReferToStacksFromDeployments lets deployments read the plain and
-// secret outputs of another stack by a stock StackReference. One that an
-// organization's token started may not.
+// TestClientsReferToStacksFromDeployments lets deployments read plain and secret outputs of another
+// stack by a stock StackReference, except deployments that an organization's token started.
 func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

@@ -22,9 +22,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestScripts runs the scripts of testdata with the stock CLI against a real
-// server and an agent with the process executor. Commands beside testscript's
-// own:
+// TestScripts runs the scripts of testdata with the stock CLI against a real server and an agent
+// with the process executor. It adds to testscript's commands:
 //
 //	agent [key=value …]           start an agent of the organization's default pool
 //	stopagent                     stop the newest agent with SIGTERM
@@ -37,8 +36,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
 
-// TestClientsOnPostgres runs the script of a whole deployment against a server
-// with PostgreSQL.
+// TestClientsOnPostgres runs the script of a whole deployment against a server with PostgreSQL.
 func TestClientsOnPostgres(t *testing.T) {
 	if reason, ok := lab.PostgresAvailable(); !ok {
 		t.Skip(reason)
@@ -51,7 +49,7 @@ func TestClientsOnPostgres(t *testing.T) {
 	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
 }
 
-// runScripts runs scripts, each with a server of its own that gets serverArgs.
+// runScripts runs each script with its own server, which gets serverArgs.
 func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 	t.Helper()
 	bin, tools := harness.Programs(t)

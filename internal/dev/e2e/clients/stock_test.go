@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// stockWorld is an agent whose server has only the stock calls.
+// stockWorld is an agent with a server that has only the stock calls.
 type stockWorld struct {
 	t       *testing.T
 	server  *stockServer
@@ -57,7 +57,7 @@ func (w *stockWorld) startAgent() {
 	w.agent = a
 }
 
-// waitFor waits until ok, which is called under the server's lock.
+// waitFor waits for ok, which it calls under the server's lock.
 func (w *stockWorld) waitFor(what string, j *stockJob, ok func() bool) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -71,8 +71,7 @@ func (w *stockWorld) waitFor(what string, j *stockJob, ok func() bool) {
 	}
 }
 
-// finish waits for the job's end and for the slot to be free again, so that
-// everything was sent that will ever be.
+// finish waits for the job's end and, by running another job, until the agent has sent everything.
 func (w *stockWorld) finish(j *stockJob, status string) {
 	w.t.Helper()
 	w.waitFor("the end of "+j.ID, j, func() bool { return j.status == "succeeded" || j.status == "failed" })
@@ -93,7 +92,6 @@ func step(name, run string, more ...any) map[string]any {
 	return s
 }
 
-// theSame checks the lines of a step against those wanted.
 func theSame(t *testing.T, j *stockJob, step int, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, j.lines[step]); diff != "" {
@@ -132,7 +130,7 @@ func TestEngineStockServer(t *testing.T) {
 	harness.Leftovers(t.Context(), t, engine)
 }
 
-// stockServerRuns runs what a stock server can ask for, to each of its ends.
+// stockServerRuns runs jobs of a stock server to each possible end.
 func stockServerRuns(t *testing.T, w *stockWorld) {
 	dir := t.TempDir() // for jobs that share the host's files
 	onHost := w.options.Target == "process"
@@ -147,8 +145,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		want := []string{
 			"0 running", "0 succeeded", "1 running", "1 succeeded", "2 running", "2 succeeded", "3 running", "3 succeeded",
 		}
-		// The set-up step is the agent's and the others are the runner's: each of them
-		// keeps its own order.
+		// The agent sends the set-up step and the runner the others: each keeps its own order.
 		if diff := cmp.Diff(bySender(want), bySender(j.states)); diff != "" {
 			t.Errorf("statuses (-want +got):\n%s", diff)
 		}
@@ -278,7 +275,7 @@ func counted(n int) []string {
 	return lines
 }
 
-// kill ends the agent as a crash does.
+// kill kills the agent, as a crash does.
 func (w *stockWorld) kill() {
 	w.t.Helper()
 	if err := w.agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
@@ -286,7 +283,7 @@ func (w *stockWorld) kill() {
 	}
 }
 
-// bySender sorts statuses by who sent them.
+// bySender sorts statuses by their sender.
 func bySender(states []string) [2][]string {
 	var out [2][]string
 	for _, state := range states {

@@ -15,25 +15,24 @@ import (
 
 const stockToken = "pul-token-of-a-stock-pool"
 
-// stockServer has the public calls of an agent and those that observers of the
-// stock agent report, and nothing of ours: no epoch, no raw log, no result, no
-// held polls. What it does not know it answers with 404.
+// stockServer has the public calls of an agent and those that observers of the stock agent report,
+// and no extension: no epoch, no raw log, no result, no held polls. It answers anything else with
+// 404.
 type stockServer struct {
 	t    *testing.T
 	http *httptest.Server
 
-	away atomic.Bool // a load balancer answers in the server's place
-	lose atomic.Bool // every third answer to log gets lost on the way
+	away atomic.Bool // a load balancer answers instead of the server
+	lose atomic.Bool // every third answer to log gets lost
 
 	mu      sync.Mutex
-	posts   int            // of log while answers get lost
+	posts   int            // requests with log while answers get lost
 	refused map[string]int // calls while it is away, by the last word of the path
 	queue   []*stockJob
 	jobs    map[string]*stockJob
-	unknown map[string]int // calls that it does not have
+	unknown map[string]int // calls without a route
 }
 
-// stockJob is one job of it.
 type stockJob struct {
 	ID         string
 	definition string // JSON
@@ -42,7 +41,7 @@ type stockJob struct {
 	status     string
 	claims     int
 	heartbeats int
-	states     []string         // "1 running", in the order they came
+	states     []string         // "1 running", in order of arrival
 	lines      map[int][]string // of each step
 }
 
@@ -75,7 +74,7 @@ func newStockServer(t *testing.T) *stockServer {
 	return s
 }
 
-// meddle is the network before the server.
+// meddle simulates the network in front of the server.
 func (s *stockServer) meddle(server http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.away.Load() {
@@ -94,14 +93,14 @@ func (s *stockServer) meddle(server http.Handler) http.Handler {
 			s.mu.Unlock()
 			if lost {
 				server.ServeHTTP(httptest.NewRecorder(), r)
-				panic(http.ErrAbortHandler) // how net/http is told to cut the connection
+				panic(http.ErrAbortHandler) // makes net/http close the connection
 			}
 		}
 		server.ServeHTTP(w, r)
 	})
 }
 
-// add puts a job into the queue. Its first step is the reserved one.
+// add queues a job. Its first step is the reserved one.
 func (s *stockServer) add(image string, steps ...map[string]any) *stockJob {
 	s.t.Helper()
 	return s.addFor("linux", image, steps...)
@@ -131,7 +130,7 @@ func (s *stockServer) addFor(system, image string, steps ...map[string]any) *sto
 	return j
 }
 
-// look reads a job under the lock.
+// look calls f under the lock.
 func (s *stockServer) look(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +178,7 @@ func (s *stockServer) withJob(f func(http.ResponseWriter, *http.Request, *stockJ
 	}
 }
 
-// stepOf returns the step that a call is about. A stock server has no step behind
-// the last one.
+// stepOf returns the step of a call. A stock server has no step after the last one.
 func (s *stockServer) stepOf(w http.ResponseWriter, r *http.Request, j *stockJob) (int, bool) {
 	step, err := strconv.Atoi(r.PathValue("step"))
 	if err != nil || step < 0 || step >= j.steps {
