@@ -70,7 +70,8 @@ func TestEngineSaysWhyAJobEnded(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := w.NewStack(ctx, t, "box", strings.ReplaceAll(tc.name, " ", "-"), tc.image, nil)
 			d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))
-			// An engine may lose the news of it (https://github.com/containerd/containerd/issues/8893).
+			// An engine may lose the OOM event
+			// (https://github.com/containerd/containerd/issues/8893).
 			for tries := 1; tc.reason == "out-of-memory" && d.Reason == "signal" && tries < 3; tries++ {
 				d = s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))
 			}
@@ -123,7 +124,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	}
 }
 
-// slowProgram takes its time between two resources.
+// slowProgram pauses between two resources.
 const slowProgram = `name: box
 runtime: yaml
 resources:
@@ -137,8 +138,8 @@ resources:
     options: {dependsOn: ["${slow}"]}
 `
 
-// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a
-// container, and starts it again, during the update and after it.
+// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a container, and
+// restarts it, during the update and after it.
 func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)

@@ -43,7 +43,6 @@ func newDockerCLI(t *testing.T, engine *lab.Engine) dockerCLI {
 	return dockerCLI{path, t.TempDir(), append(os.Environ(), "DOCKER_HOST="+engine.Host, "DOCKER_CONFIG="+t.TempDir())}
 }
 
-// run returns what the command wrote.
 func (d dockerCLI) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, d.path, args...)
 	cmd.Env = d.env
@@ -65,8 +64,8 @@ func (d dockerCLI) must(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// loadImage gives the engine the image of a product from the archive that a release
-// has, and returns the image's names, the oldest last.
+// loadImage loads a product's image from its release archive into the engine, and returns the
+// image's names, the oldest last.
 func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string {
 	t.Helper()
 	about := image.Release{Version: "v0.0.1-e2e", Created: time.Unix(1_700_000_000, 0)}
@@ -95,8 +94,8 @@ func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string
 	return names
 }
 
-// start runs a container by the commands of docs/installation.md, under a name of ours,
-// which is not one of the machine's owner. It ends with the test.
+// start runs a container by the commands of docs/installation.md, until the test ends. Its name is
+// changed so that it cannot be that of a container in use.
 func (d dockerCLI) start(t *testing.T, mark string, values map[string]string) (container string) {
 	t.Helper()
 	script := harness.FromPage(t, mark, values)
@@ -121,12 +120,12 @@ func (d dockerCLI) start(t *testing.T, mark string, values map[string]string) (c
 	return container
 }
 
-// ours gives a container and its volume a name of ours.
+// ours renames a container and its volume.
 func ours(script, name string) string {
 	return regexp.MustCompile(`(--name |--volume |docker stop |docker rm |docker cp )`+name+`\b`).ReplaceAllString(script, "${1}wflab-"+name)
 }
 
-// script runs a script in the test's directory and returns what it wrote.
+// script runs a script in the test's directory and returns its output.
 func (d dockerCLI) script(t *testing.T, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -140,8 +139,8 @@ func (d dockerCLI) script(t *testing.T, script string) string {
 	return string(out)
 }
 
-// TestEngineImages runs the server and the agent from their images, and a deployment
-// with them; then the agent is stopped, started again, and has another one.
+// TestEngineImages runs the server and the agent from their images, and a deployment with them;
+// then it restarts the agent and runs another deployment.
 func TestEngineImages(t *testing.T) {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)
@@ -215,15 +214,15 @@ func TestEngineImages(t *testing.T) {
 	waitAgentOnline(t, w)
 	harness.Leftovers(ctx, t, engine)
 
-	// The names from before.
+	// The former names.
 	old := docker.must(t, "run", "--rm", "--entrypoint", "customer-managed-deployment-agent", names[len(names)-1], "version")
 	if current := docker.must(t, "run", "--rm", names[0], "version"); old != current || old == "" {
 		t.Errorf("the old name says %q, the new one %q", old, current)
 	}
 }
 
-// imagedServer runs the server from its image and returns it when it is ready, with
-// the administrator's token, which is copied out of the container.
+// imagedServer runs the server from its image and returns it when it is ready, with the
+// administrator's token copied out of the container.
 func imagedServer(t *testing.T, docker dockerCLI, bin, host string) *lab.Server {
 	t.Helper()
 	port, err := lab.FreePort(host)

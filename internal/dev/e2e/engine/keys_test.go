@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestEngineKeys: a job sees the limits that the agent's settings name.
+// TestEngineKeys checks that a job sees the limits of the agent's settings.
 func TestEngineKeys(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
