@@ -18,13 +18,12 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// pulumiStep is the index of the step that runs pulumi in a row's job, behind
-// set-up, source, dependencies and the pre-run command.
+// pulumiStep is the index of the step that runs pulumi in a row's job, after set-up, source,
+// dependencies and the pre-run command.
 const pulumiStep = 4
 
-// arena is what a row plays in: one server, one agent that reaches it through a
-// proxy, and one deployment that writes numbered lines and waits in their middle
-// until it is let go on.
+// arena is the set-up of a row: one server, one agent that reaches it through a proxy, and one
+// deployment that writes numbered lines and pauses half-way until it is resumed.
 type arena struct {
 	*harness.Site
 	t     *testing.T
@@ -36,8 +35,8 @@ type arena struct {
 	job   harness.Deployment
 
 	repo    string
-	on      string // file that lets a process go on in the middle of its lines
-	written int    // lines that must be in the log of a job that was cut
+	on      string // file that resumes a paused job
+	written int    // lines that the log of a killed job must have
 }
 
 // processes is the place of jobs that are processes of the agent's host.
@@ -62,8 +61,8 @@ var processes = place{
 
 var loopbacks atomic.Int64
 
-// ownLoopback returns a loopback address that no other row uses, so that a server
-// that starts again finds its port free; "" where there is only one.
+// ownLoopback returns a loopback address that no other row uses, so that a restarted server finds
+// its port free; "" where only one exists.
 func ownLoopback() string {
 	if runtime.GOOS != "linux" {
 		return ""
@@ -71,7 +70,7 @@ func ownLoopback() string {
 	return fmt.Sprintf("127.9.%d.1", loopbacks.Add(1))
 }
 
-// newArena starts everything but the deployment.
+// newArena starts everything except the deployment.
 func newArena(t *testing.T, row faultRow, at place) *arena {
 	t.Helper()
 	ctx := t.Context()
@@ -101,7 +100,6 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 	return a
 }
 
-// target is the deploy_target of the place.
 func (p place) target() string {
 	if p.image == "" {
 		return "process"
@@ -130,12 +128,11 @@ func (a *arena) startAgent() {
 	a.agent = agent
 }
 
-// busy is the file for as long as which pulumi runs.
+// busy is a file; pulumi runs until it is removed.
 func (a *arena) busy() string { return filepath.Join(a.Dir, "busy") }
 
-// stubPulumi stands in for the CLI where a test counts executions and is not about
-// pulumi: it leaves a mark and succeeds. Whoever runs a job twice leaves two marks,
-// whatever our own code believes.
+// stubPulumi replaces the CLI where a test counts executions: it leaves a mark and succeeds. A job
+// that runs twice leaves two marks, whatever the product reports.
 func stubPulumi(t *testing.T, mark string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -145,7 +142,7 @@ func stubPulumi(t *testing.T, mark string) (dir string) {
 	return dir
 }
 
-// enqueue queues the deployment. It waits half-way until [arena.goOn].
+// enqueue queues the deployment. It pauses half-way until [arena.goOn].
 func (a *arena) enqueue() {
 	a.t.Helper()
 	const batch = 50
@@ -165,14 +162,14 @@ done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.pla
 	a.job = a.stack.Deploy(a.t.Context(), a.t, "update", a.repo, script)
 }
 
-// enqueueFree queues the deployment without a stop half-way.
+// enqueueFree queues the deployment without the pause.
 func (a *arena) enqueueFree() {
 	a.t.Helper()
 	a.goOn()
 	a.enqueue()
 }
 
-// goOn lets the job write the other half of its lines.
+// goOn resumes the paused job.
 func (a *arena) goOn() {
 	a.t.Helper()
 	if err := a.place.open(a); err != nil {
@@ -180,14 +177,13 @@ func (a *arena) goOn() {
 	}
 }
 
-// running queues the deployment and waits until it has written half of its lines.
+// running queues the deployment and waits until it pauses.
 func (a *arena) running() {
 	a.t.Helper()
 	a.enqueue()
 	a.marked(3*time.Minute+a.row.job.over, "half")
 }
 
-// marked waits until the job has left a mark.
 func (a *arena) marked(patience time.Duration, word string) {
 	a.t.Helper()
 	a.eventually(patience, "the job is at the mark "+word, func() (bool, error) {
@@ -205,13 +201,11 @@ func (a *arena) shown(n int) {
 	})
 }
 
-// status waits until the deployment has a status.
 func (a *arena) status(patience time.Duration, status string) harness.Deployment {
 	a.t.Helper()
 	return a.stack.Wait(a.t.Context(), a.t, a.job, patience, status)
 }
 
-// eventually waits for a condition.
 func (a *arena) eventually(patience time.Duration, what string, ask func() (bool, error)) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
@@ -221,7 +215,7 @@ func (a *arena) eventually(patience time.Duration, what string, ask func() (bool
 	}
 }
 
-// pass waits for some time: a fault that lasts.
+// pass waits for the duration of a fault.
 func (a *arena) pass(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -229,7 +223,6 @@ func (a *arena) pass(d time.Duration) {
 	}
 }
 
-// tail returns the last n lines of a text.
 func tail(text string, n int) string {
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
@@ -263,8 +256,8 @@ func (a *arena) signal(pid int, sig syscall.Signal) {
 	}
 }
 
-// killRunner kills a runner and waits until it is dead, or a zombie.
-// Before that it may still be given what it then never reads.
+// killRunner kills a runner and waits until it is dead, or a zombie. Before that it may still
+// receive data that it never reads.
 func (a *arena) killRunner(pid int) {
 	a.t.Helper()
 	a.signal(pid, syscall.SIGKILL)
@@ -278,8 +271,7 @@ func (a *arena) killRunner(pid int) {
 	})
 }
 
-// bringBack starts agent and server again where they are not running, and lifts
-// all rules of the proxy.
+// bringBack restarts agent and server if they are not running, and lifts all rules of the proxy.
 func (a *arena) bringBack() {
 	a.t.Helper()
 	if ended(a.Server.Process) {
@@ -296,7 +288,6 @@ func (a *arena) bringBack() {
 	a.proxy.liftAll()
 }
 
-// ended says whether a process is gone.
 func ended(p *lab.Process) bool {
 	select {
 	case <-p.Done():

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// call is what a request asks for, as [faultProxy] recognises it by path and body.
+// call is the kind of a request, as [faultProxy] recognises it by path and body.
 type call string
 
 const (
@@ -29,7 +29,6 @@ type request struct {
 	body   []byte
 }
 
-// recognise says what a request asks for.
 func recognise(r *http.Request, body []byte) request {
 	q := request{step: -1, body: body}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -38,7 +37,7 @@ func recognise(r *http.Request, body []byte) request {
 		Status string `json:"status"`
 	}
 	if len(body) > 0 && body[0] == '{' {
-		_ = json.Unmarshal(body, &sent) // what is no JSON says nothing
+		_ = json.Unmarshal(body, &sent) // a body that is not JSON sets nothing
 	}
 	switch {
 	case r.URL.Path == "/api/deployments/poll":

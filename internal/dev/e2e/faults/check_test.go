@@ -17,19 +17,18 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// check waits for the end of the row's deployment and holds it against what every
-// row promises: it ended as it should and says so truly, it ran at most once by the
-// count of somebody else, its log has every line once and in order and the server's
-// verdict on the log is clean, and nothing of it is left anywhere.
+// check waits for the end of the row's deployment and checks the invariants of every row: the
+// deployment ends and reports as it should, it ran at most once by an independent count, its log
+// has every line once and in order without a complaint of the server, and no leftovers exist.
 func (a *arena) check() {
 	a.t.Helper()
 	want := a.row.want
 	finals := []string{"succeeded", "failed", "skipped"}
 	if want.lostFirst {
-		finals = []string{want.status} // the lost verdict may still stand for a moment
+		finals = []string{want.status} // the lost verdict may still be shown briefly
 	}
 	a.stack.Wait(a.t.Context(), a.t, a.job, 5*time.Minute+a.row.job.over, finals...)
-	a.checkLeft() // what is left could still change the rest
+	a.checkLeft() // leftovers could still change the other results
 	d := a.details()
 	log := a.stack.Log(a.t.Context(), a.t, a.job)
 	if d.Status != want.status || d.Reason != want.reason && (want.or == "" || d.Reason != want.or) {
@@ -40,7 +39,7 @@ func (a *arena) check() {
 	a.checkNotes(want, d)
 }
 
-// details is what the API tells of a deployment beyond [deployment].
+// details is the API's description of a deployment beyond [harness.Deployment].
 type details struct {
 	harness.Deployment
 	Results []struct {
@@ -74,8 +73,8 @@ func (a *arena) checkRuns(want outcome) {
 	}
 }
 
-// checkLines looks for the numbered lines: each once, in order, and all of them
-// unless the job was cut.
+// checkLines checks the numbered lines: each once, in order, and all of them unless the job was
+// killed.
 func (a *arena) checkLines(want outcome, log string) {
 	a.t.Helper()
 	next, gaps := 1, 0
@@ -91,7 +90,7 @@ func (a *arena) checkLines(want outcome, log string) {
 		}
 		number, err := strconv.Atoi(text)
 		if err != nil && (want.cut || want.gap) {
-			continue // torn off at the gap
+			continue // cut at the gap
 		}
 		if number != next && (gaps == 0 || number < next) {
 			a.t.Errorf("after line %d the log has %q", next-1, line)
@@ -110,11 +109,11 @@ func (a *arena) checkLines(want outcome, log string) {
 	}
 }
 
-// brokenLog matches what the server says of a log that is not as it was announced,
-// by count or by checksum.
+// brokenLog matches the server's note about a log that differs from its announced length or
+// checksum.
 var brokenLog = regexp.MustCompile(`The log .*(is incomplete|does not match|was cut)`)
 
-// checkNotes reads what the server says of the job.
+// checkNotes checks the server's notes about the job.
 func (a *arena) checkNotes(want outcome, d details) {
 	a.t.Helper()
 	notes := strings.Join(d.Notes, "\n")
@@ -132,8 +131,8 @@ func (a *arena) checkNotes(want outcome, d details) {
 	}
 }
 
-// checkLeft looks for what the job has left behind. Agents clean up after they have
-// reported, so it may take a while.
+// checkLeft checks for leftovers of the job. Agents clean up after they have reported, so it may
+// take a while.
 func (a *arena) checkLeft() {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
@@ -154,7 +153,7 @@ func (a *arena) checkLeft() {
 // keptFiles are the files of an agent's state directory without jobs.
 var keptFiles = regexp.MustCompile(`^(instances|instances/\d+|instances/\d+/(lock|id|jobs|control\.sock)|processes)$`)
 
-// left lists files, processes and whatever else the place knows.
+// left lists files, processes and other leftovers of the place.
 func (a *arena) left() ([]string, error) {
 	left, err := a.place.left(a)
 	if err != nil {
@@ -194,11 +193,11 @@ func (a *arena) left() ([]string, error) {
 	return append(left, jobProcesses(a.Dir)...), nil
 }
 
-// holds says whether a file has one of the texts in it.
+// holds reports whether a file contains one of the texts.
 func holds(path string, texts []string) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return false // it is just being removed
+		return false // being removed
 	}
 	for _, text := range texts {
 		if bytes.Contains(data, []byte(text)) {
@@ -208,17 +207,16 @@ func holds(path string, texts []string) bool {
 	return false
 }
 
-// jobProcesses lists the processes of jobs below a directory: runners, and what
-// they started.
+// jobProcesses lists the processes of jobs below a directory: runners and their descendants.
 func jobProcesses(dir string) []string {
 	var found []string
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // none where there is no such directory
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // empty if the directory does not exist
 	for _, file := range files {
 		args, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // ended
 		}
-		env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ")) // not of protected ones
+		env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ")) // protected ones are unreadable
 		if bytes.Contains(args, []byte(dir+"/agent")) || bytes.Contains(env, []byte("WORKFLOW_JOB_DIRECTORY="+dir)) {
 			found = append(found, fmt.Sprintf("process %s: %s", filepath.Base(filepath.Dir(file)), bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
 		}
@@ -226,7 +224,7 @@ func jobProcesses(dir string) []string {
 	return found
 }
 
-// countLines counts the equal lines of a file, which need not be there.
+// countLines counts the equal lines of a file, which may be missing.
 func countLines(t *testing.T, path string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}

@@ -2,8 +2,8 @@ package faults
 
 import "net/http"
 
-// claimSpoiler spoils answers that hand out a job. A poll is held for long and only
-// its answer says what it is, so no rule can do it.
+// claimSpoiler spoils answers that hand out a job. Only the answer to a held poll shows that it
+// does, so no rule can match it.
 type claimSpoiler struct {
 	which func(nth int) bool // of all claims, counted from 1
 	spoil func(w http.ResponseWriter, a answer)
@@ -11,21 +11,20 @@ type claimSpoiler struct {
 	seen, spoilt int
 }
 
-// spoilClaims has some of the answers with a job spoilt from now on.
+// spoilClaims spoils some of the next answers with a job.
 func (p *faultProxy) spoilClaims(which func(nth int) bool, spoil func(w http.ResponseWriter, a answer)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.claims = &claimSpoiler{which: which, spoil: spoil}
 }
 
-// spoiltClaims returns how many there were.
 func (p *faultProxy) spoiltClaims() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.claims.spoilt
 }
 
-// spoilt spoils an answer if it is its turn.
+// spoilt spoils an answer if which selects it.
 func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
 	p.mu.Lock()
 	c := p.claims

@@ -1,7 +1,7 @@
 package faults
 
-// clockRows are about clocks, which only unit tests can set, and about leases of
-// updates, which last longer than a row may.
+// clockRows are about clocks, which only unit tests can set, and about leases of updates, which
+// last longer than a row may.
 var clockRows = []faultRow{
 	{
 		phase: inRunning, fault: "the server's clock jumps an hour ahead, or the server was away for one", want: kept,

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// sharedDir is where rows with a disk of their own have the jobs' directories.
+// sharedDir holds the jobs' directories in rows with their own disk.
 const sharedDir = "small"
 
 // smallDisk gives the jobs of a row a disk of 4 MiB.
@@ -27,11 +27,11 @@ func smallDisk(a *arena) []string {
 		a.t.Fatalf("mounting a small disk: %v\n%s", err, out)
 	}
 	a.t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
-	// The copy of the job's output for the agent's own would share the disk.
+	// A copy of the output in the agent's log would share the disk.
 	return []string{"shared_volume_directory=" + dir, "log_job_output=false"}
 }
 
-// needsMounts says why there can be no disk of a row's own.
+// needsMounts returns why a row cannot have its own disk, or "".
 func needsMounts() string {
 	switch {
 	case runtime.GOOS != "linux":
@@ -42,8 +42,7 @@ func needsMounts() string {
 	return ""
 }
 
-// fillDisk takes all that is left of the small disk until the returned function is
-// called.
+// fillDisk fills the small disk until the returned function is called.
 func (a *arena) fillDisk() (free func()) {
 	a.t.Helper()
 	ballast := filepath.Join(a.Dir, sharedDir, "ballast")
@@ -51,7 +50,7 @@ func (a *arena) fillDisk() (free func()) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // its end cannot be stored anyway
+	defer func() { _ = f.Close() }() // the disk is full anyway
 	block := bytes.Repeat([]byte{'x'}, 4096)
 	for err == nil {
 		_, err = f.Write(block)
@@ -67,7 +66,7 @@ func (a *arena) fillDisk() (free func()) {
 	}
 }
 
-// stuck checks that the job does not come to its end for some time.
+// stuck checks that the job does not finish for some time.
 func (a *arena) stuck(d time.Duration) {
 	a.t.Helper()
 	a.pass(d)
@@ -76,8 +75,8 @@ func (a *arena) stuck(d time.Duration) {
 	}
 }
 
-// full fills the disk under a running job whose log the server does not take, so
-// that the spool cannot make room by itself. It returns what ends both.
+// full fills the disk under a running job whose log the server refuses, so that the spool cannot
+// free space. It returns functions that end both.
 func (a *arena) full() (free, taken func()) {
 	a.t.Helper()
 	refused := a.proxy.on(runnerLog, -1, refuse(http.StatusServiceUnavailable, 0))
@@ -116,7 +115,7 @@ var diskRows = []faultRow{
 		evidence: "delivery.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
 		do: func(a *arena) {
 			free, taken := a.full()
-			a.marked(20*time.Minute, "late") // it goes on when its output is dropped
+			a.marked(20*time.Minute, "late") // it continues when its output is dropped
 			free()
 			taken()
 		},

@@ -11,9 +11,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestEngineSaysWhyAJobDidNotStart holds what the host's own settings and an image
-// registry can have against a job: the API says the reason, and the deployment's
-// log one line for people.
+// TestEngineSaysWhyAJobDidNotStart covers jobs that the host's settings or an image registry
+// prevent: the API reports the reason, and the deployment's log explains it in one line.
 func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
@@ -32,7 +31,7 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 		settings       map[string]string
 		env            string
 		status, reason string
-		line           []string // that the log has, all of it in one line
+		line           []string // texts in one line of the log
 	}{
 		{name: "allowed image and repository", image: right, settings: map[string]string{"allowed_images": "REGISTRY/team/*", "allowed_repositories": "GIT/box"}, status: "succeeded"},
 		{
@@ -59,7 +58,7 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 		},
 		{
 			name: "override", image: "nobody/has-this:ever", env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE=" + at.image,
-			settings: map[string]string{"pull_image": "false"}, // the rows above have pulled it
+			settings: map[string]string{"pull_image": "false"}, // pulled by the rows above
 			status:   "succeeded", line: []string{"Created the container", at.image},
 		},
 		{

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestEngineShowsNoSecret looks, while a job runs in a container, at everything
-// that others can see of it on the engine and on the host.
+// TestEngineShowsNoSecret searches all that is visible of a running container's job on the engine
+// and on the host.
 func TestEngineShowsNoSecret(t *testing.T) {
 	const registryUser, registryPassword, forwarded, setting = "puller", "registry-password-8484", "forwarded-key-6262", "settings-token-7373"
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants := map[string]string{ // that there was something to look at
+	wants := map[string]string{ // texts that prove the data was complete
 		"docker inspect": "workflow-runner", "docker top": "workflow-runner", "docker logs": "line-1\n",
 		"docker volume inspect": "workflowagent.job", "docker events": "\"start\"",
 	}
@@ -93,7 +93,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 	if inJob == 0 || others == 0 {
 		t.Errorf("%d looks inside of the job and %d outside: this proves nothing", inJob, others)
 	}
-	// Nothing of it may be in the runner's own arguments or environment either.
+	// The runner's own arguments and environment must hold no secret either.
 	for _, name := range []string{"cmdline", "environ"} {
 		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(runner), name))
 		if err != nil {
@@ -107,7 +107,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 	a.check()
 }
 
-// descends says whether a process is another one or below it.
+// descends reports whether a process is from or a descendant of it.
 func descends(pid, from int) bool {
 	for range 50 {
 		if pid == from {

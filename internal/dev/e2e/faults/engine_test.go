@@ -9,14 +9,13 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// What happens to the engine in a row.
 const (
 	engineKilled   = "SIGKILL of the Docker Engine, which starts again"
 	engineStopped  = "orderly stop of the Docker Engine, which starts again"
 	engineRestored = "SIGKILL of the Docker Engine with live-restore, which starts again"
 )
 
-// engineKillRows kill agent and runner around a container. The engine stays.
+// engineKillRows kill agent and runner around a container. The engine keeps running.
 var engineKillRows = []faultRow{
 	{
 		phase: "pulling", fault: agentKilled, want: keptByNextClaim, pulled: true,
@@ -33,7 +32,7 @@ var engineKillRows = []faultRow{
 	{phase: inRunning, fault: agentKilled, want: kept, do: func(a *arena) {
 		a.running()
 		a.killAgent()
-		a.goOn() // the job ends while there is no agent
+		a.goOn() // the job ends while no agent runs
 		a.status(time.Minute, "succeeded")
 		a.bringBack()
 	}},
@@ -45,7 +44,7 @@ var engineKillRows = []faultRow{
 	{phase: inReporting, fault: agentKilled, want: kept, do: killed(before(is(callResult)), strikeAgent)},
 }
 
-// engineRows end the engine, each an engine of its own.
+// engineRows stop engines; each row has its own.
 var engineRows = []faultRow{
 	{phase: "idle", fault: engineKilled, want: kept, do: func(a *arena) {
 		a.endEngine(a.place.engine.Kill)
@@ -74,7 +73,7 @@ var engineRows = []faultRow{
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.endEngine(a.place.engine.Kill)
-		// An engine that finds a container alive stops it first of all.
+		// An engine that finds a live container first stops it.
 		a.interrupted(func() error { return a.place.engine.Restart(a.t.Context()) })
 	}},
 	{phase: inRunning, fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
@@ -110,7 +109,7 @@ func (a *arena) endEngine(end func() error) {
 	}
 }
 
-// interrupted does what interrupts the job's command, and lets that end.
+// interrupted does what interrupts the job's command, and resumes the command.
 func (a *arena) interrupted(do func() error) {
 	a.t.Helper()
 	done := make(chan error, 1)
@@ -131,7 +130,6 @@ func (a *arena) restartEngine() {
 	}
 }
 
-// agentSays waits until the agent's log has some words.
 func (a *arena) agentSays(words string) {
 	a.t.Helper()
 	a.eventually(time.Minute, "the agent says "+words, func() (bool, error) {

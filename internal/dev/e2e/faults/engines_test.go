@@ -16,8 +16,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// ledger counts what jobs in containers tell it over the host's network, and is
-// the gate that they wait at.
+// ledger counts the marks of jobs in containers, received over the host's network, and is the gate
+// at which they wait.
 type ledger struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -57,14 +57,12 @@ func (l *ledger) counts() map[string]int {
 	return maps.Clone(l.marks)
 }
 
-// Shell commands of jobs in containers.
 const (
 	markPulumi = `wget -q -O /dev/null "$LEDGER_URL/mark/pulumi"`
 	waitAtGate = `wget -q -O /dev/null "$LEDGER_URL/gate"`
 )
 
-// containers is the place of jobs that are containers of an engine. Rows do not
-// share ledgers.
+// containers is the place of jobs in containers of an engine. Rows do not share ledgers.
 func containers(t *testing.T, engine *lab.Engine, image string, registry *lab.Registry) place {
 	t.Helper()
 	l := newLedger(t)
@@ -91,8 +89,7 @@ func containers(t *testing.T, engine *lab.Engine, image string, registry *lab.Re
 	return at
 }
 
-// sharedEngine starts an engine, or finds that of DOCKER_HOST, for rows that do
-// nothing to it.
+// sharedEngine starts an engine, or uses that of DOCKER_HOST, for rows that do not disturb it.
 func sharedEngine(t *testing.T) place {
 	t.Helper()
 	if reason, ok := lab.EngineAvailable(); !ok {
@@ -122,14 +119,12 @@ func sharedEngine(t *testing.T) place {
 	}}
 }
 
-// engineOfItsOwn starts an engine for one row.
 func engineOfItsOwn(t *testing.T, row faultRow) place {
 	t.Helper()
 	return engineWithRegistry(t, row, lab.RegistryOptions{})
 }
 
-// engineWithRegistry starts an engine for one row, and the registry that the row's
-// image is pulled from, if it is.
+// engineWithRegistry starts an engine for one row, and a registry if the row pulls its image.
 func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place {
 	t.Helper()
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
@@ -163,7 +158,7 @@ func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place
 	return containers(t, engine, image, registry)
 }
 
-// shortDir is a directory that is short enough for an engine's sockets.
+// shortDir is a directory with a path short enough for an engine's sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e-")
@@ -174,7 +169,6 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// docker returns a client for the row's engine.
 func (a *arena) docker() *client.Client {
 	a.t.Helper()
 	docker, err := a.place.engine.Client()
@@ -207,14 +201,13 @@ func containerRunner(a *arena) []int {
 	return pids
 }
 
-// leftOnEngine lists the job's containers and volumes.
 func leftOnEngine(a *arena) ([]string, error) {
 	docker, err := a.place.engine.Client()
 	if err != nil {
 		return nil, err
 	}
 	defer docker.Close()
-	ctx := context.Background() // it is asked when the test ends, too
+	ctx := context.Background() // it runs at the end of the test, too
 	list, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: a.label()})
 	if err != nil {
 		return nil, err

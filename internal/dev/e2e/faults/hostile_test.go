@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestFaultJobCannotLieAboutItsEnd has a job write what its runner writes when all
-// went well, and kill the runner before it can say otherwise.
+// TestFaultJobCannotLieAboutItsEnd has a job write a successful runner's output and kill the runner
+// before it can report.
 func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
@@ -32,8 +32,8 @@ func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 	}
 }
 
-// TestFaultJobOutputStaysInItsLines follows the log as clients do, and looks at
-// the agent's output, while a job prints what would rewrite both on a terminal.
+// TestFaultJobOutputStaysInItsLines reads the log as clients do, and the agent's output, while a
+// job prints control sequences that would rewrite both on a terminal.
 func TestFaultJobOutputStaysInItsLines(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
@@ -66,7 +66,7 @@ func TestFaultJobOutputStaysInItsLines(t *testing.T) {
 	}
 }
 
-// TestEngineForkBomb has a job take all the processes it may have.
+// TestEngineForkBomb has a job start as many processes as it can.
 func TestEngineForkBomb(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
@@ -85,7 +85,7 @@ func TestEngineForkBomb(t *testing.T) {
 		t.Errorf("the bomb ended as %+v\n%s", bomb, log)
 	}
 	t.Logf("%+v\n%s", bomb, tail(log, 10))
-	// The host, the engine and the agent go on.
+	// The host, the engine and the agent keep working.
 	next := s.Finish(ctx, t, s.Deploy(ctx, t, "preview", repo.URL, "true"))
 	if next.Status != "succeeded" {
 		t.Errorf("the next deployment ended as %+v\n%s", next, s.Log(ctx, t, next))

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// deletePool takes the pool away, and with it the agent's token.
+// deletePool deletes the pool, and with it the agent's token.
 func (a *arena) deletePool() {
 	a.t.Helper()
 	path := "/api/orgs/" + a.Server.Organization + "/agent-pools/" + a.Pool.ID + "?force=true"
@@ -20,8 +20,8 @@ func (a *arena) deletePool() {
 	}
 }
 
-// refusedResult reports a result with a token of an earlier claim and wants it
-// refused as superseded.
+// refusedResult reports a result with the token of an earlier claim; the server must refuse it as
+// superseded.
 func (a *arena) refusedResult(token string) {
 	a.t.Helper()
 	body := strings.NewReader(`{"status": "failed", "reason": "signal", "steps": []}`)
@@ -40,8 +40,8 @@ func (a *arena) refusedResult(token string) {
 	}
 }
 
-// twin starts a second agent with a copy of the first one's identity, as from a
-// copied disk, and waits until it says that it is not alone.
+// twin starts a second agent with a copy of the first one's identity, as from a copied disk, and
+// waits until it reports the conflict.
 func (a *arena) twin() {
 	a.t.Helper()
 	id, err := os.ReadFile(filepath.Join(a.Dir, "agent0", "state", "instances", "0", "id"))
@@ -64,7 +64,7 @@ func (a *arena) twin() {
 	})
 }
 
-// identityRows are about tokens that end and identities that are there twice.
+// identityRows are about tokens that end and duplicate identities.
 var identityRows = []faultRow{
 	{phase: inClaimed, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
 		held := pins[inClaimed](a.proxy)

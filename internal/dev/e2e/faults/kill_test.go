@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Who is killed in a row.
 const (
 	agentKilled  = "SIGKILL of the agent, which starts again"
 	runnerKilled = "SIGKILL of the runner"
@@ -18,8 +17,8 @@ const (
 	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
 )
 
-// The phases of a job. A job that is a process has nothing to prepare, and no runner
-// before that.
+// The phases of a job. A job that is a process needs no preparation, and its runner starts only after
+// leave is granted.
 const (
 	inClaimed   = "claimed"
 	inAsking    = "asking leave"
@@ -32,8 +31,8 @@ const (
 	inReported  = "reported: the result has arrived, its answer is under way"
 )
 
-// pin returns what holds a job in a phase: before the server hears of the call, or
-// after it has answered and nobody has heard that.
+// pin returns a rule that holds a job in a phase: before the server receives the call, or before
+// its answer is delivered.
 type pin func(*faultProxy) *rule
 
 func before(match func(request) bool) pin {
@@ -44,7 +43,7 @@ func after(match func(request) bool) pin {
 	return func(p *faultProxy) *rule { return p.afterAnswer(match, 1) }
 }
 
-// pins are how a job is held in each phase but running.
+// pins hold a job in each phase except running.
 var pins = map[string]pin{
 	inClaimed:   before(is(callDefinition)),
 	inAsking:    before(beat("starting")),
@@ -55,8 +54,7 @@ var pins = map[string]pin{
 	inReported:  after(is(callResult)),
 }
 
-// killed is what a row does: the job comes to where it is held, strike hits, and
-// everything is started again.
+// killed is the do of a row: the job reaches the pin, strike runs, and everything is restarted.
 func killed(at pin, strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -68,7 +66,7 @@ func killed(at pin, strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// killedRunning is killed, half-way through the lines of the job.
+// killedRunning is killed half-way through the lines of the job.
 func killedRunning(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -80,7 +78,7 @@ func killedRunning(strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// killedInPulumi is killed, while pulumi runs; it would run on for ever.
+// killedInPulumi is killed while pulumi runs, which would never end.
 func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -100,7 +98,7 @@ func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// workDone waits until the runner knows how its job ended.
+// workDone waits until the runner knows the result of its job.
 func (a *arena) workDone() {
 	a.t.Helper()
 	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
@@ -123,8 +121,8 @@ func strikeAll(a *arena) {
 	a.killServer()
 	a.killAgent()
 	a.killRunner(runner)
-	// Until the host has forgotten the process, a new agent can still learn of the
-	// signal; this row is about one that cannot.
+	// A new agent can still learn of the signal until the host has forgotten the process; this row
+	// is about one that cannot.
 	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {
 		return syscall.Kill(runner, 0) != nil, nil
 	})

@@ -1,5 +1,5 @@
 // Package faults kills processes, cuts connections and plants hostile jobs under running
-// deployments, and checks what becomes of them.
+// deployments, and checks the results.
 package faults
 
 import (

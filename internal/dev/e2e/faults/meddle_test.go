@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// is matches calls of some kinds.
 func is(calls ...call) func(request) bool {
 	return func(q request) bool { return slices.Contains(calls, q.call) }
 }
@@ -19,19 +18,18 @@ func beat(phase string) func(request) bool {
 	return func(q request) bool { return q.call == callHeartbeat && q.phase == phase }
 }
 
-// runnerLog matches the log of the steps that the runner runs.
+// runnerLog matches the log of the runner's steps.
 func runnerLog(q request) bool { return q.call == callLog && q.step > 0 && len(q.body) > 0 }
 
-// pulumiEnded matches the news that the step which runs pulumi has ended: the
-// program is done, and the result was not sent yet.
+// pulumiEnded matches the report that the pulumi step has ended, which precedes the result.
 func pulumiEnded(q request) bool {
 	return q.call == callStep && q.step == pulumiStep && q.status != "running"
 }
 
-// Holding a call tells the test that a phase is reached and keeps the job there.
+// Holding a call tells the test that the job has reached a phase, and keeps it there.
 
-// hold keeps a call from the server until the rule is lifted, and then passes it
-// on if somebody still waits for its answer.
+// hold keeps a call from the server until the rule is lifted, and then passes it on if the client
+// still waits.
 func hold(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *rule) {
 	select {
 	case <-rl.lifted:
@@ -41,8 +39,8 @@ func hold(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *
 	}
 }
 
-// holdAnswer lets the server do what the call asks for, and tells nobody: when the
-// rule is lifted the connection breaks. See [faultProxy.afterAnswer].
+// holdAnswer lets the server process the call and holds the answer; when the rule is lifted it
+// closes the connection. See [faultProxy.afterAnswer].
 func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, rl *rule) {
 	p.whole(r, q)
 	rl.meet()
@@ -53,25 +51,25 @@ func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request
 	panic(http.ErrAbortHandler)
 }
 
-// dropAnswer lets the server do what the call asks for and breaks the connection.
+// dropAnswer lets the server process the call and closes the connection.
 func dropAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	p.whole(r, q)
 	panic(http.ErrAbortHandler)
 }
 
-// tearRequest gives the server half of the body and breaks both connections.
+// tearRequest sends the server half of the body and closes both connections.
 func tearRequest(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	half := io.MultiReader(bytes.NewReader(q.body[:len(q.body)/2]), torn{})
-	_, _ = p.ask(r, half, int64(len(q.body))) // it cannot work
+	_, _ = p.ask(r, half, int64(len(q.body))) // fails, by intent
 	panic(http.ErrAbortHandler)
 }
 
-// torn is a body that breaks.
+// torn is a body that fails.
 type torn struct{}
 
 func (torn) Read([]byte) (int, error) { return 0, errTorn }
 
-// tearAnswer gives the client half of the answer's body and breaks its connection.
+// tearAnswer sends the client half of the answer's body and closes its connection.
 func tearAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a := p.whole(r, q)
 	a.head(w, len(a.body))
@@ -80,7 +78,7 @@ func tearAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request
 	panic(http.ErrAbortHandler)
 }
 
-// truncateAnswer gives the client half of the answer as if it were all.
+// truncateAnswer sends the client half of the answer as if it were complete.
 func truncateAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a := p.whole(r, q)
 	half := a.body[:len(a.body)/2]
@@ -88,8 +86,7 @@ func truncateAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q req
 	_, _ = w.Write(half)
 }
 
-// refuse answers in the server's place; after, if not 0, becomes a Retry-After in
-// seconds.
+// refuse answers instead of the server; after, if not 0, is the Retry-After in seconds.
 func refuse(code, after int) meddle {
 	return func(_ *faultProxy, w http.ResponseWriter, _ *http.Request, _ request, _ *rule) {
 		if after > 0 {
@@ -99,8 +96,7 @@ func refuse(code, after int) meddle {
 	}
 }
 
-// trickle passes a call on slowly: the server gets the body in small pieces, and
-// the client gets the answer a byte at a time.
+// trickle passes a call on slowly: the body in small pieces, the answer a byte at a time.
 func trickle(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a, err := p.ask(r, &slowly{data: q.body, piece: max(len(q.body)/20, 1), ctx: r}, int64(len(q.body)))
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// meddling does something to the first n calls that match, from the claim on, and
-// checks that there were that many.
+// meddling meddles with the first n matching calls, from the claim on, and checks their number.
 func meddling(n int, m meddle, matches ...func(request) bool) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -47,16 +46,15 @@ func outage(code, after int) func(a *arena) {
 
 func anyCall(request) bool { return true }
 
-// each of the calls that a job makes, as matches.
+// eachJobCall matches each call that a job makes.
 var eachJobCall = []func(request) bool{
 	is(callDefinition), beat("starting"), beat("running"), is(callStep), runnerLog, is(callResult),
 }
 
-// eager are settings of an agent that does not wait 20 s before it repeats a poll.
+// eager are settings of an agent that repeats a poll earlier than after 20 s.
 var eager = []string{"request_retry_wait=500ms", "circuit_breaker_failures=100"}
 
-// networkRows are about what a network, a proxy or a server in trouble does to
-// single calls.
+// networkRows are about faults of a network, a proxy or a server in single calls.
 var networkRows = []faultRow{
 	{phase: inClaimed, agent: eager, fault: "the answer with the claim is lost, twice", want: kept, do: claiming(lose)},
 	{phase: inClaimed, agent: eager, fault: "the answer with the claim is truncated, twice", want: kept, do: claiming(func(w http.ResponseWriter, a answer) {
@@ -67,7 +65,7 @@ var networkRows = []faultRow{
 	{phase: inClaimed, agent: eager, fault: "the connection is reset amid the definition, three times", want: kept, do: meddling(3, tearAnswer, is(callDefinition))},
 	{phase: inClaimed, fault: "the answer to the agent's heartbeat is lost", want: kept, do: func(a *arena) {
 		lost := a.proxy.on(beat("preparing"), 1, dropAnswer)
-		held := pins[inClaimed](a.proxy) // or the job is prepared before the heartbeat is heard
+		held := pins[inClaimed](a.proxy) // or the job is prepared before the heartbeat arrives
 		a.enqueueFree()
 		lost.await(a.t)
 		held.lift()

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestFaultEachJobRunsOnce lets two agents share a queue while claims are lost
-// on the wire. 500 jobs at full scale, fewer with the short timers of CI.
+// TestFaultEachJobRunsOnce lets two agents share a queue while claims are lost on the wire: 500
+// jobs at full scale, fewer with the short timers of CI.
 func TestFaultEachJobRunsOnce(t *testing.T) {
 	ctx := t.Context()
 	const stacks = 25
@@ -70,7 +70,6 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	t.Logf("%d jobs, %d claims lost on the wire", len(all), proxy.spoiltClaims())
 }
 
-// children returns the direct children of a process.
 func children(t *testing.T, pid int) []int {
 	t.Helper()
 	var pids []int

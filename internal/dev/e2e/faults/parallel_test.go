@@ -8,9 +8,8 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestFaultLogsOfParallelJobsNeverMix runs jobs at the same time, each of which prints its id
-// again and again. Each deployment's log, and each tagged line of the agent's output, holds only
-// the id of its own job.
+// TestFaultLogsOfParallelJobsNeverMix runs concurrent jobs that repeatedly print their ids. Each
+// deployment's log, and each tagged line of the agent's output, holds only the id of its own job.
 func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	const jobs, lines = 6, 400
 	ctx := t.Context()
@@ -28,7 +27,7 @@ func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	var deployments []harness.Deployment
 	for n := range jobs {
 		s := w.NewStack(ctx, t, "box", fmt.Sprintf("parallel%d", n), "", nil)
-		// The jobs wait for each other, print, and fail before pulumi is run.
+		// The jobs wait for each other, print, and fail before pulumi runs.
 		d := s.Deploy(ctx, t, "preview", repo.URL, fmt.Sprintf(
 			`: >%[1]s/%[2]d; for i in $(seq 1200); do [ "$(ls %[1]s | wc -l)" = %[3]d ] && break; sleep 0.05; done; `+
 				`[ "$(ls %[1]s | wc -l)" = %[3]d ] || exit 9; for i in $(seq %[4]d); do echo "job-%[2]d says $i"; done; exit 3`, meeting, n, jobs, lines,

@@ -18,9 +18,8 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// faultProxy stands between agents and runners on one side and the server on the
-// other. It knows each call by its path and body and does to it what its rules say;
-// the product has no part in that.
+// faultProxy is a proxy between the server and its agents and runners. It recognises each call by
+// path and body and applies its rules, independently of the product.
 type faultProxy struct {
 	URL string
 
@@ -36,21 +35,21 @@ type faultProxy struct {
 	job    string          // path of the newest job's calls
 }
 
-// rule is what happens to some calls, as long as it is not lifted.
+// rule changes matching calls until it is lifted.
 type rule struct {
 	proxy  *faultProxy
 	match  func(request) bool
 	meddle meddle
-	left   int  // how many more calls it is for; negative: all
+	left   int  // remaining calls; negative: unlimited
 	late   bool // the meddle itself counts, once the server has answered
 	hits   int
 	lifted chan struct{}
 }
 
-// meddle does something to one call.
+// meddle changes one call.
 type meddle func(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *rule)
 
-// startProxy starts a proxy before the server at target, on a port of host.
+// startProxy starts a proxy for the server at target, on a port of host.
 func startProxy(t *testing.T, host, target string) *faultProxy {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
@@ -78,7 +77,7 @@ func (p *faultProxy) serve(l net.Listener) {
 	go func() { _ = server.Serve(l) }() // ends with cut
 }
 
-// cut makes the server unreachable: every connection breaks, none is taken.
+// cut makes the server unreachable: it closes all connections and accepts none.
 func (p *faultProxy) cut() {
 	p.mu.Lock()
 	server := p.server
@@ -89,7 +88,7 @@ func (p *faultProxy) cut() {
 	}
 }
 
-// restore ends what cut began.
+// restore reverts cut.
 func (p *faultProxy) restore(t *testing.T) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", p.addr)
@@ -99,13 +98,13 @@ func (p *faultProxy) restore(t *testing.T) {
 	p.serve(l)
 }
 
-// on adds a rule for the next n calls that match, or all with a negative n.
+// on adds a rule for the next n matching calls, or all with a negative n.
 func (p *faultProxy) on(match func(request) bool, n int, m meddle) *rule {
 	return p.add(&rule{match: match, meddle: m, left: n})
 }
 
-// afterAnswer adds a rule for the next n calls that match: the server does what
-// they ask for, and nobody hears of it. It meets a call when the server has answered.
+// afterAnswer adds a rule for the next n matching calls: the server processes them, and their
+// answers are lost. It meets a call when the server has answered.
 func (p *faultProxy) afterAnswer(match func(request) bool, n int) *rule {
 	return p.add(&rule{match: match, meddle: holdAnswer, left: n, late: true})
 }
@@ -118,20 +117,17 @@ func (p *faultProxy) add(rl *rule) *rule {
 	return rl
 }
 
-// meet counts a call.
 func (rl *rule) meet() {
 	rl.proxy.mu.Lock()
 	defer rl.proxy.mu.Unlock()
 	rl.hits++
 }
 
-// await waits until the rule has met a call.
 func (rl *rule) await(t *testing.T) {
 	t.Helper()
 	rl.awaitHits(t, 1)
 }
 
-// awaitHits waits until the rule has met n calls.
 func (rl *rule) awaitHits(t *testing.T, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -142,14 +138,13 @@ func (rl *rule) awaitHits(t *testing.T, n int) {
 	}
 }
 
-// count returns how many calls the rule met.
 func (rl *rule) count() int {
 	rl.proxy.mu.Lock()
 	defer rl.proxy.mu.Unlock()
 	return rl.hits
 }
 
-// lift ends the rule; what it holds goes on.
+// lift ends the rule and releases the calls that it holds.
 func (rl *rule) lift() {
 	p := rl.proxy
 	p.mu.Lock()
@@ -173,7 +168,7 @@ func (p *faultProxy) liftAll() {
 	}
 }
 
-// ServeHTTP passes a call on, or does to it what the first rule that fits says.
+// ServeHTTP passes a call on, or applies the first matching rule.
 func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -191,7 +186,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass(w, r, q)
 }
 
-// learn remembers the tokens of jobs.
+// learn records the tokens of jobs.
 func (p *faultProxy) learn(r *http.Request, q request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "token ")
 	if !ok || q.call == callPoll || q.call == callStatus {
@@ -205,14 +200,13 @@ func (p *faultProxy) learn(r *http.Request, q request) {
 	}
 }
 
-// jobTokens returns the tokens of all jobs that came by.
+// jobTokens returns the tokens of all jobs seen.
 func (p *faultProxy) jobTokens() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.tokens))
 }
 
-// rule returns the rule for a call.
 func (p *faultProxy) rule(q request) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +220,7 @@ func (p *faultProxy) rule(q request) *rule {
 	return nil
 }
 
-// answer is what the server said.
+// answer is the server's answer.
 type answer struct {
 	code   int
 	header http.Header
@@ -253,8 +247,8 @@ func (p *faultProxy) ask(r *http.Request, body io.Reader, length int64) (answer,
 	return answer{resp.StatusCode, resp.Header, data}, nil
 }
 
-// whole is ask with the call's own body; a server that does not answer breaks the
-// connection of the client, too.
+// whole is ask with the call's own body; if the server does not answer, it closes the client's
+// connection.
 func (p *faultProxy) whole(r *http.Request, q request) answer {
 	a, err := p.ask(r, bytes.NewReader(q.body), int64(len(q.body)))
 	if err != nil {
@@ -263,14 +257,14 @@ func (p *faultProxy) whole(r *http.Request, q request) answer {
 	return a
 }
 
-// pass lets a call through.
+// pass passes a call on unchanged.
 func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
 	a := p.whole(r, q)
 	if q.call == callPoll && a.code == http.StatusOK && p.spoilt(w, a) {
 		return
 	}
 	a.head(w, len(a.body))
-	_, _ = w.Write(a.body) // the client may have gone
+	_, _ = w.Write(a.body) // the client may have disconnected
 }
 
 // head writes the answer's status and header, for a body of n bytes.

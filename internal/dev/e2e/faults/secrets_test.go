@@ -24,25 +24,23 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// leak is one deployment in which secrets are planted.
+// leak is one deployment with planted secrets.
 type leak struct {
 	name   string
 	docker bool
 	json   bool // the logs of agent and server are JSON
 	oidc   bool // the agent has an identity token instead of the pool's
 	// git plants credentials for the source and returns the URL and the settings.
-	git func(t *testing.T, w *harness.Site, s *secrets) (repoURL string, auth map[string]any)
-	// image changes the settings of the image.
+	git    func(t *testing.T, w *harness.Site, s *secrets) (repoURL string, auth map[string]any)
 	image  func(t *testing.T, s *secrets, reference string) any
 	reason string // of a deployment that must fail
-	says   string // what its log must say then
+	says   string // what its log must contain then
 }
 
-// TestFaultSecretsStayHidden plants secrets wherever a user can put one, has a
-// job print what it can see of them, and looks for them, in the forms in which
-// tools print them, in everything that others can read: the logs of server, agent
-// and job, what the API answers, command lines and environments of processes, and
-// all files of server and agent, while the job runs and afterwards.
+// TestFaultSecretsStayHidden plants secrets wherever a user can put one, has a job print those it
+// sees, and searches for them, in the forms in which tools print them, during the job and
+// afterwards: in the logs of server, agent and job, the API's answers, command lines and
+// environments of processes, and all files of server and agent.
 func TestFaultSecretsStayHidden(t *testing.T) {
 	for _, tc := range []leak{
 		{name: "password", git: gitPassword("git/passw+rd 5151")},
@@ -57,8 +55,8 @@ func TestFaultSecretsStayHidden(t *testing.T) {
 	}
 }
 
-// TestEngineSecretsStayHidden is the same in containers, whose descriptions and
-// outputs the engine keeps.
+// TestEngineSecretsStayHidden is the same in containers, whose descriptions and outputs the engine
+// keeps.
 func TestEngineSecretsStayHidden(t *testing.T) {
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
 	registry, err := lab.StartRegistry(t.Context(), lab.RegistryOptions{Username: "puller", Password: "the right one"})
@@ -96,7 +94,7 @@ func (tc leak) serverArgs() []string {
 	return args
 }
 
-// gitPassword returns a source that wants a password.
+// gitPassword returns a source that requires a password.
 func gitPassword(password string) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		git, err := lab.StartGitServer(t.Context(), filepath.Join(w.Dir, "private-"+strconv.Itoa(len(w.Agents))), lab.GitOptions{Username: "builder", Password: password})
@@ -115,7 +113,7 @@ func gitPassword(password string) func(*testing.T, *harness.Site, *secrets) (str
 	}
 }
 
-// gitKey returns a source that wants an SSH key, which has a passphrase.
+// gitKey returns a source that requires an SSH key with a passphrase.
 func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		if reason, ok := lab.SSHAvailable(); !ok {
@@ -139,7 +137,7 @@ func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string
 	}
 }
 
-// wrong makes the secrets of a source ones that do not open it.
+// wrong replaces the secrets of a source by invalid ones.
 func wrong(source func(*testing.T, *harness.Site, *secrets) (string, map[string]any)) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		repoURL, auth := source(t, w, s)
@@ -152,8 +150,8 @@ func wrong(source func(*testing.T, *harness.Site, *secrets) (string, map[string]
 	}
 }
 
-// identify makes the server trust an issuer, and returns the settings of an agent
-// that has a token of it in a file.
+// identify makes the server trust an issuer, and returns the settings of an agent with the issuer's
+// token in a file.
 func identify(t *testing.T, w *harness.Site, s *secrets) map[string]string {
 	t.Helper()
 	ctx := t.Context()
@@ -217,7 +215,7 @@ const (
 	proxySecret     = "proxy-passw0rd-9494"
 )
 
-// run runs the deployment and looks everywhere.
+// run runs the deployment and searches everywhere.
 func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	ctx := t.Context()
 	s := newSecrets(t)
@@ -303,7 +301,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	if err != nil {
 		t.Errorf("the agent keeps the job: %v", err)
 	}
-	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil { // nothing is being removed while we look
+	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil { // stop removals during the search
 		t.Fatal(err)
 	}
 	s.lookInto(filepath.Dir(agent.LogFile))
@@ -311,7 +309,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	s.lookInto(w.Server.DataDir, secretPlace{"admin-token", "admin token"}, secretPlace{"master-key", "master key"})
 }
 
-// lookInside looks at what is there while the job runs, and lets it go on.
+// lookInside searches while the job runs, and then resumes it.
 func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harness.Site, st *harness.Stack, d harness.Deployment, engineHost string) {
 	var access string
 	var pid int
@@ -343,16 +341,16 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 	}
 	s.plant("job token", entry.Claim.JobToken)
 	s.lookInto(agentDir,
-		// So that the next process of the agent can go on with the job.
+		// For the agent's next process, which resumes the job.
 		secretPlace{"state/instances/*/jobs/*.json", "job token"},
-		// What the CLI makes of whoever logs in.
+		// Written by the CLI at a login.
 		secretPlace{"state/processes/*/job/pulumi-credentials/credentials.json", "access token"},
 	)
 	if engineHost != "" {
 		tc.lookAtEngine(ctx, t, s, engineHost)
 	}
 	var last error
-	err = harness.Until(waiting, func() (bool, error) { // the shell's children come and go, and fail in more than one way
+	err = harness.Until(waiting, func() (bool, error) { // the shell's children come and go, and fail in various ways
 		_, pid := variableOf(d.ID, "PULUMI_ACCESS_TOKEN")
 		last = os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "root", "tmp", "go-"+d.ID), nil, 0o600)
 		return last == nil, nil
@@ -365,7 +363,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 	}
 }
 
-// lookAtEngine looks at everything that the engine tells of its objects.
+// lookAtEngine searches everything that the engine reports about its objects.
 func (tc leak) lookAtEngine(ctx context.Context, t *testing.T, s *secrets, host string) {
 	engine, err := client.New(client.WithHost(host))
 	if err != nil {
@@ -396,8 +394,8 @@ func (tc leak) lookAtEngine(ctx context.Context, t *testing.T, s *secrets, host 
 	look("the list of images", images, err)
 }
 
-// TestFaultErrorsHoldNoSecrets starts agents that cannot work and looks at what
-// they and the server say about it.
+// TestFaultErrorsHoldNoSecrets starts agents that cannot work and searches their logs and the
+// server's.
 func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "", "--log-level", "debug")
@@ -450,7 +448,7 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 			if err != nil {
 				t.Errorf("the agent does not say what is wrong: %v\n%s", err, lab.Tail(agent.LogFile, 20))
 			}
-			_ = agent.Process.Stop(syscall.SIGTERM, 15*time.Second) // some have ended by themselves
+			_ = agent.Process.Stop(syscall.SIGTERM, 15*time.Second) // some have already ended
 			if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, tc.says) {
 				t.Errorf("the agent does not say what is wrong:\n%s", log)
 			}

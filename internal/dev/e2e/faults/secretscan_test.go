@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// secrets are planted values by the names that findings tell.
+// secrets are planted values by the names in findings.
 type secrets struct {
 	t *testing.T
 
 	mu    sync.Mutex
-	forms map[string]string // what to look for, and whose form it is
-	found map[string]bool   // findings told already
+	forms map[string]string // encoded forms, and the secret of each
+	found map[string]bool   // reported findings
 }
 
 func newSecrets(t *testing.T) *secrets {
@@ -52,7 +52,7 @@ func (s *secrets) plant(name, value string) {
 	if quoted, err := json.Marshal(value); err == nil {
 		add(" in JSON", string(quoted[1:len(quoted)-1]))
 	}
-	for offset := range 3 { // wherever it stands in a longer text
+	for offset := range 3 { // any position in a longer text
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := enc.EncodeToString(append(make([]byte, offset), value...))
 			add(" in base64", text[offset+1:len(text)-2])
@@ -60,7 +60,7 @@ func (s *secrets) plant(name, value string) {
 	}
 }
 
-// look tells every secret in content except those whose names are allowed there.
+// look reports every secret in content whose name is not allowed there.
 func (s *secrets) look(where string, content []byte, allowed ...string) (found bool) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -84,14 +84,13 @@ search:
 	return found
 }
 
-// place is a file or directory in which secrets may be, if nobody else can read it.
+// secretPlace is a file or directory that may hold secrets if only its owner can read it.
 type secretPlace struct {
-	glob string // of the path below the directory that is looked at, which ends the match
+	glob string // of the path below the searched directory, up to its end
 	of   string // beginning of the secrets' names
 }
 
-// lookInto looks into all files below dir. What is allowed must be readable by
-// its owner only.
+// lookInto searches all files below dir. Allowed places must be readable by their owner only.
 func (s *secrets) lookInto(dir string, allowed ...secretPlace) {
 	s.t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -129,13 +128,13 @@ func (s *secrets) lookInto(dir string, allowed ...secretPlace) {
 	}
 }
 
-// watched are secrets that whoever started a process put into its environment, by
-// its command line: that of a program which it is about to start is still the same.
+// watched are secrets in an environment that the parent process provides, by command line: before
+// exec, a child still shows its parent's.
 type watched map[string][]string
 
-// watch looks at the arguments of all processes, and at the environment of all
-// but those that the job's steps are, until stop is called. jobID is the
-// deployment's, which only its steps have in their environment.
+// watch searches the arguments of all processes, and the environments except those of the job's
+// steps, until stop is called. Only the steps have jobID, the deployment's id, in their
+// environment.
 func (s *secrets) watch(jobID string, given watched) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -148,8 +147,8 @@ func (s *secrets) watch(jobID string, given watched) (stop func()) {
 				s.look(fmt.Sprintf("the command line of %s", name), args)
 				switch {
 				case pid == os.Getpid(), isJobs(env, jobID):
-				case bytes.Contains(env, []byte("GATEWAY_INTERFACE=")): // the git server's, which is told the password
-				case bytes.Contains(env, []byte("GIT_ALLOW_PROTOCOL=")): // the job's git, which can be told a proxy in no other way
+				case bytes.Contains(env, []byte("GATEWAY_INTERFACE=")): // the git server's, which receives the password
+				case bytes.Contains(env, []byte("GIT_ALLOW_PROTOCOL=")): // the job's git, which accepts a proxy in no other way
 					s.look(fmt.Sprintf("the environment of %s", name), env, "proxy password")
 				default:
 					s.look(fmt.Sprintf("the environment of %s", name), env, given[string(args)]...)
@@ -166,16 +165,14 @@ func (s *secrets) watch(jobID string, given watched) (stop func()) {
 		close(done)
 		<-ended
 	})
-	s.t.Cleanup(stop) // of a test that gave up
+	s.t.Cleanup(stop) // if the test aborts
 	return stop
 }
 
-// isJobs reports whether an environment is one of a deployment's steps.
 func isJobs(env []byte, deploymentID string) bool {
 	return bytes.Contains(env, []byte("PULUMI_CI_BUILD_ID="+deploymentID+"\x00"))
 }
 
-// eachProcess visits all processes that are there.
 func eachProcess(visit func(pid int, args, env []byte)) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -188,8 +185,8 @@ func eachProcess(visit func(pid int, args, env []byte)) {
 	}
 }
 
-// readOnce reads a file of /proc by one call: of a process that ends between two calls only the
-// beginning of its environment would be read.
+// readOnce reads a file of /proc by one call: if the process ended between two calls, only the
+// beginning would be read.
 func readOnce(path string) []byte {
 	f, err := os.Open(path)
 	if err != nil {
@@ -201,7 +198,7 @@ func readOnce(path string) []byte {
 	return content[:n]
 }
 
-// variableOf returns the value that a variable has in a deployment's steps.
+// variableOf returns the value of a variable in a deployment's steps.
 func variableOf(deploymentID, name string) (value string, pid int) {
 	eachProcess(func(p int, _, env []byte) {
 		if !isJobs(env, deploymentID) {

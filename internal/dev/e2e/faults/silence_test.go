@@ -8,8 +8,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// longer is how long a fault lasts that a job must not notice, in CI and at full
-// scale.
+// longer is the duration of a fault that a job must not notice, in CI and at full scale.
 func longer(scaled, full time.Duration) time.Duration {
 	if harness.FullScale {
 		return full
@@ -25,15 +24,15 @@ func (a *arena) freeze(pid int) (thaw func()) {
 	thaw = func() {
 		if !thawed {
 			thawed = true
-			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have been killed meanwhile
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it may be dead by then
 		}
 	}
 	a.t.Cleanup(thaw)
 	return thaw
 }
 
-// frozenInRunning freezes a process under a running job for some time, lets it go
-// on, and then the job.
+// frozenInRunning freezes a process under a running job, calls how, and resumes the process and
+// then the job.
 func frozenInRunning(who func(a *arena) int, how func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -49,7 +48,7 @@ func theAgent(a *arena) int  { return a.agent.Process.Pid() }
 func theServer(a *arena) int { return a.Server.Process.Pid() }
 func theRunner(a *arena) int { a.t.Helper(); return a.runner() }
 
-// untilLost waits until the server gives the job up.
+// untilLost waits until the server gives up the job.
 func (a *arena) untilLost() {
 	a.t.Helper()
 	d := a.status(lostLimit()+5*time.Minute, "failed")
@@ -66,7 +65,7 @@ func linesOfOutage() jobShape {
 	return jobShape{lines: 20_000, over: 16 * time.Second}
 }
 
-// silenceRows are about the server or a process that is not heard of for a while.
+// silenceRows are about a server or a process that does not respond for a while.
 var silenceRows = []faultRow{
 	{
 		phase: inRunning, fault: "the server cannot be reached for 3 minutes while 100 000 lines are written", want: kept,
@@ -131,7 +130,7 @@ var silenceRows = []faultRow{
 		},
 	},
 	{
-		// Which of the two limits of 10 minutes has passed first is chance.
+		// Either of the two limits of 10 minutes may pass first.
 		phase: inGranted, fault: "SIGSTOP of the agent until the job was given up", want: outcome{status: "failed", reason: "lost", or: "launch", cut: true},
 		scaled: scaledLost, server: scaledTimers(),
 		do: func(a *arena) {

@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// matrix is all rows of docs/reliability.md in their order, by the place of the
-// jobs.
+// matrix is all rows of docs/reliability.md in their order, by the place of the jobs.
 var matrix = []struct {
 	place string
 	rows  []faultRow
@@ -38,13 +37,12 @@ const (
 	tableEnd   = "<!-- End of the generated table. -->\n"
 )
 
-// recordsVariable names a directory in which each row that was seen to hold leaves a
-// file, for the table.
+// recordsVariable names a directory for the records of passed rows, from which the table is
+// written.
 const recordsVariable = "WORKFLOW_FAULT_RECORDS"
 
 var updateTable = flag.Bool("update", false, "write the table of docs/reliability.md from the records in "+recordsVariable)
 
-// rowRecord is what a run says of a row.
 type rowRecord struct {
 	Place   string `json:"place"`
 	Phase   string `json:"phase"`
@@ -54,7 +52,6 @@ type rowRecord struct {
 	Full    bool   `json:"full"`             // this run was at full scale
 }
 
-// recordName is the name of a row's record.
 func recordName(place string, row faultRow) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -65,7 +62,7 @@ func recordName(place string, row faultRow) string {
 	return name + ".json"
 }
 
-// record notes that a row held.
+// record records a passed row.
 func record(t *testing.T, row faultRow, at place) {
 	t.Helper()
 	dir := os.Getenv(recordsVariable)
@@ -81,8 +78,8 @@ func record(t *testing.T, row faultRow, at place) {
 	}
 }
 
-// TestFaultTable holds the table of docs/reliability.md against the rows that there
-// are. With -update it writes the table instead, from the records of a run.
+// TestFaultTable compares the table of docs/reliability.md with the rows. With -update it writes
+// the table from the records of a run.
 func TestFaultTable(t *testing.T) {
 	if os.Getenv(recordsVariable) != "" && !*updateTable {
 		t.Skip("this run is for a new table")
@@ -94,7 +91,7 @@ func TestFaultTable(t *testing.T) {
 		for _, row := range group.rows {
 			r := rowRecord{Place: group.place, Phase: row.phase, Fault: row.fault, Outcome: row.want.String(), Scaled: row.scaled}
 			switch {
-			case row.evidence != "": // also at full scale: the table says what CI runs
+			case row.evidence != "": // also at full scale: the table shows what CI runs
 				checkEvidence(t, row.evidence)
 				r.Scaled = "unit test `" + row.evidence + "`"
 			case *updateTable:
@@ -124,7 +121,6 @@ func TestFaultTable(t *testing.T) {
 	}
 }
 
-// readRecord returns what the run says of a row.
 func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 	t.Helper()
 	var r rowRecord
@@ -138,7 +134,7 @@ func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 	return r
 }
 
-// checkEvidence looks for a test, named PACKAGE.TestName.
+// checkEvidence checks that a test, named PACKAGE.TestName, exists.
 func checkEvidence(t *testing.T, evidence string) {
 	t.Helper()
 	pkg, name, _ := strings.Cut(evidence, ".")
