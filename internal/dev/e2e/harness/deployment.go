@@ -17,8 +17,8 @@ type Stack struct {
 	Name string // organization/project/stack
 }
 
-// NewStack makes a stack with settings that let its jobs run offline. image is
-// the executor image, "" for the process executor.
+// NewStack makes a stack with settings that let its jobs run offline. image is the executor image,
+// "" for the process executor.
 func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image string, variables map[string]string) *Stack {
 	t.Helper()
 	s := &Stack{W: w, Name: w.Server.Organization + "/" + project + "/" + name}
@@ -28,7 +28,7 @@ func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image 
 	env := w.JobEnv()
 	settings := map[string]any{"operationContext": map[string]any{"environmentVariables": env}}
 	if image != "" {
-		delete(env, "PULUMI_HOME") // the image brings its own
+		delete(env, "PULUMI_HOME") // the image has its own
 		settings["executorContext"] = map[string]any{"executorImage": image}
 	}
 	maps.Copy(env, variables)
@@ -38,10 +38,10 @@ func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image 
 	return s
 }
 
-// Path returns the API path of something below the stack's deployments.
+// Path returns the API path of rest below the stack's deployments.
 func (s *Stack) Path(rest string) string { return "/api/stacks/" + s.Name + "/deployments/" + rest }
 
-// Deployment is what the API tells of a deployment.
+// Deployment is the API's description of a deployment.
 type Deployment struct {
 	ID      string `json:"id"`
 	Version int    `json:"version"`
@@ -65,7 +65,7 @@ func (s *Stack) Deploy(ctx context.Context, t *testing.T, operation, repoURL str
 	return d
 }
 
-// Get reads a deployment anew.
+// Get reads a deployment again.
 func (s *Stack) Get(ctx context.Context, d Deployment) (Deployment, error) {
 	var now Deployment
 	err := s.W.Server.Call(ctx, http.MethodGet, s.Path(d.ID), nil, &now)
@@ -98,7 +98,7 @@ func (s *Stack) Finish(ctx context.Context, t *testing.T, d Deployment) Deployme
 	return s.Wait(ctx, t, d, 5*time.Minute, "succeeded", "failed", "skipped")
 }
 
-// Log returns the deployment's log as the stream mode shows it so far.
+// Log returns the deployment's current log in stream mode.
 func (s *Stack) Log(ctx context.Context, t *testing.T, d Deployment) string {
 	t.Helper()
 	var out strings.Builder

@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// YamlProgram is a program with one resource of our provider.
+// YamlProgram is a program with one resource of the lab's provider.
 const YamlProgram = `name: box
 runtime: yaml
 resources:
@@ -18,8 +18,8 @@ outputs:
   hex: ${value.hex}
 `
 
-// StartEngineSite is [StartSite] with a Docker Engine and an executor image. listen
-// chooses the server's address from the engine.
+// StartEngineSite is [StartSite] with a Docker Engine and an executor image. listen chooses the
+// server's address from the engine.
 func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *Site, engine *lab.Engine, image string) {
 	t.Helper()
 	if reason, ok := lab.EngineAvailable(); !ok {
@@ -50,8 +50,8 @@ func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs .
 	return w, engine, image
 }
 
-// OnLoopback has the server listen on loopback.
+// OnLoopback makes the server listen on loopback.
 func OnLoopback(*lab.Engine) string { return "" }
 
-// OnBridge has the server listen on the engine's bridge.
+// OnBridge makes the server listen on the engine's bridge.
 func OnBridge(e *lab.Engine) string { return e.BridgeIP.String() }

@@ -12,10 +12,10 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// Leftovers fails the test if a container of a job is left on the engine a while after
-// the last deployment ended. Its agent must still run: one that is stopped leaves what
-// it has not removed yet to its next start. What was left is removed, and so is at once
-// what a test has left that has failed already, for the tests that have the same engine.
+// Leftovers fails the test if a job's container is left on the engine a while after the last
+// deployment ended. Its agent must still run: a stopped one leaves the removal to its next start.
+// Leftovers removes the containers, at once if the test has already failed, for later tests with
+// the same engine.
 func Leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
 	t.Helper()
 	docker, err := engine.Client()

@@ -10,9 +10,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// FromPage returns the commands that docs/installation.md has after a mark, as a script
-// that ends at the first failure, with other values in its lines NAME=VALUE. As root,
-// sudo is nothing.
+// FromPage returns the commands after a mark in docs/installation.md as a script that stops at the
+// first failure, with values replaced in its lines NAME=VALUE. For root, sudo is a no-op.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
 	root, err := lab.Root()

@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// built is what is made once and used by every test.
+// built is made once and used by every test.
 var built struct {
 	once  sync.Once
 	dir   string
@@ -27,7 +27,7 @@ var built struct {
 	err   error
 }
 
-// Main runs the tests of a package, removes what they built, and exits.
+// Main runs the tests of a package, removes their builds, and exits.
 func Main(m *testing.M) {
 	code := m.Run()
 	if built.dir != "" && os.Getenv(binVariable) == "" {
@@ -36,11 +36,10 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// FullScale says that nothing is scaled down: real timers, real amounts.
+// FullScale means that timers and amounts are not scaled down.
 var FullScale = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
-// binVariable names a directory with the product's binaries, so that a caller
-// that has built them already need not do it again.
+// binVariable names a directory with the product's binaries if the caller has already built them.
 const binVariable = "WORKFLOW_BIN"
 
 // Programs builds the product's binaries and finds the CLI, once.
@@ -66,7 +65,7 @@ func Programs(t testing.TB) (bin string, tools lab.Tools) {
 	return built.dir, built.tools
 }
 
-// Site is one server with everything around it, in a directory of its own.
+// Site is one server, its agents and git server, in their own directory.
 type Site struct {
 	Dir    string
 	Bin    string
@@ -78,13 +77,12 @@ type Site struct {
 	Agents []*lab.Agent
 
 	AgentArgs []string          // more arguments of agents
-	AgentURL  string            // what agents use instead of the server's URL, "" if the same
+	AgentURL  string            // what agents use instead of the server's URL, or ""
 	Last      lab.AgentOptions  // of the newest agent
 	options   lab.ServerOptions // of the server
 }
 
-// NewSite starts a server and a git server. Everything ends with the test, and
-// on failure the logs are shown.
+// NewSite starts a server and a git server.
 func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string, serverArgs ...string) (*Site, error) {
 	w := &Site{Dir: dir, Bin: bin, Tools: tools, Home: filepath.Join(dir, "home")}
 	if err := tools.Home(w.Home); err != nil {
@@ -94,7 +92,7 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	if err != nil {
 		return nil, err
 	}
-	// The port is chosen here so that a restarted server has the same URL.
+	// Chosen here so that a restarted server has the same URL.
 	w.options = lab.ServerOptions{
 		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
 		Env: os.Environ(), Args: serverArgs,
@@ -113,10 +111,10 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	return w, nil
 }
 
-// Host is the address that the server listens on.
+// Host is the listen address of the server.
 func (w *Site) Host() string { return cmp.Or(w.options.Host, "127.0.0.1") }
 
-// Close ends agents and server. It is safe to call twice.
+// Close stops agents and server. It is safe to call twice.
 func (w *Site) Close() {
 	for _, a := range w.Agents {
 		_ = a.Process.Stop(syscall.SIGTERM, 15*time.Second)
@@ -143,8 +141,8 @@ func (w *Site) MakePool(ctx context.Context) error {
 		map[string]string{"setDefaultAgentPoolID": w.Pool.ID}, nil)
 }
 
-// StartAgent starts one more agent of the default pool and waits until the
-// server lists it as online.
+// StartAgent starts one more agent of the default pool and waits until the server lists it as
+// online.
 func (w *Site) StartAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
 	a, err := w.LaunchAgent(ctx, target, settings, env...)
 	if err != nil {
@@ -178,7 +176,7 @@ func (w *Site) LaunchAgent(ctx context.Context, target string, settings map[stri
 	return a, nil
 }
 
-// RestartAgent starts the newest agent again, after it ended.
+// RestartAgent restarts the newest agent after it ended.
 func (w *Site) RestartAgent(ctx context.Context) error {
 	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.Last)
 	if err != nil {
@@ -188,7 +186,7 @@ func (w *Site) RestartAgent(ctx context.Context) error {
 	return nil
 }
 
-// RestartServer starts the server again on its data and address, after it ended.
+// RestartServer restarts the server on its data and address after it ended.
 func (w *Site) RestartServer(ctx context.Context) error {
 	s, err := lab.StartServer(context.WithoutCancel(ctx), w.options)
 	if err != nil {
@@ -212,7 +210,7 @@ func (w *Site) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
 	})
 }
 
-// Online counts the agents of the default pool that the server takes for online.
+// Online counts the agents of the default pool that the server lists as online.
 func (w *Site) Online(ctx context.Context) (int, error) {
 	var pool struct {
 		Agents []struct {
@@ -229,23 +227,23 @@ func (w *Site) Online(ctx context.Context) (int, error) {
 	return online, err
 }
 
-// Until asks every 50 ms until the answer is yes, an error, or ctx ends.
+// Until calls ask every 50 ms until it returns true or an error, or ctx ends.
 func Until(ctx context.Context, ask func() (bool, error)) error {
 	return lab.Poll(ctx, 50*time.Millisecond, ask)
 }
 
-// JobEnv are the deployment's environment variables that let the process
-// executor's jobs find the provider and keep the CLI from looking for updates.
+// JobEnv are the deployment's environment variables that let the process executor's jobs find the
+// provider and keep the CLI from checking for updates.
 func (w *Site) JobEnv() map[string]string {
 	return map[string]string{
-		"PULUMI_HOME":              w.Home,
-		"PULUMI_SKIP_UPDATE_CHECK": "true",
+		"PULUMI_HOME":                                 w.Home,
+		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 		"PULUMI_DISABLE_REGISTRY_RESOLVE":             "true",
 	}
 }
 
-// Logs writes the ends of all log files, for a test that failed.
+// Logs writes the ends of all log files, for a failed test.
 func (w *Site) Logs(out io.Writer) {
 	fmt.Fprintf(out, "--- server log\n%s\n", lab.Tail(w.Server.LogFile, 40))
 	for i, a := range w.Agents {
@@ -253,7 +251,7 @@ func (w *Site) Logs(out io.Writer) {
 	}
 }
 
-// StartSite is NewSite for a Go test.
+// StartSite is NewSite for a Go test: the site stops with the test, and a failure prints the logs.
 func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
 	t.Helper()
 	bin, tools := Programs(t)
@@ -272,7 +270,7 @@ func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
 	return w
 }
 
-// Say runs a command that must succeed and returns what it prints.
+// Say runs a command that must succeed and returns its output.
 func Say(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
