@@ -62,8 +62,8 @@ func TestInitByHand(t *testing.T) {
 	}
 }
 
-// TestInitChecks checks a release by the commands of docs/installation.md, and that
-// they find what somebody else has changed.
+// TestInitChecks checks a release by the commands of docs/installation.md, and that they detect
+// forged files.
 func TestInitChecks(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
@@ -72,7 +72,7 @@ func TestInitChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := "" // end of the path of a file that the mirror changes
+	forged := "" // end of the path of a file that the mirror forges
 	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := os.ReadFile(filepath.Join(releases.Mirror, filepath.Clean("/"+r.URL.Path)))
 		if err != nil {
@@ -82,7 +82,7 @@ func TestInitChecks(t *testing.T) {
 		if forged != "" && strings.HasSuffix(r.URL.Path, forged) {
 			data[len(data)/2] ^= 1
 		}
-		_, _ = w.Write(data) // a client that went away has its own error
+		_, _ = w.Write(data) // a disconnected client reports its own error
 	}))
 	defer mirror.Close()
 	values := map[string]string{

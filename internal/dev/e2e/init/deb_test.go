@@ -15,7 +15,7 @@ func TestInitDebPackage(t *testing.T) {
 	p := newPackaged(t, socket)
 	p.run(ctx, t, "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* && groupadd --gid "+strconv.Itoa(dockerGroup)+" docker")
 
-	// Nothing comes from a repository whose key is not the one that was named.
+	// apt installs nothing from a repository with another key.
 	p.run(ctx, t, "echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "+p.mirror+"/apt stable main' >/etc/apt/sources.list.d/agent.list")
 	if out, err := p.Run(ctx, "apt-get update"); !strings.Contains(out, "NO_PUBKEY") {
 		t.Errorf("with a wrong key apt says %v\n%s", err, out)
@@ -29,12 +29,12 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.instructed(ctx, t, "apt repository")
 	before := p.files(ctx, t)
 
-	// Without a running systemd, as when an image is made.
+	// Without a running systemd, as when an image is built.
 	p.run(ctx, t, "unshare --mount sh -ec 'mount -t tmpfs tmpfs /run; apt-get install "+packageName+"; apt-get remove "+packageName+"; apt-get install "+packageName+"'")
 	if link := p.word(ctx, "readlink -f /etc/systemd/system/multi-user.target.wants/"+packageName+".service"); link != packageUnit {
 		t.Errorf("in an image the service is enabled by %q", link)
 	}
-	// A purge ends no deployment and takes nothing from another service.
+	// A purge ends no deployment and removes nothing that another service uses.
 	p.run(ctx, t, "echo User=workflow-agent >/etc/systemd/system/second.service")
 	if out := p.run(ctx, t, "apt-get purge "+packageName); !strings.Contains(out, "another service runs as workflow-agent") {
 		t.Errorf("beside another service a purge says\n%s", out)
@@ -75,7 +75,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	}
 	st := p.NewStack(ctx, t, "box", "dev", image, nil)
 
-	// An upgrade in the middle of a deployment.
+	// An upgrade during a deployment.
 	proceed := p.running(ctx, t, st, repo, "upgraded")
 	p.run(ctx, t, "rm /etc/apt/preferences.d/first")
 	p.instructed(ctx, t, "apt upgrade")
@@ -85,7 +85,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	harness.Leftovers(ctx, t, engine)
 	p.wantDocker(ctx, t, "upgraded")
 
-	// What the administrator has switched off stays off.
+	// A service that the administrator disabled stays disabled.
 	p.run(ctx, t, "systemctl disable --now "+packageName+" && apt-get install --allow-downgrades "+packageName+"=1.0.0-1")
 	p.want(ctx, t, "disabled and downgraded", state{"disabled", "inactive", lab.FirstRelease})
 	p.run(ctx, t, "systemctl mask "+packageName+" && apt-get install "+packageName)
@@ -98,7 +98,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.run(ctx, t, "systemctl enable --now "+packageName)
 	p.want(ctx, t, "enabled again", next)
 
-	// Remove and install again: as it was, in the middle of a deployment.
+	// Remove and install again, during a deployment.
 	proceed = p.running(ctx, t, st, repo, "reinstalled")
 	if out := p.run(ctx, t, "apt-get remove "+packageName); !strings.Contains(out, "deployments in containers continue") {
 		t.Errorf("the removal does not say what becomes of deployments:\n%s", out)
@@ -112,14 +112,14 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	proceed()
 	harness.Leftovers(ctx, t, engine)
 
-	// One choice is taken back for another, and the package keeps to it, in its own unit.
+	// Another choice replaces the first; the package keeps to it, in its own unit.
 	p.run(ctx, t, packageName+" service install --docker=false --process && apt-get install --reinstall "+packageName)
 	unit = p.run(ctx, t, "test ! -e /etc/systemd/system/"+packageName+".service && cat "+packageUnit)
 	if strings.Contains(unit, "SupplementaryGroups") || !strings.Contains(unit, "ReadWritePaths=/tmp /var/tmp\n") {
 		t.Errorf("the unit does not follow the choice:\n%s", unit)
 	}
 	p.run(ctx, t, "test -s /etc/"+packageName+".choices")
-	// A service that cannot start is told, and fails no upgrade.
+	// A service that cannot start is reported, and fails no upgrade.
 	p.run(ctx, t, "echo 'deploy_target: nowhere' >/etc/pulumi-workflow-agent.yaml")
 	if out := p.run(ctx, t, "apt-get install --reinstall "+packageName); !strings.Contains(out, "the service does not start") {
 		t.Errorf("an upgrade with a wrong configuration says\n%s", out)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// forgeries are what somebody who has taken over the service's account puts into the
-// stage. Nothing of it changes the installation.
+// forgeries are what an attacker with the service's account could put into the stage. None of it
+// changes the installation.
 func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 	t.Helper()
 	const request, tree = stageInside + "/request.json", "find " + installRoot + " -type d -printf '%p %U %m\\n' -o -printf '%p %T@ %l %s %U %m\\n' | grep -v '/.update.lock ' | sort | sha256sum"

@@ -22,14 +22,14 @@ const (
 	agentInside  = binInside + "/customer-managed-workflow-agent"
 )
 
-// service is an agent that a booted systemd looks after.
+// service is an agent run by a booted systemd.
 type service struct {
 	*harness.Site
 	*lab.Machine
-	shared string // directory that both machines see
+	shared string // directory visible to both machines
 }
 
-// newService boots a machine that has the product's binaries, but no service yet.
+// newService boots a machine with the product's binaries and no service.
 func newService(t *testing.T, binds ...lab.Bind) *service {
 	t.Helper()
 	if reason, ok := lab.MachineAvailable(); !ok {
@@ -38,13 +38,13 @@ func newService(t *testing.T, binds ...lab.Bind) *service {
 	return newServiceOf(t, harness.StartSite(t, ""), binds...)
 }
 
-// newServiceOf is newService for a server that is there.
+// newServiceOf is newService for an existing server.
 func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	t.Helper()
 	if err := w.MakePool(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Where the service's account can come to, unlike the test's own directory.
+	// The service's account can enter it, unlike the test's own directory.
 	shared, err := os.MkdirTemp("", "e2e-shared-")
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,6 @@ func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	return s
 }
 
-// run runs a script that must succeed.
 func (s *service) run(ctx context.Context, t *testing.T, script string) string {
 	t.Helper()
 	out, err := s.Run(ctx, script)
@@ -89,7 +88,7 @@ func (s *service) run(ctx context.Context, t *testing.T, script string) string {
 	return out
 }
 
-// configure writes the configuration as a person does who keeps the file's mode.
+// configure writes the configuration without changing the file's mode.
 func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) {
 	t.Helper()
 	text := fmt.Sprintf("token: %s\nservice_url: %s\npolling_interval: 2s\nhttp_server_port: 0\n%s\n",
@@ -100,7 +99,7 @@ func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) 
 	s.run(ctx, t, "cat "+sharedInside+"/config >/etc/pulumi-workflow-agent.yaml && rm "+sharedInside+"/config")
 }
 
-// awaitOnline waits until the server has seen the service's agent.
+// awaitOnline waits until the server lists the service's agent.
 func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -134,7 +133,7 @@ func exposureOf(ctx context.Context, t *testing.T, s *service, unit string) floa
 	return score
 }
 
-// documented checks that the page for operators states the score.
+// documented checks that the documentation states the score.
 func documented(t *testing.T, profile string, score float64) {
 	t.Helper()
 	root, err := lab.Root()
@@ -181,9 +180,9 @@ func TestInitProcessService(t *testing.T) {
 	for i, disturb := range []string{
 		agentInside + " service restart",
 		"kill -9 " + pid,
-		"kill -ABRT " + pid, // what a crash looks like, and how the watchdog begins
+		"kill -ABRT " + pid, // a crash, and the first signal of the watchdog
 		"kill -HUP " + pid,
-		// A process that stands still, and a watchdog that does not wait for minutes.
+		// A stopped process, and a short watchdog.
 		`mkdir /run/systemd/system/customer-managed-workflow-agent.service.d
 printf '[Service]\nWatchdogSec=3s\n' >/run/systemd/system/customer-managed-workflow-agent.service.d/test.conf
 systemctl daemon-reload && systemctl restart customer-managed-workflow-agent && kill -STOP ` + pid + `
@@ -218,7 +217,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 		}
 	}
 
-	// A mistake in the configuration is not tried again and again.
+	// A mistake in the configuration is not retried forever.
 	s.configure(ctx, t, "deploy_target: nowhere")
 	s.Run(ctx, agentInside+" service restart") // fails, sooner or later
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -245,11 +244,11 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 	}
 }
 
-// serviceLines is how many numbered lines the jobs of these tests write.
+// serviceLines is the number of numbered lines of these tests' jobs.
 const serviceLines = 2000
 
-// halfway is a pre-run command that writes numbered lines and waits in the middle
-// for a file NAME.on, after it has made NAME.half; names are in the job's view.
+// halfway is a pre-run command that writes numbered lines and, half-way, makes the file NAME.half
+// and waits for NAME.on; the job must see both.
 func halfway(name string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
 if [ $i = %d ]; then echo >%s.half; while [ ! -e %s.on ]; do sleep 0.05; done; fi; done`,
@@ -290,8 +289,8 @@ func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log 
 // dockerGroup is the id of the machine's group docker in tests with an engine.
 const dockerGroup = 990
 
-// serviceEngine starts an engine whose socket a booted machine's group docker may
-// use, as on any host, and returns the bind that brings it there, and an image.
+// serviceEngine starts an engine whose socket a booted machine's group docker may use, as on any
+// host, and returns the socket's bind and an image.
 func serviceEngine(ctx context.Context, t *testing.T) (*lab.Engine, lab.Bind, string) {
 	t.Helper()
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {

@@ -12,10 +12,10 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// installedRoot is where install.sh puts the agent for the machine.
+// installedRoot is where install.sh installs the agent for the machine.
 const installedRoot = "/opt/customer-managed-workflow-agent"
 
-// says runs a script that must succeed and say the words.
+// says runs a script that must succeed and print the words.
 func (p *packaged) says(ctx context.Context, t *testing.T, script string, words ...string) {
 	t.Helper()
 	out := p.run(ctx, t, script)
@@ -62,7 +62,7 @@ func TestInitInstaller(t *testing.T) {
 	if exe := p.run(ctx, t, "readlink /proc/$(systemctl show -p MainPID --value "+packageName+")/exe"); exe != installedRoot+"/versions/"+lab.NextRelease+"/"+packageName+"\n" {
 		t.Errorf("after the upgrade %q runs", exe)
 	}
-	// Its runner is one of the programs that would go.
+	// The deployment's runner is one of the programs to remove.
 	if out, err := p.Run(ctx, script+" --uninstall"); err == nil || !strings.Contains(out, "still run programs of "+installedRoot) {
 		t.Errorf("under a deployment --uninstall says %q (%v)", out, err)
 	}
@@ -89,7 +89,7 @@ func TestInitInstaller(t *testing.T) {
 	if _, err := p.Run(ctx, "systemctl cat "+packageName); err == nil {
 		t.Error("the unit is still there")
 	}
-	// It comes back with what it had, and goes without a trace.
+	// Reinstalled, it has its former settings; then all traces are removed.
 	releases, err := lab.MakeReleases(ctx, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -105,18 +105,18 @@ func TestInitInstaller(t *testing.T) {
 	p.run(ctx, t, "test ! -e "+installedRoot)
 }
 
-// A user without any rights installs, runs, upgrades and removes a service of their own.
+// TestInitInstallerUser installs, runs, upgrades and removes a service as an unprivileged user.
 func TestInitInstallerUser(t *testing.T) {
 	ctx := t.Context()
 	p := newPackaged(t)
 	p.run(ctx, t, "useradd --create-home --shell /bin/bash maria")
-	// Not su, which opens a session.
+	// su would open a session.
 	maria := func(script string) string {
 		return "cd /home/maria && setpriv --reuid maria --regid maria --init-groups env -i HOME=/home/maria SHELL=/bin/bash" +
 			" PATH=/usr/bin:/bin:/home/maria/.pulumi/bin/" + packageName + " sh -c " + quote(script)
 	}
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --mirror " + p.mirror
-	// Without a session there is nothing to register a service with, which is no failure.
+	// Without a session no service can be registered, which is no failure.
 	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), "Installed "+lab.FirstRelease, "no session of systemd", "loginctl enable-linger maria")
 	p.run(ctx, t, "loginctl enable-linger maria")
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
@@ -144,5 +144,5 @@ func TestInitInstallerUser(t *testing.T) {
 	}
 }
 
-// quote makes one word of a shell.
+// quote quotes a word for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

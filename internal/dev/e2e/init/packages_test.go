@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// The package, its unit and its program.
 const (
 	packageName    = "customer-managed-workflow-agent"
 	packageUnit    = "/usr/lib/systemd/system/" + packageName + ".service"
@@ -41,7 +40,7 @@ func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
 	}
 	files := http.FileServer(http.Dir(releases.Mirror))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// These name the mirror's home, which this server would be.
+		// These files name ReleaseHome, which this server replaces.
 		if !strings.HasSuffix(r.URL.Path, ".sources") && !strings.HasSuffix(r.URL.Path, ".repo") {
 			files.ServeHTTP(w, r)
 			return
@@ -51,27 +50,25 @@ func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
 			http.NotFound(w, r)
 			return
 		}
-		_, _ = w.Write(bytes.ReplaceAll(text, []byte(lab.ReleaseHome), []byte("http://"+r.Host))) // a client that went away has its own error
+		_, _ = w.Write(bytes.ReplaceAll(text, []byte(lab.ReleaseHome), []byte("http://"+r.Host))) // a disconnected client reports its own error
 	}))
 	t.Cleanup(server.Close)
 	return &packaged{newService(t, binds...), server.URL}
 }
 
-// instructed runs the commands that docs/installation.md has after a mark, as root
-// and with this mirror.
+// instructed runs the commands after a mark in docs/installation.md, as root and with this mirror.
 func (p *packaged) instructed(ctx context.Context, t *testing.T, mark string) {
 	t.Helper()
 	p.run(ctx, t, harness.FromPage(t, mark, map[string]string{"MIRROR": p.mirror}))
 }
 
-// state is what is known of the service at one moment.
 type state struct {
 	enabled, active string
-	version         string // of the program that is installed
+	version         string // of the installed program
 }
 
-// want checks the state of the service, that what runs is what is installed, and
-// that the journal holds no error of it.
+// want checks the state of the service, that the installed program runs, and that the service's
+// journal has no error.
 func (p *packaged) want(ctx context.Context, t *testing.T, when string, want state) {
 	t.Helper()
 	var got state
@@ -86,7 +83,7 @@ func (p *packaged) want(ctx context.Context, t *testing.T, when string, want sta
 		t.Errorf("%s: the service is %+v, want %+v", when, got, want)
 	}
 	if want.active == "active" {
-		// A deleted file would be that of the release before.
+		// A deleted file would be that of the previous release.
 		if exe := p.word(ctx, "readlink /proc/$(systemctl show -p MainPID --value "+packageName+")/exe"); exe != packageProgram {
 			t.Errorf("%s: %s runs, want %s", when, exe, packageProgram)
 		}
@@ -96,15 +93,13 @@ func (p *packaged) want(ctx context.Context, t *testing.T, when string, want sta
 	}
 }
 
-// word returns what a script prints, whether it fails or not, without white space
-// around it.
+// word returns the trimmed output of a script, which may fail.
 func (p *packaged) word(ctx context.Context, script string) string {
 	out, _ := p.Run(ctx, script) // the caller compares what it says
 	return strings.TrimSpace(out)
 }
 
-// configureByCommand configures the service as the documentation says, asking
-// nothing.
+// configureByCommand configures the service as documented, without prompts.
 func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, settings ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
@@ -120,16 +115,16 @@ func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, setting
 	}
 }
 
-// halfwayOf is halfway for a job that sees none of the machine's files: it goes on
-// when the repository has a branch of this name.
+// halfwayOf is halfway for a job that sees none of the machine's files: it continues when the
+// repository has a branch of this name.
 func halfwayOf(repo *lab.Repo, branch string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
 if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/dev/null; do sleep 0.2; done; fi; done`,
 		serviceLines, serviceLines/2, repo.URL, branch)
 }
 
-// running deploys and returns when the job is in the middle. proceed lets it go on,
-// and checks that it ends well and has run once.
+// running deploys and returns when the job is half-way. proceed resumes it, and checks that it
+// succeeds and has run once.
 func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack, repo *lab.Repo, branch string) (proceed func()) {
 	t.Helper()
 	d := st.Deploy(ctx, t, "update", repo.URL, halfwayOf(repo, branch))
@@ -162,8 +157,8 @@ func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack,
 	}
 }
 
-// files lists the machine's files, but those that the package managers, the journal
-// and the tools for accounts keep for themselves.
+// files lists the machine's files, except for those of the package managers, the journal and the
+// account tools.
 func (p *packaged) files(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow)-$' | sort`)
@@ -186,7 +181,7 @@ func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string)
 	}
 }
 
-// wantDocker checks that the service kept what the administrator chose.
+// wantDocker checks that the service kept the administrator's choice.
 func (p *packaged) wantDocker(ctx context.Context, t *testing.T, when string) {
 	t.Helper()
 	if group := p.word(ctx, "systemctl show -p SupplementaryGroups --value "+packageName); group != "docker" {

@@ -8,10 +8,9 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// TestInitUpdateAcrossReboots switches the machine off between the swap and the
-// confirmation, once by cutting its power and once in good order. When it is on again,
-// the update is brought to its end: the version that works now stays, and the one that
-// does not is taken back.
+// TestInitUpdateAcrossReboots switches the machine off between the swap and the confirmation, once
+// by cutting its power and once cleanly. After the boot the update is completed: a working version
+// stays, a broken one is rolled back.
 func TestInitUpdateAcrossReboots(t *testing.T) {
 	ctx := t.Context()
 	u := newUpdatedService(t)
@@ -33,8 +32,8 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 		t.Errorf("the updater is that of %s", proven)
 	}
 
-	// The service manager, which is waiting for the start, goes away before the updater does;
-	// that is not the version's fault. What it is guilty of shows after the boot.
+	// The service manager, which waits for the start, stops before the updater does; that is not
+	// the version's fault. Its own fault shows after the boot.
 	const hang, started = "hang", "started"
 	if err := os.WriteFile(filepath.Join(u.shared, hang), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -64,8 +63,7 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 	}
 }
 
-// cutOff checks that a machine that is off has an update between its swap and its
-// confirmation.
+// cutOff checks that a powered-off machine has an update between its swap and its confirmation.
 func (u *updatedService) cutOff(t *testing.T, from, to string) {
 	t.Helper()
 	install := update.Installation{Root: filepath.Join(u.Root, installRoot)}

@@ -24,9 +24,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// builtVersion is what the agent of these tests is built as. Its releases are copies in
-// which the version is replaced by another of the same length: linking takes longer than
-// all the rest.
+// builtVersion is the version that the agent of these tests is built as. Its releases are copies
+// with another version of the same length, because linking takes longer than everything else.
 const builtVersion = "v100.200.300"
 
 // publisher makes releases and publishes them in a mirror.
@@ -38,7 +37,7 @@ type publisher struct {
 	turn   time.Time // of the newest channel file
 }
 
-// updatable is an agent that trusts a key of its own, built once.
+// updatable is an agent that trusts a test key, built once.
 var updatable struct {
 	once  sync.Once
 	key   *ecdsa.PrivateKey
@@ -79,7 +78,6 @@ func buildUpdatable() ([]byte, *ecdsa.PrivateKey, error) {
 	return agent, key, err
 }
 
-// newPublisher returns a publisher with an empty mirror.
 func newPublisher(t *testing.T, bin, mirror string) *publisher {
 	t.Helper()
 	updatable.once.Do(func() { updatable.agent, updatable.key, updatable.err = buildUpdatable() })
@@ -105,16 +103,14 @@ func (p *publisher) program(t *testing.T, version string) []byte {
 	return bytes.ReplaceAll(p.agent, []byte(builtVersion), []byte(version))
 }
 
-// files are the programs of a version.
 func (p *publisher) files(agent []byte) map[string][]byte {
-	foreign := []byte("#!/bin/sh\nexit 1\n") // of other platforms, which nothing starts here
+	foreign := []byte("#!/bin/sh\nexit 1\n") // of other platforms, which do not run here
 	return map[string][]byte{
 		release.Program: agent, "workflow-runner": p.runner,
 		"workflow-runner-embeddable": foreign, "workflow-runner-embeddable-arm64": foreign, "LICENSE": []byte("a license\n"),
 	}
 }
 
-// archiveName is the name of this platform's archive.
 func archiveName(t *testing.T, version string) string {
 	t.Helper()
 	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
@@ -164,7 +160,7 @@ func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 	p.put(t, release.ChannelFile(release.Stable), release.Channel{Version: version, Published: p.turn}.Text(), true)
 }
 
-// put writes a file of the mirror, and its signature before it.
+// put writes the signature of a file of the mirror, and then the file.
 func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
 	t.Helper()
 	path := filepath.Join(p.mirror, name)
@@ -185,7 +181,7 @@ func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
 	}
 }
 
-// installRoot is where the installation of these tests is, inside the machine.
+// installRoot is the path of the installation inside the machine.
 const installRoot = "/opt/customer-managed-workflow-agent"
 
 // install puts a version into a directory of the machine as install.sh does.

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// wantUnsignedRefused checks that a package without a signature is not installed, also
-// where the lists are taken as they are.
+// wantUnsignedRefused checks that an unsigned package is not installed, even if the repository's
+// metadata is not verified.
 func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, repository string) {
 	t.Helper()
 	releases, err := lab.MakeReleases(ctx, os.Stderr)
@@ -46,14 +46,14 @@ func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, reposi
 	p.run(ctx, t, "rm -rf /srv/unsigned; cp /root/"+filepath.Base(repository)+" "+repository+"; dnf clean all")
 }
 
-// TestInitRPMPackage runs rpm and dnf as Debian has them: the scripts, signatures
-// and systemd are real, the distribution is not one that uses RPM.
+// TestInitRPMPackage runs Debian's rpm and dnf: the scripts, signatures and systemd are real, but
+// the distribution does not use RPM.
 func TestInitRPMPackage(t *testing.T) {
 	ctx := t.Context()
 	p := newPackaged(t)
 	p.run(ctx, t, "mkdir -p /etc/yum.repos.d /usr/share/licenses && printf '[main]\\nassumeyes=True\\nexcludepkgs="+packageName+"-1.1.0*\\n' >/etc/dnf/dnf.conf")
 
-	// Nothing comes from a repository whose key is not the one that was named.
+	// dnf installs nothing from a repository with another key.
 	const repository = "/etc/yum.repos.d/" + packageName + ".repo"
 	p.instructed(ctx, t, "dnf repository")
 	p.run(ctx, t, "cp "+repository+" /root/ && sed -i \"s,^gpgkey=.*,gpgkey=file://$(ls /etc/apt/trusted.gpg.d/*.asc | head -n 1),\" "+repository)
@@ -64,7 +64,7 @@ func TestInitRPMPackage(t *testing.T) {
 	p.wantUnsignedRefused(ctx, t, repository)
 	before := p.files(ctx, t)
 
-	// A configuration of the name before is used as it is.
+	// The configuration under the former name is still used.
 	p.configure(ctx, t, "deploy_target: process")
 	p.run(ctx, t, "mv /etc/pulumi-workflow-agent.yaml /etc/pulumi-deployment-agent.yaml")
 	p.instructed(ctx, t, "dnf install")

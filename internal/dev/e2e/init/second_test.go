@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInitSecondService has two services on one installation: both come to run its newest
-// version, though only one of them looks for it, and each goes without the other.
+// TestInitSecondService runs two services on one installation: both reach its newest version,
+// though only one checks for updates, and each can be removed alone.
 func TestInitSecondService(t *testing.T) {
 	ctx := t.Context()
 	u := newUpdatedService(t)

@@ -21,15 +21,14 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Versions of these tests.
 const (
 	oldVersion     = "v100.200.301"
 	newVersion     = "v100.200.302"
-	crashVersion   = "v100.200.303" // ends at once when it shall run
+	crashVersion   = "v100.200.303" // exits at once when started
 	deafVersion    = "v100.200.304" // starts, and the server does not answer it
 	forgedVersion  = "v100.200.305"
-	killedVersion  = "v100.200.306" // is installed while the helper is killed
-	waitingVersion = "v100.200.307" // is installed while there is no token
+	killedVersion  = "v100.200.306" // installed while the helper is killed
+	waitingVersion = "v100.200.307" // installed while the token is missing
 	updatedProgram = installRoot + "/customer-managed-workflow-agent"
 	serviceName    = "customer-managed-workflow-agent"
 	helperName     = serviceName + "-update"
@@ -42,10 +41,10 @@ type updatedService struct {
 	*publisher
 	deaf   *atomic.Value // the version whose polls are refused
 	config string        // text of the configuration
-	held   *atomic.Value // the version whose polls are not answered, as long as it is this one
+	held   *atomic.Value // the version whose polls are held
 }
 
-// newUpdatedMachine boots a machine without a service, and a server that serves a mirror.
+// newUpdatedMachine boots a machine without a service, and a server with a mirror.
 func newUpdatedMachine(t *testing.T) *updatedService {
 	t.Helper()
 	if reason, ok := lab.MachineAvailable(); !ok {
@@ -76,11 +75,11 @@ func newUpdatedMachine(t *testing.T) *updatedService {
 		}
 		_ = lab.Poll(r.Context(), 50*time.Millisecond, func() (bool, error) {
 			return !strings.Contains(r.UserAgent(), u.held.Load().(string)), nil
-		}) // fails if the agent has gone away
+		}) // fails if the agent has disconnected
 		forward.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(func() {
-		proxy.CloseClientConnections() // polls that are held
+		proxy.CloseClientConnections() // the held polls
 		proxy.Close()
 	})
 
@@ -89,8 +88,8 @@ func newUpdatedMachine(t *testing.T) *updatedService {
 	return u
 }
 
-// newUpdatedService installs oldVersion in a machine, with a service that looks for
-// updates all the time and is not patient.
+// newUpdatedService installs oldVersion in a machine, with a service that constantly checks for
+// updates and has short timeouts.
 func newUpdatedService(t *testing.T) *updatedService {
 	t.Helper()
 	ctx := t.Context()
@@ -111,8 +110,8 @@ func newUpdatedService(t *testing.T) *updatedService {
 	return u
 }
 
-// hurry is a script that adds flags to what the units in a directory start: updates are
-// looked for all the time, and the helper has little patience.
+// hurry is a script that adds flags to the units in a directory: constant update checks, and short
+// timeouts of the helper.
 func hurry(units string) string {
 	var script strings.Builder
 	for _, u := range []struct{ unit, flags, more string }{
@@ -135,16 +134,16 @@ func (u *updatedService) await(ctx context.Context, t *testing.T, what string, d
 	}
 }
 
-// current is the version that is installed.
+// current is the installed version.
 func (u *updatedService) current() string { return u.link("current") }
 
 // link is the version that a link of the installation names.
 func (u *updatedService) link(name string) string {
-	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // there may be none
+	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // the link may be missing
 	return filepath.Base(target)
 }
 
-// status is what the service's agent says; it is empty while there is none.
+// status is the report of the service's agent, empty if none runs.
 func (u *updatedService) status(ctx context.Context, t *testing.T) status.Report {
 	t.Helper()
 	out, _ := u.Run(ctx, updatedProgram+" status --json --config /etc/pulumi-workflow-agent.yaml 2>/dev/null") // fails until it is ready
@@ -155,8 +154,7 @@ func (u *updatedService) status(ctx context.Context, t *testing.T) status.Report
 	return reports[0]
 }
 
-// settled waits until an update has ended with a version that is installed, runs and
-// polls.
+// settled waits until an update has ended with version installed, running and polling.
 func (u *updatedService) settled(ctx context.Context, t *testing.T, version string) {
 	t.Helper()
 	journal := filepath.Join(u.Root, installRoot, update.JournalFile)
@@ -167,7 +165,7 @@ func (u *updatedService) settled(ctx context.Context, t *testing.T, version stri
 	})
 }
 
-// failed waits until a version was tried and taken back.
+// failed waits until a version was tried and rolled back.
 func (u *updatedService) failed(ctx context.Context, t *testing.T, version string) {
 	t.Helper()
 	note := filepath.Join(u.Root, installRoot, "update-failed.json")
@@ -187,13 +185,13 @@ func (u *updatedService) said(ctx context.Context, t *testing.T, unit string, wo
 	}
 }
 
-// TestInitUpdateOfAService takes a service through the life of its updates.
+// TestInitUpdateOfAService updates one service in various ways.
 func TestInitUpdateOfAService(t *testing.T) {
 	ctx := t.Context()
 	u := newUpdatedService(t)
 	documented(t, "update", exposureOf(ctx, t, u.service, helperName+".service"))
 
-	// A good one, while a deployment runs.
+	// A working version, during a deployment.
 	repo, _, err := u.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
 	if err != nil {
 		t.Fatal(err)
@@ -235,8 +233,7 @@ func TestInitUpdateOfAService(t *testing.T) {
 	}
 }
 
-// crash tries a version that says what it is and ends as soon as it shall run. It is
-// not tried again.
+// crash tries a version that prints its version and exits when started. It is not retried.
 func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\necho I crash >&2\nexit 1\n"))
@@ -252,7 +249,7 @@ func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	}
 }
 
-// deafness tries a version that works and does not get through to the server.
+// deafness tries a version that works but does not reach the server.
 func (u *updatedService) deafness(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.deaf.Store(deafVersion)
@@ -262,7 +259,7 @@ func (u *updatedService) deafness(ctx context.Context, t *testing.T) {
 	u.said(ctx, t, helperName, deafVersion+" is starting")
 }
 
-// byHand updates to the version that failed, now that it gets through.
+// byHand updates to the version that failed, which now reaches the server.
 func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.deaf.Store("none")
@@ -305,7 +302,7 @@ func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 	}
 }
 
-// killed ends the helper while it waits for the new version, which gets through only
+// killed kills the helper while it waits for the new version, which reaches the server only
 // afterwards.
 func (u *updatedService) killed(ctx context.Context, t *testing.T) {
 	t.Helper()
@@ -318,7 +315,7 @@ func (u *updatedService) killed(ctx context.Context, t *testing.T) {
 	u.said(ctx, t, helperName, "an update was interrupted")
 }
 
-// unconfigured updates a service that waits for its token by hand: it waits again.
+// unconfigured updates a service that waits for its token: it still waits afterwards.
 func (u *updatedService) unconfigured(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.run(ctx, t, "sed -i '/^token:/d' /etc/pulumi-workflow-agent.yaml && "+updatedProgram+" service restart")

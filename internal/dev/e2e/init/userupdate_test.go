@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// TestInitUpdateOfAUser updates the service of a user, which has a helper of the same user.
+// TestInitUpdateOfAUser updates a user's service, whose helper belongs to the same user.
 func TestInitUpdateOfAUser(t *testing.T) {
 	ctx := t.Context()
 	u := newUpdatedMachine(t)
