@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// The same commit gives the same bytes in another directory and time zone. The one
-// exception is the signature in an RPM, which holds its time.
+// TestPackagesReproducible checks that a commit gives the same bytes in another directory and time
+// zone, except for the signature in an RPM, which holds its time.
 func TestPackagesReproducible(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
@@ -75,7 +75,7 @@ func TestPackagesReproducible(t *testing.T) {
 	}
 }
 
-// difference says where two files part.
+// difference describes where two files differ.
 func difference(a, b []byte) string {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

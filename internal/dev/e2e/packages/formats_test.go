@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// checkDeb checks the .deb against the archive that was made with it.
+// checkDeb checks the .deb against the archive of the same release.
 func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
@@ -54,8 +54,8 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	checkLintian(t, deb)
 }
 
-// checkCompletions checks that the files for shells are what the packaged agent says, and
-// that bash takes its one.
+// checkCompletions checks that the completion files match the packaged agent's output, and that
+// bash accepts its file.
 func checkCompletions(t *testing.T, members map[string]member) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,8 +83,8 @@ func checkCompletions(t *testing.T, members map[string]member) {
 	}
 }
 
-// checkImage registers the service as the package's script does in an image that is being
-// made: nothing but the package is there, not even /proc.
+// checkImage registers the service as the package's script does in an image build: only the package
+// exists, not even /proc.
 func checkImage(t *testing.T, agent []byte) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -113,7 +113,7 @@ func checkImage(t *testing.T, agent []byte) {
 	}
 }
 
-// checkLintian has Debian's own checker look at the package. It must find nothing that
+// checkLintian runs Debian's own checker on the package. It must find nothing that
 // packaging/deb/lintian-overrides does not explain.
 func checkLintian(t *testing.T, deb string) {
 	t.Helper()
@@ -122,8 +122,8 @@ func checkLintian(t *testing.T, deb string) {
 		return
 	}
 	args := []string{"lintian", "--fail-on", "error,warning", deb}
-	if os.Getuid() == 0 { // It wants no root, and needs none.
-		home, err := os.MkdirTemp("", "lintian-") // where another user can come to
+	if os.Getuid() == 0 { // lintian refuses root and does not need it
+		home, err := os.MkdirTemp("", "lintian-") // which another user can enter
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +141,8 @@ func checkLintian(t *testing.T, deb string) {
 	harness.Say(t, "/", args...)
 }
 
-// checkRPM checks the signature of the .rpm as a machine does that knows only the key of
-// the repository. Nothing is unpacked.
+// checkRPM checks the signature of the .rpm like a machine that has only the repository's key. It
+// unpacks nothing.
 func checkRPM(t *testing.T, dir, key string) {
 	t.Helper()
 	if _, err := exec.LookPath("rpmkeys"); err != nil {

@@ -1,5 +1,4 @@
-// Package packages checks the contents and signatures of a release, and that it can be
-// reproduced.
+// Package packages checks the contents, signatures and reproducibility of a release.
 package packages
 
 import (

@@ -24,7 +24,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// releases returns two releases of this checkout, made by make packages.
 func releases(t *testing.T) lab.Releases {
 	t.Helper()
 	if reason, ok := lab.ReleasesAvailable(); !ok {
@@ -43,7 +42,7 @@ type member struct {
 	data   []byte
 }
 
-// tarMembers reads an archive. Directories are left out.
+// tarMembers reads an archive, without its directories.
 func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 	t.Helper()
 	members := map[string]member{}
@@ -66,7 +65,6 @@ func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 	}
 }
 
-// archiveMembers reads an archive of a release.
 func archiveMembers(t *testing.T, file string) map[string]member {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -80,8 +78,8 @@ func archiveMembers(t *testing.T, file string) map[string]member {
 	return tarMembers(t, unpacked)
 }
 
-// checkMembers compares what is there with the wanted modes by name; a name that ends with
-// * stands for one or more names.
+// checkMembers compares the members with the wanted modes by name; a name that ends with * matches
+// one or more names.
 func checkMembers(t *testing.T, members map[string]member, want map[string]fs.FileMode) {
 	t.Helper()
 	for name, m := range members {
@@ -107,8 +105,8 @@ func checkMembers(t *testing.T, members map[string]member, want map[string]fs.Fi
 	}
 }
 
-// The archives hold what installers expect, and the programs in them are static, know their
-// version, and are the same in every form of the release.
+// TestPackagesContents checks that the archives hold what installers expect, and that their
+// programs are static, know their version, and are identical in every form of the release.
 func TestPackagesContents(t *testing.T) {
 	r := releases(t)
 	dir := r.Dir(lab.NextRelease)
@@ -169,8 +167,8 @@ func TestPackagesContents(t *testing.T) {
 	checkRPM(t, dir, r.ArchiveKey)
 }
 
-// Every file of a release is in the list of checksums, the list is signed by the key that
-// the mirror names, and a changed file is noticed.
+// TestPackagesSignatures checks that every file of a release is in the signed list of checksums,
+// with the mirror's key, and that a changed file is detected.
 func TestPackagesSignatures(t *testing.T) {
 	r := releases(t)
 	public, err := os.ReadFile(r.PublicKey)
