@@ -18,11 +18,10 @@ import (
 // Progress is how far a service's agent has got since its start.
 type Progress string
 
-// How far an agent is.
 const (
 	NotRunning Progress = "not-running" // not installed, or stopped
-	Starting   Progress = "starting"    // runs, without an answer since it started
-	Waiting    Progress = "waiting"     // runs, and waits for a configuration
+	Starting   Progress = "starting"    // runs, has not answered since it started
+	Waiting    Progress = "waiting"     // runs, waits for a configuration
 	Polled     Progress = "polled"      // its server has answered a poll since it started
 )
 
@@ -33,14 +32,13 @@ type Health struct {
 	Progress Progress
 }
 
-// Service is what runs the agent. Its calls are bounded by the caller.
+// Service runs the agent. The caller limits its calls.
 type Service interface {
-	// Restart starts the service again, with the program that is current now. It is
-	// not called for a service that did not run before.
+	// Restart restarts the service with the current program. It is called only for a service that
+	// was running before.
 	Restart(ctx context.Context) error
-	// Health asks how the service is. An agent that does not answer, as while it
-	// starts or after it has crashed, is an error and asked again; NotRunning is for a
-	// service that was stopped on purpose.
+	// Health reports on the agent. One that does not answer, as while it starts or after a crash,
+	// is an error and asked again; NotRunning is for a service that was stopped on purpose.
 	Health(ctx context.Context) (Health, error)
 }
 
@@ -48,25 +46,24 @@ type Service interface {
 type Applier struct {
 	Installation
 	Keys    release.Keys
-	Service Service // nil: nothing runs that would have to be restarted
+	Service Service // nil: nothing needs a restart
 	Log     *logrus.Entry
-	// Ready is asked when all is checked, right before the swap. An error puts the
-	// update off: it is not the version's fault. nil: the swap may be at any time.
-	//
-	// An agent whose jobs no other process could resume refuses here.
+	// Ready is called after all checks, right before the swap. An error postpones the update,
+	// without blame for the version, for example for an agent whose jobs no other process could
+	// resume. nil: the swap may happen at any time.
 	Ready func(ctx context.Context) error
-	// Timeout bounds the wait for the new version's first poll; 0 means three minutes.
+	// Timeout limits the wait for the new version's first poll; 0 means three minutes.
 	Timeout time.Duration
 
-	// For tests; 0: the usual.
+	// For tests; 0 means the default.
 	interval, steady time.Duration
 	now              func() time.Time
 }
 
-// Result is how an update ended.
+// Result is the result of an update.
 type Result struct {
 	Outcome  Outcome
-	From, To string // "" if nothing was begun
+	From, To string // "" if no update was started
 	Reason   string // why the new version was rolled back
 }
 
@@ -77,28 +74,27 @@ type Outcome string
 const (
 	Nothing Outcome = "nothing" // nothing to do
 	Updated Outcome = "updated" // the new version works
-	Back    Outcome = "back"    // the new version failed, and the old one is current again
+	Back    Outcome = "back"    // the new version failed and was rolled back
 )
 
-// ErrDowngrade is the error of a release that is older than what is installed.
+// ErrDowngrade is returned for a release older than the installed one.
 var ErrDowngrade = errors.New("it is older than what is installed, and an update never installs an older version: to use it nevertheless, install it with install.sh")
 
-// ErrFailedBefore is the error of a version that failed less than a day ago.
+// ErrFailedBefore is returned for a version that failed less than a day ago.
 var ErrFailedBefore = errors.New("it was tried and rolled back less than a day ago")
 
-// ErrNotConfirmable is the error of an agent that has not reached its server: an
-// update could not be confirmed.
+// ErrNotConfirmable is returned if the agent has not reached its server, so that an update could
+// not be confirmed.
 var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
-// Apply installs what was staged. It first ends an update that was interrupted; if
-// nothing is requested, that is all, and its result is returned.
+// Apply first completes an interrupted update, then installs the staged release. Without a request
+// it returns the result of the former.
 //
-// Nothing in the stage is believed: the files are copied, and the copy is checked with
-// the applier's keys. The request is removed except after [ErrBusy]; staging again
-// is cheap. Before the swap an error changes nothing. After the swap the new version is
-// rolled back if it does not get as far as the old one was; then the outcome is Back,
-// without an error. When ctx ends after the swap, the journal stays, and Recover
-// continues from there.
+// Apply does not trust the stage: it copies the files and checks the copy with the applier's keys.
+// It removes the request except after [ErrBusy]; staging again is cheap. An error before the swap
+// changes nothing. After the swap, a new version that does not reach the progress of the old one is
+// rolled back, with outcome Back and no error. If ctx ends after the swap, the journal stays and
+// Recover continues.
 func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
 	root, unlock, err := a.open()
 	if err != nil {
@@ -112,8 +108,8 @@ func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
 	return result, nil
 }
 
-// Recover ends an update that was interrupted after its swap, and cleans up after one
-// that was interrupted before. It returns [ErrBusy] while an update is in progress.
+// Recover completes an update that was interrupted after its swap, and cleans up after one that was
+// interrupted before. It returns [ErrBusy] while an update is in progress.
 func (a *Applier) Recover(ctx context.Context) (Result, error) {
 	root, unlock, err := a.open()
 	if err != nil {
@@ -152,7 +148,7 @@ func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	}
 	j, err := readJournal(root)
 	if err != nil {
-		// Not written by us, and of no use: current names a complete version.
+		// No Applier wrote it, and it is not needed: current names a complete version.
 		return Result{Outcome: Nothing}, errors.Join(err, root.Rename(JournalFile, JournalFile+".broken"))
 	}
 	if j == nil {
@@ -173,7 +169,7 @@ func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	return a.conclude(ctx, root, j)
 }
 
-// clean removes what an interrupted update or installation has left.
+// clean removes the leftovers of an interrupted update or installation.
 func clean(root *os.Root) error {
 	names := []string{incomingDir}
 	for _, name := range append(links(), currentLink, provenLink, JournalFile, failureFile) {
@@ -182,8 +178,8 @@ func clean(root *os.Root) error {
 	return removeAll(root, names...)
 }
 
-// maxTries is how often an interrupted update is continued before it is rolled
-// back: it may be the new version that crashes the machine.
+// maxTries is how often an interrupted update is resumed before it is rolled back, because the new
+// version may be what crashes the machine.
 const maxTries = 3
 
 func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
@@ -207,8 +203,8 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	if err != nil {
 		err = errors.Join(err, root.RemoveAll(incomingDir))
 	}
-	// A request that stays would be carried out again at once, and fail again. It is
-	// removed after the journal exists: so the agent knows that it was not refused.
+	// A request that stays would be applied again at once, and fail again. Removing it after the
+	// journal exists tells the agent that it was not refused.
 	err = errors.Join(err, stage.RemoveAll(RequestFile))
 	if j == nil {
 		return Result{Outcome: Nothing}, err
@@ -218,8 +214,8 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	return result, errors.Join(err, concluded)
 }
 
-// prepare takes the requested version in, tries it and puts it among the versions. It
-// returns "" for to if that version is current already.
+// prepare takes in the requested version, tries it and adds it to the versions. It returns "" for
+// to if that version is already current.
 func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to string, err error) {
 	if from, err = a.Current(); err != nil {
 		return "", "", err
@@ -273,7 +269,7 @@ func (a *Applier) takeIn(ctx context.Context, root, stage *os.Root, version stri
 	return nil
 }
 
-// begin writes the journal of an update, with what the new version must get to.
+// begin writes the journal of an update, with the progress that the new version must reach.
 func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*journal, error) {
 	goal, err := a.goal(ctx, to)
 	if err == nil {
@@ -290,7 +286,7 @@ func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*j
 	return j, nil
 }
 
-// goal returns what the new version must get to, or why the update is not now.
+// goal returns the progress that the new version must reach, or why the update must wait.
 func (a *Applier) goal(ctx context.Context, to string) (Progress, error) {
 	if a.Ready != nil {
 		if err := a.Ready(ctx); err != nil {
@@ -317,7 +313,7 @@ func (a *Applier) time() time.Time {
 	return time.Now()
 }
 
-// prune removes versions but the given ones, and those that a process executes.
+// prune removes versions except the given ones and those that a process executes.
 func prune(root *os.Root, keep ...string) error {
 	entries, err := fs.ReadDir(root.FS(), versionsDir)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestGoodUpdate(t *testing.T) {
 	}
 }
 
-// pid is that of the process that the service runs.
+// pid returns the ID of the service's process.
 func (h *house) pid(t testing.TB) int {
 	t.Helper()
 	r, err := (&unit{root: h.root}).read()
@@ -80,7 +80,7 @@ func (h *house) updates(t testing.TB, version string) {
 	h.works(t, version)
 }
 
-// TestTakenBack checks versions that start and do not get to work.
+// TestTakenBack checks versions that start but do not become ready.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	for name, behaviour := range map[string]string{"crashes": crashes, "cannot poll": deaf, "wants a configuration": waits} {
@@ -103,7 +103,7 @@ func TestTakenBack(t *testing.T) {
 				t.Errorf("Failed: %+v, %v, %v", failed, ok, err)
 			}
 
-			// Not at once again, unless a person wants it.
+			// Not again at once, unless the operator asks for it.
 			h.put(t, "v1.1.0", bad)
 			pid := h.pid(t)
 			if _, err := a.Apply(t.Context(), h.stage); !errors.Is(err, ErrFailedBefore) {
@@ -130,8 +130,8 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestWaiting checks that an agent that waits for its configuration is updated to one
-// that does the same.
+// TestWaiting checks the update of an agent that waits for its configuration to one that also
+// waits.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -146,7 +146,7 @@ func TestWaiting(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// behave changes what a version does.
+// behave changes the behaviour of a version.
 func (h *house) behave(t testing.TB, version, behaviour string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(h.root, versionsDir, version, release.Program), []byte(program(version, behaviour)), 0o755); err != nil {
@@ -154,8 +154,8 @@ func (h *house) behave(t testing.TB, version, behaviour string) {
 	}
 }
 
-// TestNotNow checks updates that are put off: by a service nobody could judge by, and
-// by jobs.
+// TestNotNow checks updates that are postponed, by jobs or by a service that could not confirm
+// them.
 func TestNotNow(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -198,8 +198,7 @@ func TestStopped(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestNetworkDown checks that a version is not blamed when the old one does not get to
-// work either.
+// TestNetworkDown checks that a version is not blamed if the old one does not become ready either.
 func TestNetworkDown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -218,7 +217,7 @@ func TestNetworkDown(t *testing.T) {
 	h.updates(t, "v1.1.0")
 }
 
-// down is a service whose network goes down with its first restart.
+// down is a service whose network fails at its first restart.
 type down struct {
 	*unit
 	h *house
@@ -230,7 +229,7 @@ func (d down) Restart(ctx context.Context) error {
 	return d.unit.Restart(ctx)
 }
 
-// TestUnsteady checks that a version that polls and dies at once is taken back.
+// TestUnsteady checks that a version that polls and then dies is rolled back.
 func TestUnsteady(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -243,7 +242,7 @@ func TestUnsteady(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// unsteady is a service whose new version has another process every time that one looks.
+// unsteady is a service whose new version has a different process at each check.
 type unsteady struct {
 	*unit
 	looks int
@@ -265,8 +264,7 @@ func (u *unsteady) Restart(ctx context.Context) error {
 	return err
 }
 
-// TestRestartFails checks that a service manager that refuses brings the old version
-// back.
+// TestRestartFails checks that a restart that the service manager refuses is rolled back.
 func TestRestartFails(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -283,8 +281,8 @@ type refuses struct{ *unit }
 
 func (refuses) Restart(context.Context) error { return errors.New("no such unit") }
 
-// TestShutdown checks that a version is not blamed for a service manager that refuses
-// because the machine is shut down.
+// TestShutdown checks that a version is not blamed if the service manager refuses because the
+// machine shuts down.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -304,7 +302,7 @@ func TestShutdown(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// shutsDown is a service manager that refuses, and ends the updater then.
+// shutsDown is a service manager that refuses, and then ends the updater.
 type shutsDown struct {
 	*unit
 	end func()
@@ -315,8 +313,8 @@ func (s shutsDown) Restart(context.Context) error {
 	return errors.New("the job was canceled")
 }
 
-// TestLiar checks that what an agent says of itself does nothing to the terminal that
-// shows why its update was taken back.
+// TestLiar checks that an agent's report cannot affect the terminal that shows why its update was
+// rolled back.
 func TestLiar(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -329,7 +327,7 @@ func TestLiar(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// liar is a service whose new version is not what it says it is.
+// liar is a service whose new version reports an escape sequence in its version.
 type liar struct{ *unit }
 
 func (l liar) Health(ctx context.Context) (Health, error) {
@@ -340,8 +338,8 @@ func (l liar) Health(ctx context.Context) (Health, error) {
 	return health, err
 }
 
-// TestKeys checks the change of a key: a release signed with either of two is good,
-// and with the old one alone it is not.
+// TestKeys checks the change of a key: either of two keys may sign a release, but not the old one
+// alone.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -369,7 +367,7 @@ func TestKeys(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// TestTwoAtOnce checks that one update keeps another out.
+// TestTwoAtOnce checks that one update excludes another.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -381,7 +379,7 @@ func TestTwoAtOnce(t *testing.T) {
 				t.Errorf("the second update: %v", err)
 			}
 		}
-		return a.Prove() // says nothing
+		return a.Prove() // reports no error
 	}
 	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
 		t.Errorf("Apply: %+v, %v", result, err)
@@ -391,7 +389,7 @@ func TestTwoAtOnce(t *testing.T) {
 
 func second(_ Result, err error) error { return err }
 
-// TestSameAgain checks that a request for what is current does nothing.
+// TestSameAgain checks that a request for the current version does nothing.
 func TestSameAgain(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -406,9 +404,9 @@ func TestSameAgain(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// TestUmask checks that the umask of a careful person keeps nobody from the new version
-// and from what is known of the old one: the service has an account of its own.
-func TestUmask(t *testing.T) { // not parallel: it is the umask of all
+// TestUmask checks that a strict umask does not make the new version or the record of the old one
+// unreadable for the service's account.
+func TestUmask(t *testing.T) { // not parallel: the umask is global
 	h := newHouse(t, "v1.0.0")
 	defer syscall.Umask(syscall.Umask(0o077))
 	defer func(before func(string)) { step = before }(step)
@@ -434,9 +432,9 @@ func TestUmask(t *testing.T) { // not parallel: it is the umask of all
 	}
 }
 
-// TestTaken checks that who asked for an update can tell one that was begun from one that
-// was refused: when the request goes, there is a journal.
-func TestTaken(t *testing.T) { // not parallel: the steps are those of all
+// TestTaken checks that the requester can tell a started update from a refused one: when the
+// request is gone, a journal exists.
+func TestTaken(t *testing.T) { // not parallel: the steps are global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	defer func(before func(string)) { step = before }(step)
@@ -453,8 +451,8 @@ func TestTaken(t *testing.T) { // not parallel: the steps are those of all
 	}
 }
 
-// TestOvertaken checks that an update that was cut off does not take back what somebody
-// has installed since by other means.
+// TestOvertaken checks that an interrupted update does not roll back a later installation by other
+// means.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

@@ -16,16 +16,15 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Default waits for a service.
 const (
 	timeout  = 3 * time.Minute // for the first poll, which a server may hold for 50 s
-	interval = time.Second     // between two looks
-	steady   = 5 * time.Second // for which one process must have stayed well
+	interval = time.Second     // between two checks
+	steady   = 5 * time.Second // for which one process must stay healthy
 	callTime = 2 * time.Minute // for one call to the service manager
 )
 
-// conclude completes an update, forward or backward. Each step can be repeated, so it may
-// be interrupted anywhere.
+// conclude completes an update, forward or backward. Each step can be repeated, so it may be
+// interrupted anywhere.
 func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Result, error) {
 	result := Result{From: j.From, To: j.To}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
@@ -36,14 +35,14 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 			return result, a.confirm(root, j, log)
 		}
 		if ctx.Err() != nil {
-			// This process was stopped, which says nothing about the new version.
+			// This process was stopped, which is not the new version's fault.
 			return result, fmt.Errorf("interrupted before the new version was confirmed; the next start of the updater continues: %w", ctx.Err())
 		}
 		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// Rolling back matters more than the note: without it, a later start tries
-			// the new version once more.
+			// Rolling back matters more than the record of the failure, without which a later start
+			// tries the new version once more.
 			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")
@@ -58,8 +57,8 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		return result, fmt.Errorf("%s could not be made current again: %w", j.From, errors.Join(err, currentErr))
 	}
 	if err != nil {
-		// The cause is likely the network and not the new version, which may be tried
-		// again as soon as the old one has reached its server.
+		// The network is the likely cause. The new version may be tried again as soon as the old
+		// one has reached its server.
 		log.WithError(err).Error("the old version is current again, but does not work either")
 		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
@@ -101,7 +100,7 @@ func (a *Applier) drop(root *os.Root, j *journal) error {
 	return root.RemoveAll(versionsDir + "/" + j.To)
 }
 
-// switchTo makes a version current, and waits until it has got as far as required.
+// switchTo makes a version current and waits until it reaches the required progress.
 func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, want Progress) error {
 	now, err := a.Current()
 	if err != nil || now != version {
@@ -121,8 +120,8 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		err := a.Service.Restart(call)
 		cancel()
 		if err != nil {
-			// A service manager that shuts down refuses, too, and ends this process a moment
-			// later: that is not the version's fault.
+			// A service manager that shuts down also refuses and soon ends this process: that is
+			// not the version's fault.
 			_ = retry.Sleep(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
@@ -170,16 +169,15 @@ func or(d, usual time.Duration) time.Duration {
 	return d
 }
 
-// Files in the root of an installation. Everybody may read them.
+// Files in the root of an installation, readable for all users.
 const (
-	// JournalFile exists while an update is between its swap and its confirmation, so
-	// that [Applier.Recover] has something to do.
+	// JournalFile exists between an update's swap and its confirmation; [Applier.Recover] reads it.
 	JournalFile = "update.json"
 	// failureFile holds the newest version that failed.
 	failureFile = "update-failed.json"
 )
 
-// phase is how far an update is that has a journal.
+// phase is the direction of an update that has a journal.
 type phase string
 
 const (
@@ -187,14 +185,14 @@ const (
 	backward phase = "backward" // back to the old one
 )
 
-// journal is what any process must know to complete an update.
+// journal is what any process needs to complete an update.
 type journal struct {
 	Phase  phase     `json:"phase"`
 	From   string    `json:"from"`
 	To     string    `json:"to"`
-	Wait   Progress  `json:"wait"` // what the new version must reach: what the old one had
+	Wait   Progress  `json:"wait"` // the progress that the new version must reach, from the old one
 	Tries  int       `json:"tries"`
-	Reason string    `json:"reason,omitempty"` // for going back
+	Reason string    `json:"reason,omitempty"` // for rolling back
 	At     time.Time `json:"at"`
 }
 
@@ -241,7 +239,6 @@ func (j *journal) write(root *os.Root) error {
 	return replace(root, JournalFile, text)
 }
 
-// forget ends an update.
 func forget(root *os.Root) error {
 	if err := root.Remove(JournalFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -249,8 +246,7 @@ func forget(root *os.Root) error {
 	return syncDir(root, ".")
 }
 
-// retryAfter is how long a failed version is not tried again, unless a person asks
-// for it.
+// retryAfter is how long a failed version is not tried again, unless the operator asks for it.
 const retryAfter = 24 * time.Hour
 
 // Failure is a version that failed and was rolled back.
@@ -285,15 +281,13 @@ func (i Installation) Failed() (f Failure, ok bool, err error) {
 	return f, true, nil
 }
 
-// Pending reports whether an update was begun and has not ended: it is in progress, or
-// [Applier.Recover] has something to do.
+// Pending reports whether an update is unfinished: in progress, or waiting for [Applier.Recover].
 func (i Installation) Pending() bool {
 	_, err := os.Lstat(filepath.Join(i.Root, JournalFile))
 	return err == nil
 }
 
-// Underway returns the versions of an unfinished update; ok is
-// false without one that can be read.
+// Underway returns the versions of an unfinished update; ok is false without one that can be read.
 func (i Installation) Underway() (from, to string, ok bool) {
 	root, err := os.OpenRoot(i.Root)
 	if err != nil {

@@ -27,14 +27,14 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// noise is what no compression makes smaller.
+// noise returns incompressible data.
 func noise(size int) string {
 	data := make([]byte, size)
 	_, _ = rand.Read(data)
 	return string(data)
 }
 
-// large is a release whose one program is larger than a small disk.
+// large is a release whose only program is larger than a small disk.
 func large(t *testing.T, h *house, version string, compressible bool) files {
 	t.Helper()
 	entries := contents(version, polls)
@@ -51,8 +51,8 @@ func full(t *testing.T, err error) {
 	}
 }
 
-// TestDiskFullAtStaging checks that a full disk leaves nothing staged, and that
-// staging works when there is room.
+// TestDiskFullAtStaging checks that a full disk leaves nothing staged, and that staging works once
+// there is space.
 func TestDiskFullAtStaging(t *testing.T) {
 	h, s, disk := newHouse(t, "v1.0.0"), newSite(t), smallDisk(t)
 	h.stage = filepath.Join(disk, "updates")
@@ -81,8 +81,8 @@ func TestDiskFullAtStaging(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestDiskFullAtUnpacking checks that a full disk, be it while copying or while
-// unpacking, leaves the old version as it was.
+// TestDiskFullAtUnpacking checks that a disk that fills during copying or unpacking leaves the old
+// version unchanged.
 func TestDiskFullAtUnpacking(t *testing.T) {
 	for name, compressible := range map[string]bool{"copying": false, "unpacking": true} {
 		t.Run(name, func(t *testing.T) {
@@ -99,8 +99,7 @@ func TestDiskFullAtUnpacking(t *testing.T) {
 	}
 }
 
-// TestDiskFullAtSwap checks a disk that is full when the journal is to be written, and
-// when the new version is to be taken back.
+// TestDiskFullAtSwap checks a disk that is full for the journal, and for the rollback.
 func TestDiskFullAtSwap(t *testing.T) {
 	for at, end := range map[string]string{"placed": "v1.0.0", "restarted": "v1.0.0"} {
 		t.Run(at, func(t *testing.T) {
@@ -117,7 +116,7 @@ func TestDiskFullAtSwap(t *testing.T) {
 			defer func(before func(string)) { step = before }(step)
 			step = func(name string) {
 				if name == at {
-					_ = os.WriteFile(ballast, make([]byte, 2<<20), 0o644) // as much as there is room for
+					_ = os.WriteFile(ballast, make([]byte, 2<<20), 0o644) // fills the disk
 				}
 			}
 			result, err := h.applier().Apply(t.Context(), h.stage)

@@ -18,14 +18,14 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Bounds in bytes. Archives have about 40 MB today.
+// Limits in bytes. Archives have about 40 MB.
 const (
 	maxSmall   = 256 << 10
 	maxList    = 16 << 20
 	maxArchive = 512 << 20
 )
 
-// stallTime ends a request that brings nothing for so long.
+// stallTime is how long a request may receive nothing.
 const stallTime = 30 * time.Second
 
 var (
@@ -33,8 +33,8 @@ var (
 	errTooLarge = errors.New("the answer is larger than any file of a release")
 )
 
-// client returns a client on the transport of the given one that bounds every
-// answer. Whole transfers are bounded by the caller's context.
+// client returns a client on the given one's transport that limits every answer. The caller's
+// context limits whole transfers.
 func (f *Finder) client(limit int64) *http.Client {
 	next := http.DefaultTransport
 	if f.Client != nil && f.Client.Transport != nil {
@@ -60,7 +60,6 @@ type careful struct {
 	limit int64
 }
 
-// RoundTrip makes one request.
 func (c careful) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
@@ -93,7 +92,7 @@ type carefulBody struct {
 	left   int64
 }
 
-// Read reads on, while something comes and not too much.
+// Read restarts the stall timer and enforces the size limit.
 func (b *carefulBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
@@ -108,21 +107,20 @@ func (b *carefulBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the request.
 func (b *carefulBody) Close() error {
 	b.timer.Stop()
 	b.cancel(nil)
 	return b.ReadCloser.Close()
 }
 
-// get opens a file of a mirror. The size is -1 if the mirror does not say.
+// get opens a file of a mirror. The size is -1 if unknown.
 func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadCloser, size int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	// A server that calls an archive's compression a transfer's would have it
-	// unpacked on the way, which then fits no checksum.
+	// Otherwise a server that declares an archive's compression as a transfer encoding would have
+	// it unpacked on the way, and no checksum would match.
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := client.Do(req)
@@ -144,7 +142,6 @@ type statusError struct {
 	code        int
 }
 
-// Error returns what was asked and answered.
 func (e statusError) Error() string { return fmt.Sprintf("GET %s: %s", e.url, e.status) }
 
 // Is reports whether the file is missing.
@@ -162,10 +159,10 @@ func readSmall(body io.ReadCloser) ([]byte, error) {
 	return data, err
 }
 
-// ErrReplay is the error of a mirror that serves an older state than before.
+// ErrReplay is returned if a mirror serves an older state than before.
 var ErrReplay = errors.New("the mirror serves an older state than it did before")
 
-// seen is what a memory holds of one channel of one home.
+// seen is the record of one channel of one home in a memory.
 type seen struct {
 	Home      string    `json:"home"`
 	Channel   string    `json:"channel"`
@@ -173,9 +170,8 @@ type seen struct {
 	Published time.Time `json:"published"`
 }
 
-// remember compares a channel file, whose signature is good, with the newest one that
-// was seen, and remembers it. The publisher may withdraw a release by a later file
-// with a lower version, which is never installed.
+// remember compares a verified channel file with the newest one seen, and records it. The publisher
+// may withdraw a release by a later file with a lower version, which is never installed.
 func remember(path, home, channel string, now release.Channel) error {
 	if path == "" {
 		return nil
@@ -204,7 +200,7 @@ func remember(path, home, channel string, now release.Channel) error {
 	if err != nil {
 		return err
 	}
-	// No secret, and readable for both accounts that check for updates.
+	// Not a secret, and readable for both accounts that check for updates.
 	if err := durable.WriteFile(path, text, 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("remembering the state of the mirror: %w", err)
 	}

@@ -12,11 +12,11 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// step is called between two steps of an update. Tests end the process there.
+// step is called between the steps of an update. Tests end the process there.
 var step = func(string) {}
 
-// openPlain opens a regular file of a directory that another user may change at any
-// time: it follows no link and waits for no pipe or device.
+// openPlain opens a regular file in a directory that another user may change at any time: it
+// follows no link and waits for no pipe or device.
 func openPlain(dir *os.Root, name string) (*os.File, error) {
 	before, err := dir.Lstat(name)
 	if err != nil {
@@ -74,12 +74,12 @@ func readOpen(f *os.File, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// finish stores what was written to a file and closes it.
+// finish syncs and closes a file.
 func finish(f *os.File) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeFile writes a new file and stores it. Its mode is that one, whatever the umask is.
+// writeFile writes and syncs a new file with this mode, whatever the umask is.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -93,11 +93,10 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return finish(f)
 }
 
-// next is the name of a file or link until it takes the place of the one before.
+// next is the name of a file or link until it replaces the previous one.
 func next(name string) string { return "." + name + ".new" }
 
-// replace puts a file in place of another by one rename, and stores both the file and
-// the directory.
+// replace replaces a file by one rename, and syncs both file and directory.
 func replace(dir *os.Root, name string, data []byte) error {
 	if err := dir.RemoveAll(next(name)); err != nil {
 		return err
@@ -113,7 +112,6 @@ func replace(dir *os.Root, name string, data []byte) error {
 	return syncDir(dir, ".")
 }
 
-// syncDir stores the entries of a directory.
 func syncDir(dir *os.Root, name string) error {
 	f, err := dir.Open(name)
 	if err != nil {
@@ -122,7 +120,7 @@ func syncDir(dir *os.Root, name string) error {
 	return finish(f)
 }
 
-// sweep removes everything from a directory but some files.
+// sweep removes everything from a directory except some files.
 func sweep(dir *os.Root, but ...string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
@@ -139,7 +137,7 @@ func sweep(dir *os.Root, but ...string) error {
 	return nil
 }
 
-// lockFile makes the file and locks it. It returns [ErrBusy] if the lock is held.
+// lockFile creates and locks a file. It returns [ErrBusy] if the lock is held.
 func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

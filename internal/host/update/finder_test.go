@@ -64,7 +64,7 @@ func TestNewer(t *testing.T) {
 		{"v1.2.3-rc.2", "v1.2.3-rc.1", true, false},
 		{"v1.2.3-rc.10", "v1.2.3-rc.9", true, false},
 		{"v1.2.3-rc.1", "v1.2.3", false, false},
-		// A later state of v1.2.3 is not brought back to it.
+		// A build after v1.2.3 is not reverted to it.
 		{"v1.2.3", "v1.2.3-5-gabcdef0", false, false},
 		{"v1.2.3", "v1.2.3-5-gabcdef0-dirty", false, false},
 		{"v1.2.3", "v1.2.3-dirty", false, false},
@@ -124,7 +124,7 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// TestReplay checks that a mirror cannot go back in time.
+// TestReplay checks that a mirror cannot serve an older state.
 func TestReplay(t *testing.T) {
 	key, s := newKey(t), newSite(t)
 	memory := filepath.Join(t.TempDir(), "memory.json")
@@ -142,16 +142,16 @@ func TestReplay(t *testing.T) {
 	latest("v1.0.0")
 	publish("v1.1.0", published.Add(time.Hour))
 	latest("v1.1.0")
-	publish("v1.0.0", published) // as it was signed then
+	publish("v1.0.0", published) // as signed then
 	latest("")
-	publish("v1.2.0", published.Add(time.Hour)) // two of one second
+	publish("v1.2.0", published.Add(time.Hour)) // two in one second
 	latest("")
-	publish("v1.0.1", published.Add(2*time.Hour)) // the publisher takes v1.1.0 back
+	publish("v1.0.1", published.Add(2*time.Hour)) // the publisher withdraws v1.1.0
 	latest("v1.0.1")
 	publish("v1.1.0", published.Add(time.Hour))
 	latest("")
 
-	// Another mirror and another channel have a past of their own.
+	// Each mirror and channel has its own history.
 	other := newSite(t)
 	other.publish(t, key, release.Stable, "v0.1.0", published.Add(-time.Hour), nil)
 	if c, err := other.finder(t, f.Keys, memory).Latest(t.Context()); err != nil || c.Version != "v0.1.0" {
@@ -169,12 +169,12 @@ func TestReplay(t *testing.T) {
 	latest("v1.1.0")
 }
 
-// TestBounds checks mirrors that are slow, huge or crooked: every call ends soon, with
-// a reason, and leaves nothing in the stage.
+// TestBounds checks slow, huge and broken mirrors: every call ends soon, with a reason, and leaves
+// nothing in the stage.
 func TestBounds(t *testing.T) {
 	key := newKey(t)
 	for name, tt := range map[string]struct {
-		file   string // that is not answered as it should be
+		file   string // that is answered wrongly
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
 	}{
@@ -246,7 +246,7 @@ func endless(w http.ResponseWriter) {
 	}
 }
 
-// TestSecureRedirect checks that a mirror by https stays one.
+// TestSecureRedirect checks that an https mirror cannot redirect to http.
 func TestSecureRedirect(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -261,8 +261,8 @@ func TestSecureRedirect(t *testing.T) {
 	}
 }
 
-// TestProxy checks that every call goes the way of the given client, and that a
-// password in the mirror's URL is in no error.
+// TestProxy checks that every call uses the given client's proxy, and that no error holds a
+// password from the mirror's URL.
 func TestProxy(t *testing.T) {
 	key, s := newKey(t), newSite(t)
 	s.publish(t, key, release.Stable, "v1.1.0", published, newRelease(t, key, "v1.1.0", polls))
@@ -286,7 +286,7 @@ func TestProxy(t *testing.T) {
 	}
 	f, err := Open(Options{
 		Home: "http://user:hunter2@mirror.example.com/agent", Keys: release.Keys{&key.PublicKey}, Memory: filepath.Join(t.TempDir(), "memory"),
-		// The time is for answers, not for archives, and is not obeyed.
+		// The timeout is for answers, not for archives, and is not obeyed.
 		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(address)}, Timeout: time.Nanosecond},
 	})
 	if err != nil {
@@ -309,7 +309,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// hub speaks the three calls of a GitHub that are needed.
+// hub serves the three required calls of a GitHub.
 func hub(t *testing.T, releases []map[string]any, assets map[string][]byte) *httptest.Server {
 	t.Helper()
 	t.Setenv("GITHUB_TOKEN", "hunter2")
@@ -371,7 +371,7 @@ func TestGitHub(t *testing.T) {
 		add("v2.0.0", newRelease(t, h.key, "v2.0.0", polls), map[string]any{"draft": true}),
 		add("v1.11.0-rc.1", newRelease(t, h.key, "v1.11.0-rc.1", polls), map[string]any{"prerelease": true}),
 		add("v1.11.0-rc.2", newRelease(t, h.key, "v1.11.0-rc.2", polls), nil), // not marked, and still none
-		add("v1.9.9", newRelease(t, h.key, "v1.9.8", polls), nil),             // files of another
+		add("v1.9.9", newRelease(t, h.key, "v1.9.8", polls), nil),             // another release's files
 		add("v1.9.0", half, nil), // still being uploaded
 		add("nightly", files{"v9.9.9.tar.gz": nil}, nil),
 		add("release-9.0.0", newRelease(t, h.key, "v9.0.0", polls), nil),
@@ -421,7 +421,7 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// TestAgain checks that staging again downloads nothing twice, and clears what is old.
+// TestAgain checks that staging again downloads nothing twice and removes old files.
 func TestAgain(t *testing.T) {
 	key, s, dir := newKey(t), newSite(t), t.TempDir()
 	f := s.finder(t, release.Keys{&key.PublicKey}, "")

@@ -31,10 +31,10 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// How the agent of a release behaves, as its program says it.
+// The behaviours of a release's agent, as its program prints them.
 const (
 	polls   = "polled"
-	deaf    = "starting" // starts, and is never answered
+	deaf    = "starting" // starts, and never gets an answer
 	crashes = "crashed"
 	waits   = "waiting"
 )
@@ -48,8 +48,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// program is the agent of a release: it says its version, and what would become of
-// it as a service.
+// program is the agent of a release: it prints its version, and its state as a service.
 func program(version, behaviour string) string {
 	return fmt.Sprintf("#!/bin/sh\ncase $1 in version) echo %s ;; state) echo %s ;; esac\n", version, behaviour)
 }
@@ -72,7 +71,7 @@ func archiveName(version string) string {
 	return name
 }
 
-// contents are the files of a release as they should be.
+// contents returns the files of a correct release.
 func contents(version, behaviour string) []entry {
 	wrap := wrapName(version) + "/"
 	entries := []entry{{name: wrap, kind: tar.TypeDir}}
@@ -92,7 +91,6 @@ func contents(version, behaviour string) []entry {
 	)
 }
 
-// pack makes an archive.
 func pack(t testing.TB, entries []entry) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -119,13 +117,12 @@ func pack(t testing.TB, entries []entry) []byte {
 // files are the files of a release by name.
 type files map[string][]byte
 
-// newRelease makes the files of a release for this platform.
+// newRelease returns the files of a release for this platform.
 func newRelease(t testing.TB, key *ecdsa.PrivateKey, version, behaviour string) files {
 	t.Helper()
 	return signed(t, key, files{archiveName(version): pack(t, contents(version, behaviour)), "other-file": []byte("other")})
 }
 
-// signed adds checksums and their signature.
 func signed(t testing.TB, key *ecdsa.PrivateKey, f files) files {
 	t.Helper()
 	sums := release.Checksums{}
@@ -150,14 +147,14 @@ func sign(t testing.TB, key *ecdsa.PrivateKey, data []byte) []byte {
 	return signature
 }
 
-// site is a mirror whose files tests change. It locks because child processes ask
-// it too, and what they ask is in no order with this process.
+// site is a mirror whose files tests change. It locks because child processes also request files,
+// concurrently with this process.
 type site struct {
 	url    string
 	mu     sync.Mutex
 	files  files
 	asked  map[string]int
-	answer func(w http.ResponseWriter, r *http.Request) bool // true: it has answered
+	answer func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered
 }
 
 func newSite(t *testing.T) *site {
@@ -183,7 +180,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// hits is how often a file was asked for.
+// hits is how often a file was requested.
 func (s *site) hits(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +218,7 @@ type house struct {
 	root, stage string
 }
 
-// newHouse makes an installation as install.sh leaves it, whose service runs.
+// newHouse returns an installation as install.sh leaves it, whose service is running.
 func newHouse(t testing.TB, version string) *house {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -244,7 +241,6 @@ func newHouse(t testing.TB, version string) *house {
 	return h
 }
 
-// add puts a version among the others.
 func (h *house) add(t testing.TB, version, behaviour string) {
 	t.Helper()
 	dir := filepath.Join(h.root, versionsDir, version)
@@ -260,7 +256,7 @@ func (h *house) add(t testing.TB, version, behaviour string) {
 
 func (h *house) keys() release.Keys { return release.Keys{&h.key.PublicKey} }
 
-// put stages files with a request, as somebody could who does not use a Finder.
+// put stages files with a request, as without a Finder.
 func (h *house) put(t testing.TB, version string, f files) {
 	t.Helper()
 	if err := os.MkdirAll(h.stage, 0o755); err != nil {
@@ -288,7 +284,7 @@ func (h *house) applier() *Applier {
 	return newApplier(h.root, h.keys(), log)
 }
 
-// little is a patience that tests wait out.
+// little is a timeout that tests wait out.
 const little = 300 * time.Millisecond
 
 func newApplier(root string, keys release.Keys, log *logrus.Logger) *Applier {
@@ -301,8 +297,8 @@ func newApplier(root string, keys release.Keys, log *logrus.Logger) *Applier {
 	return a
 }
 
-// works checks that the version is current, that the service runs it, and that nothing
-// of an update is left.
+// works checks that the version is current, that the service runs it, and that the update left
+// nothing behind.
 func (h *house) works(t testing.TB, version string) {
 	t.Helper()
 	if now, err := h.applier().Current(); err != nil || now != version {
@@ -329,8 +325,8 @@ func (h *house) works(t testing.TB, version string) {
 	}
 }
 
-// said runs a program and returns what it says. A program that was written a moment
-// ago may still be open for writing in a process that another test starts just now.
+// said returns a program's output. A program that was just written may still be open for writing in
+// a process that another test is starting.
 func said(path, argument string) (string, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		out, err := exec.Command(path, argument).Output()
@@ -341,12 +337,12 @@ func said(path, argument string) (string, error) {
 	}
 }
 
-// unit is a service manager: what runs is in a file, so that it outlives the process
-// of a test, as a real one does.
+// unit is a service manager: like a real one it outlives the process of a test, because a file
+// holds its state.
 type unit struct {
 	root string
-	// applier, if there is one, has a minute's patience with a version that will get to
-	// work, so that a busy machine fails no test, and little with another.
+	// applier, if set, has a timeout of a minute for a version that will become ready, so that a
+	// busy machine fails no test, and a short one for others.
 	applier *Applier
 }
 
@@ -365,7 +361,7 @@ func (u *unit) read() (r running, err error) {
 	return r, err
 }
 
-// start runs what is current, whatever that is.
+// start runs the current program, whatever it is.
 func (u *unit) start() error {
 	before, _ := u.read()
 	version, err := said(filepath.Join(u.root, release.Program), "version")
@@ -388,7 +384,7 @@ func (u *unit) Restart(ctx context.Context) error {
 	if err := u.start(); err != nil {
 		return err
 	}
-	_, _ = u.Health(ctx) // what is waited for now
+	_, _ = u.Health(ctx) // sets the applier's timeout
 	return nil
 }
 

@@ -16,8 +16,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestArchives checks that no archive leads out of its directory or fills the disk,
-// even if it is signed.
+// TestArchives checks that no archive, even a signed one, escapes its directory or fills the disk.
 func TestArchives(t *testing.T) {
 	wrap := wrapName("v1.1.0")
 	with := func(more ...entry) []entry { return append(contents("v1.1.0", polls), more...) }
@@ -37,8 +36,8 @@ func TestArchives(t *testing.T) {
 		"block device":              {with(entry{name: wrap + "/disk", kind: tar.TypeBlock}), "special file"},
 		"pipe":                      {with(entry{name: wrap + "/pipe", kind: tar.TypeFifo}), "special file"},
 		"known name as a link":      {append([]entry{{name: wrap + "/workflow-runner", kind: tar.TypeSymlink, link: "/bin/sh"}}, with()...), "is a link and should be a file"},
-		"directory as a link":       {append([]entry{{name: wrap + "/man", kind: tar.TypeSymlink, link: "/tmp"}}, with()...), ""}, // not made
-		"unknown link":              {with(entry{name: wrap + "/alias", kind: tar.TypeSymlink, link: "../../../etc"}), ""},        // not made
+		"directory as a link":       {append([]entry{{name: wrap + "/man", kind: tar.TypeSymlink, link: "/tmp"}}, with()...), ""}, // not created
+		"unknown link":              {with(entry{name: wrap + "/alias", kind: tar.TypeSymlink, link: "../../../etc"}), ""},        // not created
 		"old name elsewhere":        {append([]entry{{name: wrap + "/" + release.OldName, kind: tar.TypeSymlink, link: "/bin/sh"}}, with()...), ""},
 		"old name as a file":        {with(entry{name: wrap + "/" + release.OldName, content: "x"}), ""},
 		"twice":                     {with(entry{name: wrap + "/workflow-runner", content: "x"}), "file exists"},
@@ -133,8 +132,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHostileStage checks a stage whose owner attacks who applies it: nothing is
-// followed, nothing makes it wait, and what is exchanged is not installed.
+// TestHostileStage checks a stage whose owner attacks the applier: it follows no link, waits for
+// nothing, and installs no exchanged file.
 func TestHostileStage(t *testing.T) {
 	for name, attack := range map[string]func(t *testing.T, h *house){
 		"archive is a link": func(t *testing.T, h *house) {
@@ -195,7 +194,7 @@ func TestHostileStage(t *testing.T) {
 	}
 }
 
-// TestExchanged checks that what is exchanged after it was copied is not installed.
+// TestExchanged checks that a file exchanged after the copy is not installed.
 func TestExchanged(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
@@ -215,8 +214,8 @@ func TestExchanged(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestHostileRoot checks that an applier writes through no link that lies in wait
-// among the files of an update.
+// TestHostileRoot checks that an applier writes through no link planted among the files of an
+// update.
 func TestHostileRoot(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -253,7 +252,7 @@ func pipe(t *testing.T, path string) {
 	}
 }
 
-// grow makes a file of holes.
+// grow creates a sparse file.
 func grow(t *testing.T, path string, size int64) {
 	t.Helper()
 	if err := os.Truncate(path, size); err != nil {

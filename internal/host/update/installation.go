@@ -30,16 +30,16 @@ const (
 	ManualStage = ".download"
 )
 
-// Installation is one that can be updated: its Root holds versions/VERSION with the
-// files of a release each, and the link current to the one that is used. The programs
-// in Root are links through current: replacing that link replaces all of them.
+// Installation is an updatable installation: Root holds the files of each release in
+// versions/VERSION, and the link current to the one in use. The programs in Root are links through
+// current, so replacing that link replaces all of them.
 type Installation struct {
 	Root    string // absolute and without links
-	Version string // that the executable it was found by belongs to
+	Version string // of the executable from which it was found
 }
 
-// Find returns the installation of an executable. For the file of a package
-// manager the error is a [*PackagedError]; for another file it says what to do.
+// Find returns the installation of an executable. If a package manager owns the file, the error is
+// a [*PackagedError]; otherwise it says what to do.
 func Find(ctx context.Context, executable string) (Installation, error) {
 	path, err := filepath.Abs(executable)
 	if err == nil {
@@ -61,7 +61,7 @@ func Find(ctx context.Context, executable string) (Installation, error) {
 	return Installation{}, fmt.Errorf("%s was not installed by install.sh, so it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
 }
 
-// FindOwn returns the installation that the running program belongs to, as [Find] does.
+// FindOwn returns the installation of the running program, as [Find] does.
 func FindOwn(ctx context.Context) (Installation, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -83,15 +83,13 @@ func (i Installation) Current() (string, error) {
 	return version, nil
 }
 
-// Updater is the path of the program that applies and recovers: not that of the
-// version being tried, which may be broken, but of the one that worked last.
-// [Installation.Prove] creates the link.
+// Updater returns the path of the program that applies and recovers: that of the version that
+// worked last, because the one being tried may be broken. [Installation.Prove] creates the link.
 func (i Installation) Updater() string {
 	return filepath.Join(i.Root, provenLink, release.Program)
 }
 
-// Prove records that the current version works, as its installer knows, unless an update
-// is in progress.
+// Prove records that the current version works, unless an update is in progress.
 func (i Installation) Prove() error {
 	if err := i.checkOwner(); err != nil {
 		return err
@@ -119,11 +117,11 @@ func (i Installation) Prove() error {
 	return point(root, provenLink, version)
 }
 
-// checkOwner refuses an installation that other users could change: they could have the
-// service restarted with any program.
+// checkOwner refuses an installation that other users could change: they could have the service
+// restarted with any program.
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
-	if us == 0 { // who can rename a directory above can replace all of it
+	if us == 0 { // a user who can rename a parent directory can replace all of it
 		for dir := filepath.Dir(i.Root); ; dir = filepath.Dir(dir) {
 			if err := checkDir(dir, us, true); err != nil {
 				return err
@@ -153,7 +151,7 @@ func checkDir(path string, us int, above bool) error {
 	}
 	others := info.Mode().Perm() & 0o022
 	if us != 0 {
-		others &= 0o002 // many systems give each user a group of one
+		others &= 0o002 // many systems give each user a private group
 	}
 	if others != 0 && (!above || info.Mode()&fs.ModeSticky == 0) {
 		return fmt.Errorf("%s can be changed by other users (mode %v): remove that right with chmod go-w", path, info.Mode().Perm())
@@ -161,7 +159,7 @@ func checkDir(path string, us int, above bool) error {
 	return nil
 }
 
-// PackagedError is the error of a program that belongs to a package manager.
+// PackagedError reports a program that belongs to a package manager.
 type PackagedError struct {
 	Path    string
 	Manager string // dpkg, rpm or Homebrew
@@ -169,12 +167,11 @@ type PackagedError struct {
 	Command string // that updates it
 }
 
-// Error names the package manager and its command.
 func (e *PackagedError) Error() string {
 	return fmt.Sprintf("%s belongs to the package %s of %s, which keeps it up to date: run %s", e.Path, e.Package, e.Manager, e.Command)
 }
 
-// Removal is the command that removes the package.
+// Removal returns the command that removes the package.
 func (e *PackagedError) Removal() string {
 	switch e.Manager {
 	case "dpkg":
@@ -185,10 +182,10 @@ func (e *PackagedError) Removal() string {
 	return "brew uninstall " + e.Package
 }
 
-// askTime bounds a question to a package manager, whose database may be locked.
+// askTime is the timeout of a package manager's query: its database may be locked.
 const askTime = 20 * time.Second
 
-// owner returns the package that a file belongs to, or nil. The path has no links.
+// owner returns a [*PackagedError] if a package owns the file, or nil. The path has no links.
 func owner(ctx context.Context, path string) error {
 	parts := strings.Split(path, "/")
 	if i := slices.Index(parts, "Cellar"); i > 0 && i+1 < len(parts) {
@@ -225,8 +222,8 @@ func ask(ctx context.Context, program string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// executing reports whether a process runs a program of a version: an agent that was
-// not restarted yet, or the runner of a job.
+// executing reports whether a process runs a program of a version: an agent that was not restarted
+// yet, or the runner of a job.
 func executing(root *os.Root, version string) bool {
 	dir := filepath.Join(root.Name(), versionsDir, version) + "/"
 	for _, path := range executables() {
@@ -234,8 +231,8 @@ func executing(root *os.Root, version string) bool {
 			return true
 		}
 	}
-	// Not every account sees the processes of others. But no process can write to a
-	// running program.
+	// Not every account sees the processes of others, but no process can write to a running
+	// program.
 	for _, name := range release.Programs() {
 		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
 		if errors.Is(err, syscall.ETXTBSY) {
@@ -248,7 +245,7 @@ func executing(root *os.Root, version string) bool {
 	return false
 }
 
-// executables returns the programs of the processes that we may see.
+// executables returns the programs of the visible processes.
 func executables() []string {
 	var paths []string
 	entries, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -262,6 +259,6 @@ func executables() []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	out, _ := ask(ctx, "ps", "-axo", "comm=") // without it, nothing is seen
+	out, _ := ask(ctx, "ps", "-axo", "comm=") // without it, no process is visible
 	return strings.Split(out, "\n")
 }

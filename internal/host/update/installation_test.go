@@ -57,7 +57,7 @@ func TestCurrent(t *testing.T) {
 	}
 }
 
-// TestPackaged checks who a file belongs to, by package managers of our own.
+// TestPackaged checks file owners with fake package managers.
 func TestPackaged(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)

@@ -19,13 +19,13 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// child is what a test has a process of its own do, and how far.
+// child is a test's task for a child process, and where to kill it.
 type child struct {
 	Task        string // stage, apply, recover, place
 	Root, Stage string
 	Home        string // of the mirror
 	PublicKey   string // PEM
-	Kill        int    // at which step it dies; 0: never
+	Kill        int    // the step at which it dies; 0: never
 }
 
 const childVariable = "SELFUPDATE_TEST_CHILD"
@@ -84,8 +84,7 @@ func runChild(text string) error {
 	return err
 }
 
-// run runs a child. It returns the step that the child was killed at, or "" if it came
-// to its end.
+// run runs a child. It returns the step at which the child was killed, or "" if it finished.
 func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	public, err := release.PublicPEM(key)
@@ -113,8 +112,8 @@ func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	return ""
 }
 
-// complete checks that current names a version with all of its programs, which works
-// if the machine starts now.
+// complete checks that current names a version with all of its programs, which works if the machine
+// starts now.
 func (h *house) complete(t *testing.T, step string) {
 	t.Helper()
 	for _, name := range release.Programs() {
@@ -127,16 +126,15 @@ func (h *house) complete(t *testing.T, step string) {
 	}
 }
 
-// killSteps are the steps that must have been seen, so that nobody can move a test
-// past a window by accident.
+// killSteps are the steps that a test must see, so that moving a step cannot silently skip a
+// window.
 var killSteps = map[string][]string{
 	polls:   {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "healthy", "proven", "confirmed"},
 	crashes: {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
 }
 
-// TestKilled kills an update at each of its steps. Whatever it was doing, the current
-// version is complete; and the next process, be it one that recovers or one that is
-// asked for the update again, ends on the version that works.
+// TestKilled kills an update at each of its steps. The current version is always complete, and the
+// next process, recovering or updating again, ends on the version that works.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for behaviour, end := range map[string]string{polls: "v1.1.0", crashes: "v1.0.0"} {
@@ -187,8 +185,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledAgain kills an update, and each process that recovers from that, one step
-// later every time, until one comes to its end.
+// TestKilledAgain kills an update, and each process that recovers from it one step later, until one
+// finishes.
 func TestKilledAgain(t *testing.T) {
 	t.Parallel()
 	for behaviour, end := range map[string]string{polls: "v1.1.0", crashes: "v1.0.0"} {
@@ -211,7 +209,7 @@ func TestKilledAgain(t *testing.T) {
 						break
 					}
 				}
-				if len(trace)-2 > maxTries { // then even a good version is given up
+				if len(trace)-2 > maxTries { // then even a good version is abandoned
 					ends["v1.0.0"] = true
 				}
 				now, err := h.applier().Current()
@@ -226,8 +224,8 @@ func TestKilledAgain(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that an update that is interrupted again and again is taken back,
-// even if nobody can say that the new version is bad: it may be what ends the machine.
+// TestGivenUp checks that an update that keeps being interrupted is rolled back, even without
+// evidence that the new version is bad: it may be what crashes the machine.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -256,7 +254,7 @@ func TestGivenUp(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// save copies the house, so that a step can be looked for by trying.
+// save copies the house, to try a step more than once.
 func (h *house) save(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()
@@ -279,8 +277,8 @@ func (h *house) copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// TestStagingKilled kills a staging at each of its steps: there is a request if, and
-// only if, all is there; and the next staging comes to its end.
+// TestStagingKilled kills a staging at each of its steps: a request exists only if everything does,
+// and the next staging succeeds.
 func TestStagingKilled(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -317,8 +315,7 @@ func TestStagingKilled(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestInterrupted checks that a process that is asked to end leaves an update for the
-// next one.
+// TestInterrupted checks that a process that is asked to end leaves the update to the next one.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -330,15 +327,14 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("interrupted: %v, pending %v", err, a.Pending())
 	}
 	h.complete(t, "restart")
-	result, err := h.applier().Apply(t.Context(), h.stage) // there is no request any more
+	result, err := h.applier().Apply(t.Context(), h.stage) // the request is gone
 	if err != nil || result != (Result{Outcome: Updated, From: "v1.0.0", To: "v1.1.0"}) {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
 	h.works(t, "v1.1.0")
 }
 
-// TestBrokenJournal checks that a journal that nobody can read does not stop updates
-// for ever.
+// TestBrokenJournal checks that an unreadable journal does not stop updates forever.
 func TestBrokenJournal(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "{", `{"phase":"forward","from":"v1.0.0","to":"../../etc","wait":"polled"}`, `{"phase":"forward","from":"v2.0.0","to":"v1.0.0","wait":"polled"}`, strings.Repeat(" ", 1<<20)} {

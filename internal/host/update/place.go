@@ -12,15 +12,15 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// FlatVersion stands for the programs of older installers, which lay in the root itself.
+// FlatVersion stands for the programs of older installers, which are in the root itself.
 const FlatVersion = "v0.0.0-flat"
 
-// links are the names in the root of an installation that lead to its current version.
+// links returns the names in the root of an installation that lead to its current version.
 func links() []string { return append(release.Programs(), release.OldName) }
 
-// OpenInstallation returns the installation in a directory, which may be missing or empty.
-// It refuses a directory with other content. configurations are the files that an
-// uninstallation leaves there.
+// OpenInstallation returns the installation in a directory, which may be missing or empty. It
+// refuses a directory with other content, except configurations, the files that an uninstallation
+// keeps.
 func OpenInstallation(dir string, configurations []string) (Installation, error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -49,7 +49,7 @@ func OpenInstallation(dir string, configurations []string) (Installation, error)
 	return i, nil
 }
 
-// NewerThan reports whether what is installed is newer than a version.
+// NewerThan reports whether the installed version is newer than version.
 func (i Installation) NewerThan(version string) bool {
 	order, err := compare(i.Version, version)
 	return err == nil && order > 0
@@ -61,11 +61,12 @@ func (i Installation) flat() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Place installs a staged release by hand: into an empty directory, over an older or a newer
-// version, or over the same one, whose damaged files it repairs. All programs change by one
-// rename. After an error, and after the death of the process, the installation is as it was
-// or complete; the next call removes leftovers. Restarting a service is up to the caller,
-// who takes a version back with [Installation.Revert]. It returns [ErrBusy] during an update.
+// Place installs a staged release by hand: into an empty directory, over another version, or over
+// the same one, whose damaged files it repairs.
+//
+// All programs change by one rename. After an error or a crash, the installation is unchanged or
+// complete; the next call removes leftovers. The caller restarts a service and reverts with
+// [Installation.Revert]. Place returns [ErrBusy] during an update.
 func (i Installation) Place(ctx context.Context, keys release.Keys, stage, version string) error {
 	if err := release.CheckVersion(version); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (i Installation) Place(ctx context.Context, keys release.Keys, stage, versi
 		return nil
 	}
 	for _, dir := range created {
-		_ = os.Remove(dir) // fails for a directory that something else uses by now
+		_ = os.Remove(dir) // fails if something else uses the directory by now
 	}
 	return fmt.Errorf("installing %s into %s: %w", version, i.Root, explain(err))
 }
@@ -97,7 +98,7 @@ func (i Installation) place(ctx context.Context, keys release.Keys, stage, versi
 	return err
 }
 
-// makeDirs creates a directory and returns what was missing, the deepest first.
+// makeDirs creates a directory and returns the created ones, the deepest first.
 func makeDirs(dir string) (created []string, err error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(at); err == nil || at == filepath.Dir(at) {
@@ -158,8 +159,8 @@ func (a *Applier) placeLocked(ctx context.Context, root *os.Root, path, version 
 	return nil
 }
 
-// adopt makes a version of the programs in the root, so that the new release replaces all
-// of them at once.
+// adopt makes a version of the programs in the root, so that the new release replaces all of them
+// at once.
 func (a *Applier) adopt(root *os.Root) error {
 	dir := versionsDir + "/" + FlatVersion
 	if err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755)); err != nil {
@@ -194,8 +195,8 @@ func (a *Applier) adopt(root *os.Root) error {
 	return nil
 }
 
-// put moves the unpacked release to its final name. Where that version exists its files are
-// replaced one by one, so that no running program misses one.
+// put moves the unpacked release to its final name. If that version exists, its files are replaced
+// one by one, so that no running program misses one.
 func put(root *os.Root, version string) error {
 	from, to := incomingDir+"/"+unpackedDir, versionsDir+"/"+version
 	if _, err := root.Lstat(to); errors.Is(err, fs.ErrNotExist) {
@@ -248,8 +249,8 @@ func (i Installation) InUse() (bool, error) {
 	return false, err
 }
 
-// Remove removes the programs and all files of updates. Configuration and other files stay,
-// and so does the root if it is not empty.
+// Remove removes the programs and all files of updates. Configuration and other files stay, and so
+// does the root if it is not empty.
 func (i Installation) Remove() error {
 	if _, err := os.Lstat(i.Root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -270,7 +271,7 @@ func (i Installation) Remove() error {
 	err = removeAll(root, names...)
 	unlock()
 	if err == nil {
-		_ = os.Remove(i.Root) // fails for one that is not empty, which then stays
+		_ = os.Remove(i.Root) // fails if it is not empty
 	}
 	return err
 }

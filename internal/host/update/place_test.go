@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// beginnings are the states of a directory before an installation of v1.1.0, and the versions
-// that may work after it was killed.
+// beginnings are the states of a directory before an installation of v1.1.0, and the versions that
+// may work after it was killed.
 var beginnings = map[string]struct {
 	prepare func(t *testing.T, h *house)
 	good    []string
@@ -26,7 +26,7 @@ var beginnings = map[string]struct {
 	"flat":    {func(t *testing.T, h *house) { t.Helper(); h.flat(t) }, []string{"v0.9.0", "v1.1.0"}, []string{FlatVersion, "v1.1.0"}},
 }
 
-// flat makes an installation as older installers do.
+// flat installs like older installers.
 func (h *house) flat(t *testing.T) {
 	t.Helper()
 	for _, name := range links()[:len(links())-1] {
@@ -77,7 +77,7 @@ func (h *house) place(t *testing.T, version string) {
 	}
 }
 
-// placed checks that a version works by each of its names, and which versions there are.
+// placed checks that a version works by each of its names, and which versions exist.
 func (h *house) placed(t *testing.T, version string, kept ...string) {
 	t.Helper()
 	if i, err := OpenInstallation(h.root, nil); err != nil || i.Version != version {
@@ -109,8 +109,8 @@ func entryNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// An installation that is killed at any step leaves a version that works, or none if none
-// was there; the next one completes it.
+// An installation that is killed at any step leaves a working version, or none if it was the first;
+// the next one completes it.
 func TestPlaceKilled(t *testing.T) {
 	t.Parallel()
 	for name, c := range beginnings {
@@ -132,7 +132,7 @@ func TestPlaceKilled(t *testing.T) {
 				}
 				h.place(t, "v1.1.0")
 				kept := c.kept
-				if got == "v1.1.0" { // the version before may be gone by then
+				if got == "v1.1.0" { // the previous version may be gone by then
 					kept = entryNames(t, filepath.Join(h.root, versionsDir))
 				}
 				if h.placed(t, "v1.1.0", kept...); t.Failed() {
@@ -148,7 +148,7 @@ func TestPlaceKilled(t *testing.T) {
 	}
 }
 
-// An installation that fails, or whose context ends, leaves what was there.
+// An installation that fails, or whose context ends, changes nothing.
 func TestPlaceFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, h *house) error{
@@ -186,8 +186,8 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// An installation waits for no update and says so. It ends the journal of an interrupted
-// one, and keeps versions that work or run.
+// An installation refuses to wait for an update. It ends the journal of an interrupted one, and
+// keeps versions that work or run.
 func TestPlaceBesideUpdates(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)
@@ -218,7 +218,7 @@ func TestPlaceBesideUpdates(t *testing.T) {
 	if (Installation{Root: h.root}).Pending() {
 		t.Error("the journal of the update is left")
 	}
-	// A copy of a program that waits stands for a job.
+	// A waiting copy of a program stands for a job.
 	path, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestPlaceBesideUpdates(t *testing.T) {
 	}
 }
 
-// A damaged version is repaired, a version is taken back, and removal leaves other files.
+// A damaged version is repaired, a version is reverted, and removal leaves other files.
 func TestPlaceRepairRevertRemove(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)

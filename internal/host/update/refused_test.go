@@ -7,15 +7,15 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestRefused checks everything that ends before the swap: the old version stays
-// current and runs on, nothing is left, and a good update still works afterwards.
+// TestRefused checks everything that ends before the swap: the old version stays current and
+// running, no leftovers stay, and a good update still works afterwards.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	stranger := newKey(t)
 	sums, sig := release.ChecksumsFile, release.ChecksumsFile+release.SignatureSuffix
 	for name, tt := range map[string]struct {
 		want string
-		// stage changes the files of a good v1.1.0, and may ask for another version.
+		// stage changes the files of a good v1.1.0, and may request another version.
 		stage func(t *testing.T, h *house, f files) (version string, _ files)
 	}{
 		"tampered archive": {"SHA-256 sum is not the signed one", func(_ *testing.T, _ *house, f files) (string, files) {

@@ -1,15 +1,14 @@
-// Package update keeps an installation at the newest signed release. It has two
-// halves that do not trust each other.
+// Package update keeps an installation at the newest signed release. It has two halves that do not
+// trust each other.
 //
-// A [Finder] finds releases with go-selfupdate, at GitHub or in a plain HTTP
-// directory, checks the signature and the checksum, and stages one: three files in a
-// directory, and a request next to them. It runs as the agent's account.
+// A [Finder], running as the agent's account, finds releases with go-selfupdate, at GitHub or in a
+// plain HTTP directory, checks signature and checksum, and stages one: three files in a directory,
+// with a request.
 //
-// An [Applier] installs what was staged. It may run as root, while the stage belongs
-// to another user: it copies first, checks the copy with the keys of its own
-// binary, tries the new program, swaps all programs by one rename, restarts the
-// service, and rolls back if the new version does not work. A journal makes
-// every step safe against the death of the process and of the machine.
+// An [Applier] installs a staged release. It may run as root while the stage belongs to another
+// user: it copies first, checks the copy with the keys of its own binary, tries the new program,
+// swaps all programs by one rename, restarts the service, and rolls back if the new version does
+// not work. A journal makes every step safe against a crash of the process or the machine.
 package update
 
 import (
@@ -29,22 +28,22 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Options are where releases are found.
+// Options configure a [Finder].
 type Options struct {
-	// Home is where releases are published: https://github.com/OWNER/REPO, a
-	// directory that any HTTP server serves (a mirror), or the REST API of another
-	// GitHub as in github+https://github.example.com/api/v3/OWNER/REPO.
+	// Home is where releases are published: https://github.com/OWNER/REPO, a directory on any HTTP
+	// server (a mirror), or the REST API of another GitHub as in
+	// github+https://github.example.com/api/v3/OWNER/REPO.
 	Home    string
 	Channel string       // release.Stable or release.Beta; "": release.Stable
 	Keys    release.Keys // any of which must have signed
-	// Client brings the proxies and certificate authorities: only its transport is
-	// used, and times and sizes are bounded here. nil: Go's default transport.
+	// Client provides the proxies and certificate authorities: only its transport is used, with
+	// this package's limits on time and size. nil: Go's default transport.
 	Client *http.Client
-	// Memory is a file that remembers the newest channel file that was seen, so that
-	// no server can replay an older one. "" means that nothing is remembered.
+	// Memory is a file that records the newest channel file seen, so that no server can replay an
+	// older one. "" records nothing.
 	Memory string
 
-	// For tests; zero values are this machine and the usual bounds.
+	// For tests; zero values are this machine and the default limits.
 	goos, goarch string
 	stall        time.Duration
 	now          func() time.Time
@@ -59,13 +58,13 @@ type Finder struct {
 	owner, repo string
 }
 
-// ErrNotFound is the error of a release that does not exist for this platform.
+// ErrNotFound is returned for a release that does not exist for this platform.
 var ErrNotFound = errors.New("no such release")
 
-// ErrDevelopment is the error of a build that has no version to compare with.
+// ErrDevelopment is returned by a build without a version to compare.
 var ErrDevelopment = errors.New("this is a development build without a version to compare with a release: install a release")
 
-// findTime bounds a search for a release.
+// findTime limits a search for a release.
 const findTime = 2 * time.Minute
 
 // Open returns a finder. It makes no request.
@@ -95,7 +94,7 @@ func Open(o Options) (*Finder, error) {
 	text, api := strings.CutPrefix(o.Home, "github+")
 	home, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || home.Host == "" || home.Scheme != "https" && home.Scheme != "http" || home.RawQuery != "" || home.Fragment != "" {
-		// Neither the text nor the parser's error is repeated: it may contain a password.
+		// The text and the parser's error may hold a password.
 		return nil, errors.New("the URL of the releases must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
 	}
 	f.home = home
@@ -117,8 +116,8 @@ func Open(o Options) (*Finder, error) {
 	return f, nil
 }
 
-// Candidate is a release that was found. Only a mirror's channel file
-// is verified yet: [Finder.Stage] verifies the rest.
+// Candidate is a release that was found. Only a mirror's channel file is verified yet;
+// [Finder.Stage] verifies the rest.
 type Candidate struct {
 	Version   string
 	Published time.Time // zero if the source does not say
@@ -128,9 +127,8 @@ type Candidate struct {
 	found  *upstream.Release
 }
 
-// Newer reports whether the candidate is newer than the running version. What git
-// describe calls v1.2.3-4-gabcdef counts as v1.2.3. It
-// returns [ErrDevelopment] for a build without a version.
+// Newer reports whether the candidate is newer than the running version; git describe's
+// v1.2.3-4-gabcdef counts as v1.2.3. It returns [ErrDevelopment] for a build without a version.
 func (c Candidate) Newer(current string) (bool, error) { return newer(c.Version, current) }
 
 // describe is the suffix that git describe adds after a tag.
@@ -145,7 +143,6 @@ func newer(candidate, current string) (bool, error) {
 	return order > 0, err
 }
 
-// compare orders two versions of releases.
 func compare(a, b string) (int, error) {
 	if err := errors.Join(release.CheckVersion(a), release.CheckVersion(b)); err != nil {
 		return 0, err
@@ -161,9 +158,8 @@ func compare(a, b string) (int, error) {
 	return va.Compare(vb), nil
 }
 
-// Latest returns the newest release of the channel. It returns [ErrNotFound] if there
-// is none for this platform, and [ErrReplay] if the mirror serves an older state than
-// it did before.
+// Latest returns the newest release of the channel. It returns [ErrNotFound] if none exists for
+// this platform, and [ErrReplay] if the mirror serves an older state than before.
 func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
 	c, err := f.find(ctx, "")
 	if err != nil {
@@ -172,7 +168,7 @@ func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
 	return c, nil
 }
 
-// Version returns a certain release, of whichever channel.
+// Version returns one release, from any channel.
 func (f *Finder) Version(ctx context.Context, version string) (Candidate, error) {
 	if err := release.CheckVersion(version); err != nil {
 		return Candidate{}, err
@@ -195,12 +191,12 @@ func (f *Finder) shown() string {
 func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
-	// A source belongs to one search: it remembers what that has found.
+	// A source belongs to one search, whose result it remembers.
 	source := f.newSource(want)
 	updater, err := upstream.NewUpdater(upstream.Config{
 		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
-		// The source leaves the one archive that fits; without a filter the updater
-		// would expect its own names of platforms.
+		// The source leaves only the matching archive; without a filter the updater would expect
+		// its own platform names.
 		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
 	})
 	if err != nil {
@@ -216,8 +212,8 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	return Candidate{Version: "v" + found.Version(), Published: found.PublishedAt, Notes: found.URL, source: source, found: found}, nil
 }
 
-// validator is the chain that go-selfupdate follows from an archive: the archive by
-// the checksums, the checksums by their signature.
+// validator returns the chain that go-selfupdate follows: the archive by the checksums, the
+// checksums by their signature.
 func (f *Finder) validator() *upstream.PatternValidator {
 	return new(upstream.PatternValidator).
 		Add(release.ChecksumsFile, signature{f.Keys}).
@@ -225,11 +221,10 @@ func (f *Finder) validator() *upstream.PatternValidator {
 		Add("*", &upstream.ChecksumValidator{UniqueFilename: release.ChecksumsFile})
 }
 
-// signature validates a file by the signature of any of several keys, which
-// go-selfupdate's own validator cannot.
+// signature validates a file by the signature of any of several keys, which go-selfupdate's
+// validator does not support.
 type signature struct{ keys release.Keys }
 
-// Validate checks the signature over a file.
 func (s signature) Validate(name string, data, signature []byte) error {
 	if err := s.keys.Verify(data, signature); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -237,5 +232,4 @@ func (s signature) Validate(name string, data, signature []byte) error {
 	return nil
 }
 
-// GetValidationAssetName returns the name of the file's signature.
 func (s signature) GetValidationAssetName(name string) string { return name + release.SignatureSuffix }

@@ -25,15 +25,14 @@ func (f *Finder) newSource(want string) upstream.Source {
 	return &mirror{Finder: f, want: want, links: map[int64]*url.URL{}}
 }
 
-// wanted returns the names of the files that are needed of a release.
+// wanted returns the names of the required files of a release.
 func (f *Finder) wanted(version string) ([]string, error) {
 	archive, err := release.Archive(version, f.goos, f.goarch)
 	return []string{archive, release.ChecksumsFile, release.ChecksumsFile + release.SignatureSuffix}, err
 }
 
-// mirror is a directory with releases that any HTTP server serves. The one of
-// go-selfupdate knows no signed channel file, downloads no second validation file,
-// and has no way to give it a client.
+// mirror is a directory with releases on any HTTP server. go-selfupdate's own source knows no
+// signed channel file, downloads no second validation file, and takes no client.
 type mirror struct {
 	*Finder
 
@@ -41,7 +40,7 @@ type mirror struct {
 	links map[int64]*url.URL // by the number of the asset
 }
 
-// ListReleases returns the one release that is wanted.
+// ListReleases returns only the wanted release.
 func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
 	found := listed{version: m.want}
 	if m.want == "" {
@@ -92,8 +91,8 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	if c, err = release.ParseChannel(text); err != nil {
 		return c, err
 	}
-	// The signature does not bind the file to its name: this keeps the signed file of
-	// the beta channel out of the stable one.
+	// The signature does not cover the file's name: this check keeps the signed file of the beta
+	// channel out of the stable one.
 	if m.Channel == release.Stable && strings.Contains(c.Version, "-") {
 		return c, fmt.Errorf("%s names %s, which is no stable release: the mirror mixes up its channels", name, c.Version)
 	}
@@ -137,8 +136,8 @@ type sized struct {
 	size int64
 }
 
-// gitHub is the releases of a repository. go-selfupdate's own source has no way to
-// give it a client, and sends the token in GITHUB_TOKEN to whichever server.
+// gitHub finds releases in a repository. go-selfupdate's own source takes no client, and sends the
+// token in GITHUB_TOKEN to any server.
 type gitHub struct {
 	*Finder
 
@@ -152,8 +151,8 @@ func (g *gitHub) api(limit int64) *github.Client {
 	return api
 }
 
-// ListReleases returns those of the newest hundred releases, or the one that is
-// wanted, that have all files for this platform.
+// ListReleases returns the wanted release, or those of the newest hundred that have all files for
+// this platform.
 func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
 	var all []*github.RepositoryRelease
 	var resp *github.Response
@@ -181,9 +180,8 @@ func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 	return fit, nil
 }
 
-// complete returns the release with just the files that are needed. It is not ok
-// while files are missing, as during an upload, and if its version does not fit the
-// channel.
+// complete returns the release with only the required files. ok is false while files are missing,
+// as during an upload, and if its version does not fit the channel.
 func (g *gitHub) complete(from upstream.SourceRelease) (found listed, ok bool) {
 	found = listed{version: from.GetTagName(), published: from.GetPublishedAt(), draft: from.GetDraft(), prerelease: from.GetPrerelease(), page: from.GetURL()}
 	names, err := g.wanted(found.version)
@@ -200,13 +198,12 @@ func (g *gitHub) complete(from upstream.SourceRelease) (found listed, ok bool) {
 	return found, true
 }
 
-// DownloadReleaseAsset opens a file of the release.
 func (g *gitHub) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, id int64) (io.ReadCloser, error) {
 	body, _, err := g.api(maxArchive).Repositories.DownloadReleaseAsset(ctx, g.owner, g.repo, id, g.client(maxArchive))
 	return body, err
 }
 
-// listed is a release of a source, with just the files that are needed of it.
+// listed is a release of a source, with only the required files.
 type listed struct {
 	version, page     string
 	published         time.Time
@@ -214,7 +211,7 @@ type listed struct {
 	assets            []upstream.SourceAsset
 }
 
-// The methods are those of a release of go-selfupdate.
+// The methods implement a release of go-selfupdate.
 
 func (r listed) GetID() int64                      { return 1 }
 func (r listed) GetTagName() string                { return r.version }
@@ -226,7 +223,6 @@ func (r listed) GetName() string                   { return r.version }
 func (r listed) GetURL() string                    { return r.page }
 func (r listed) GetAssets() []upstream.SourceAsset { return r.assets }
 
-// file is a file in a mirror.
 type file struct {
 	id        int64
 	name, url string

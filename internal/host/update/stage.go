@@ -15,26 +15,25 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// RequestFile is the file in a stage that marks it as complete. It appears
-// last, by a rename, so that a service manager can wait for it.
+// RequestFile marks a stage as complete. It appears last, by a rename, so that a service manager
+// can wait for it.
 const RequestFile = "request.json"
 
-// stageLock is the file in a stage that is locked while something is put there.
+// stageLock is the locked file in a stage while it is written.
 const stageLock = ".lock"
 
-// downloadTime bounds the download of an archive.
 const downloadTime = time.Hour
 
-// ErrBusy is the error of an update while another is on its way.
+// ErrBusy is returned while another update is in progress.
 var ErrBusy = errors.New("another update is in progress")
 
 // Staging says where a release is put for an [Applier].
 type Staging struct {
-	Dir string // created if it is missing; nothing else may be kept in it
-	// Explicit asks for this very version, as an operator does: it is tried even if it
-	// failed lately.
+	Dir string // created if missing; must hold nothing else
+	// Explicit says that the operator requests this version: it is tried even if it failed
+	// recently.
 	Explicit bool
-	// Progress receives the downloaded bytes; total is -1 if it is unknown. May be nil.
+	// Progress receives the downloaded bytes; total is -1 if unknown. May be nil.
 	Progress func(done, total int64)
 }
 
@@ -44,10 +43,9 @@ type request struct {
 	Explicit bool   `json:"explicit,omitempty"`
 }
 
-// Stage downloads a release, checks the signature over its checksums and the checksum
-// of its archive, and puts all three into the directory, with a request next to them.
-// A file with the right checksum is not downloaded again. After an error no request
-// exists.
+// Stage downloads a release, checks the signature over its checksums and the checksum of its
+// archive, and puts all three into the directory, with a request. It reuses a file that has the
+// right checksum. After an error no request exists.
 func (f *Finder) Stage(ctx context.Context, c Candidate, s Staging) error {
 	if c.found == nil {
 		return errors.New("no release was found that could be staged")
@@ -75,8 +73,8 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) 
 		return err
 	}
 	step("cleared")
-	// An interrupted download is useless later: the archive is fetched again from
-	// its beginning. Removing it frees a full disk.
+	// An interrupted download is useless, because the archive is fetched from its beginning.
+	// Removing it frees a full disk.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, sweep(dir, stageLock))
@@ -133,9 +131,8 @@ func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err 
 	return files[0], files[1], nil
 }
 
-// checksum returns the SHA-256 sum of an archive from a list of checksums, after it
-// has checked the signature over the list. The version is part of the archive's name,
-// so the signature covers the version, too.
+// checksum returns the SHA-256 sum of an archive from a list of checksums, after verifying the
+// list's signature. The archive's name contains the version, so the signature covers it too.
 func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, error) {
 	if err := (signature{keys}).Validate(release.ChecksumsFile, sums, sign); err != nil {
 		return [32]byte{}, err
@@ -151,11 +148,11 @@ func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, e
 	return want, nil
 }
 
-// errChanged is the error of an archive with another checksum than the signed one.
+// errChanged is returned for an archive whose checksum is not the signed one.
 var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed or damaged on its way")
 
-// download fetches the archive into the directory. It is hashed on the way instead of
-// by go-selfupdate's validator, which wants all of it in memory.
+// download fetches the archive into the directory and hashes it on the way: go-selfupdate's
+// validator would need all of it in memory.
 func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name string, want [32]byte, progress func(done, total int64)) error {
 	body, err := c.source.DownloadReleaseAsset(ctx, c.found, c.found.AssetID)
 	if err != nil {
@@ -192,7 +189,6 @@ type counter struct {
 	progress    func(done, total int64)
 }
 
-// Write counts.
 func (c *counter) Write(p []byte) (int, error) {
 	c.done += int64(len(p))
 	if c.progress != nil {
@@ -213,8 +209,7 @@ func same(dir *os.Root, name string, want [32]byte) bool {
 	return err == nil && [32]byte(hash.Sum(nil)) == want
 }
 
-// Unstage removes what was staged and not applied. It returns [ErrBusy] while
-// something is being staged.
+// Unstage removes a staged release. It returns [ErrBusy] during a staging.
 func Unstage(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

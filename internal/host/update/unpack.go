@@ -24,20 +24,19 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// maxEntries bounds the entries of an archive.
+// maxEntries limits the entries of an archive.
 const maxEntries = 1000
 
-// Bounds in bytes of what an archive may become. Tests have lower ones.
+// Limits on the unpacked size, in bytes. Tests lower them.
 var (
 	maxUnpacked int64 = 2 << 30
 	maxFile     int64 = 512 << 20
 )
 
-// manPage is the name of a manual page in an archive.
 var manPage = regexp.MustCompile(`^man/[A-Za-z0-9._-]+\.1$`)
 
-// expected returns the mode of a file that belongs to a release, and 0 for others:
-// those are skipped, so a later release may have more. Modes in the archive are ignored.
+// expected returns the mode of a file that belongs to a release, and 0 for others, which are
+// skipped so that a later release may have more. Modes in the archive are ignored.
 func expected(name string) fs.FileMode {
 	switch {
 	case slices.Contains(release.Programs(), name):
@@ -48,9 +47,9 @@ func expected(name string) fs.FileMode {
 	return 0
 }
 
-// unpack writes the files of a release's archive, whose one directory is wrap, into
-// an empty directory and stores them. An archive with anything that could lead out of
-// the directory is refused, even though it is signed.
+// unpack writes and syncs the files of a release's archive, whose only directory is wrap, into an
+// empty directory. It refuses an archive, even a signed one, with anything that could leave the
+// directory.
 func unpack(archive io.Reader, wrap string, into *os.Root) error {
 	unzipped, err := gzip.NewReader(archive)
 	if err != nil {
@@ -87,7 +86,6 @@ func unpack(archive io.Reader, wrap string, into *os.Root) error {
 	return syncDir(into, ".")
 }
 
-// unpackEntry writes one file.
 func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Root) error {
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil
@@ -100,9 +98,9 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	mode := expected(name)
 	switch header.Typeflag {
 	case tar.TypeDir:
-		return nil // made when a file needs it
+		return nil // created when a file needs it
 	case tar.TypeSymlink:
-		// The one link of a release is created at the end.
+		// The only link of a release is created at the end.
 		if mode != 0 {
 			return fmt.Errorf("%q is a link and should be a file", header.Name)
 		}
@@ -133,21 +131,21 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	if _, err := io.CopyN(to, content, header.Size); err != nil {
 		return fmt.Errorf("%q: %w", header.Name, err)
 	}
-	// Whatever the umask of this process is.
+	// Override the umask.
 	if err := to.Chmod(mode); err != nil {
 		return err
 	}
 	return finish(to)
 }
 
-// The names of an intake's files, in the private directory of an update in progress.
+// The files of an intake, in the private directory of an update in progress.
 const (
 	copiedArchive = "archive.tar.gz"
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage that belongs to another user. Nothing in it is trusted,
-// neither the kind of its files nor their content.
+// openIntake opens a stage that belongs to another user. Neither the kind of its files nor their
+// content is trusted.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -171,7 +169,7 @@ func openIntake(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// readRequest reads which version is requested.
+// readRequest returns the requested version.
 func readRequest(stage *os.Root) (request, error) {
 	var r request
 	text, err := readIn(stage, RequestFile, 4<<10)
@@ -187,8 +185,8 @@ func readRequest(stage *os.Root) (request, error) {
 	return r, nil
 }
 
-// intake copies a version's archive out of the stage, checks the copy and unpacks it
-// into the private directory.
+// intake copies a version's archive out of the stage, checks the copy and unpacks it into the
+// private directory.
 func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version string) error {
 	archive, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -233,7 +231,7 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	if err := private.Mkdir(unpackedDir, 0o755); err != nil {
 		return err
 	}
-	if err := private.Chmod(unpackedDir, 0o755); err != nil { // whatever the umask is
+	if err := private.Chmod(unpackedDir, 0o755); err != nil { // override the umask
 		return err
 	}
 	into, err := private.OpenRoot(unpackedDir)
@@ -254,7 +252,6 @@ type until struct {
 	r   io.Reader
 }
 
-// Read reads unless the context has ended.
 func (u until) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
@@ -262,7 +259,6 @@ func (u until) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// tryTime bounds the first run of a new program.
 const tryTime = 30 * time.Second
 
 // try runs the new program and compares the version that it reports.
@@ -277,8 +273,7 @@ func try(ctx context.Context, path, version string) error {
 		cmd.Dir = "/"
 		cmd.WaitDelay = time.Second
 		out, err = cmd.Output()
-		// Another program that this process starts just now may hold the file open
-		// for writing, until it has become that program.
+		// A process that is just being started may hold the file open for writing until its exec.
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			break
 		}
@@ -299,19 +294,19 @@ func try(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// cut returns the quoted beginning of a program's words.
+// cut returns the quoted beginning of a program's output.
 func cut(text string) string {
 	text = strings.TrimSpace(text)
 	return fmt.Sprintf("%q", text[:min(len(text), 200)])
 }
 
-// add moves the unpacked release to its final name. From then on it is complete.
+// add moves the unpacked release to its final name, which makes it available.
 func (a *Applier) add(root *os.Root, version string) error {
 	to := versionsDir + "/" + version
 	if executing(root, version) {
 		return fmt.Errorf("a job of an earlier try still runs from %s: it is replaced after the job has ended", to)
 	}
-	if err := root.RemoveAll(to); err != nil { // left by an attempt before
+	if err := root.RemoveAll(to); err != nil { // left by an earlier attempt
 		return err
 	}
 	if err := root.Rename(incomingDir+"/"+unpackedDir, to); err != nil {
@@ -332,7 +327,6 @@ func point(root *os.Root, name, version string) error {
 	return setLink(root, name, versionsDir+"/"+version)
 }
 
-// setLink makes a link lead to a target, by one rename.
 func setLink(root *os.Root, name, target string) error {
 	if now, err := root.Readlink(name); err == nil && now == target {
 		return nil

@@ -63,7 +63,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			info, err := entry.Info()
 			if err == nil && entry.Type().IsRegular() && (expected(name) == 0 || info.Mode() != expected(name)) {
-				// A file that was cut off has its mode by the umask.
+				// A truncated file still has its mode by the umask.
 				if info.Mode()&^0o777 != 0 || expected(name) == 0 {
 					t.Errorf("%s has mode %v", name, info.Mode())
 				}

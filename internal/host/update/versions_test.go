@@ -16,8 +16,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// TestPrune checks which versions stay after updates: the current one, the one
-// before, and one that a process runs.
+// TestPrune checks that the current version, the previous one and one that a process runs stay
+// after updates.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -41,7 +41,7 @@ func TestPrune(t *testing.T) {
 	var job *exec.Cmd
 	for wait := time.Millisecond; ; wait *= 2 {
 		job = exec.Command(runner, "600")
-		job.Args[0] = "sleep" // some systems have one program of many names
+		job.Args[0] = "sleep" // some systems have one program with many names
 		if err := job.Start(); err == nil {
 			break
 		} else if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
@@ -117,7 +117,7 @@ func (w watched) Restart(ctx context.Context) error {
 	return w.unit.Restart(ctx)
 }
 
-// TestOwner checks that an installation that others may change is refused.
+// TestOwner checks that an installation that other users may change is refused.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
