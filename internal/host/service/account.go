@@ -16,7 +16,7 @@ import (
 	"github.com/kardianos/service"
 )
 
-// needRoot refuses to begin what only root can end.
+// needRoot refuses to start what only root can complete.
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -24,8 +24,8 @@ func needRoot() error {
 	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for a service of your own")
 }
 
-// ensureAccount makes the system account that the service runs as, if it is not
-// missing. An account with another name must exist already.
+// ensureAccount creates the system account of the service if it is missing. An account with another
+// name must exist already.
 func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
@@ -86,15 +86,15 @@ func groupExists(name string) error {
 	return err
 }
 
-// emptyConfig is what stands in the configuration file until configure fills it.
+// emptyConfig is the content of the configuration file until configure fills it.
 const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, or with
 #   customer-managed-workflow-agent configure
 # The service waits until there is a token.
 `
 
-// shareConfig lets only the account and root read the configuration file. A missing one is
-// created empty, so that it has that mode from its
-// first secret on. A file that belongs to another user than root is left alone.
+// shareConfig makes the configuration file readable for the account and root only. It creates a
+// missing one empty, so that the file has that mode before it holds a secret. It does not touch a
+// file that belongs to another user than root.
 func shareConfig(path, account string) error {
 	if err := makeFile(path, emptyConfig); err != nil {
 		return fmt.Errorf("making the configuration file: %w", err)
@@ -121,10 +121,10 @@ func shareConfig(path, account string) error {
 	})
 }
 
-// ErrNoManager is the error of a machine, or a session, without a service manager.
+// ErrNoManager is returned on a machine, or in a session, without a service manager.
 var ErrNoManager = errors.New("no service manager")
 
-// noManager returns what was detected instead of a service manager, and what to do.
+// noManager reports what was detected instead of a service manager, and what to do.
 func noManager() error {
 	detected := runtime.GOOS + " is not supported"
 	if runtime.GOOS == "linux" {
@@ -143,23 +143,19 @@ func noManager() error {
 		ErrNoManager, detected, DefaultName+" run", DefaultName)
 }
 
-// unsupported are the methods of kardianos/service that this agent does not use:
-// it handles its own signals and logs to stderr, which every service manager keeps.
+// unsupported has the methods of kardianos/service that this agent does not use: it handles its own
+// signals and logs to stderr, which every service manager keeps.
 type unsupported struct{}
 
-// errUnsupported is the answer of the methods that have no use here.
 var errUnsupported = errors.New("not used: the agent runs and logs by itself")
 
-// Run is not used: the agent's run command is the service.
 func (unsupported) Run() error { return errUnsupported }
 
-// Logger is not used.
 func (unsupported) Logger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
 
-// SystemLogger is not used.
 func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
 
-// status puts a state into the three words of kardianos/service.
+// status maps a state to the three of kardianos/service.
 func (s State) status() service.Status {
 	switch s.Active {
 	case "active", "activating", "reloading", "deactivating":
@@ -168,14 +164,13 @@ func (s State) status() service.Status {
 	return service.StatusStopped
 }
 
-// adminGroup is macOS's group of those who may become root anyway.
+// adminGroup is macOS's group of users who may become root.
 const adminGroup = 80
 
-// prepare makes the files that the machine's service needs, for the account that
-// it runs as. launchd reads no environment file and opens the log as that account
-// or as root, depending on its version; the agent reads the rest itself. On a Mac
-// all users have the same primary group, so files are given to the account, not
-// shared with its group.
+// prepare creates the files that the machine's service needs, for its account. launchd reads no
+// environment file, and opens the log as that account or as root, depending on its version; the
+// agent reads the rest itself. On a Mac all users have the same primary group, so the files belong
+// to the account and are not shared with its group.
 func (l *launchd) prepare() error {
 	account := l.options.Account
 	if account == "" || account == "root" {
@@ -222,9 +217,8 @@ func makeFile(path, text string) error {
 	return nil
 }
 
-// giveFile gives a regular file to the account, unreadable for others. With
-// fromRoot, one that belongs to another user than root is an administrator's own
-// arrangement and left alone.
+// giveFile gives a regular file to the account, unreadable for others. With fromRoot, it does not
+// touch a file that belongs to another user than root, an administrator's own arrangement.
 func giveFile(path, account string, fromRoot bool) error {
 	owner, err := user.Lookup(account)
 	if err != nil {
@@ -236,7 +230,7 @@ func giveFile(path, account string, fromRoot bool) error {
 	}
 	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if fromRoot && (stat.Uid != 0 || uid == 0) {
-			return nil // with root as the account it is root's already, with the mode that root chose
+			return nil // for root the file already has the right owner, and the mode that root chose
 		}
 		if err := file.Chown(uid, -1); err != nil {
 			return fmt.Errorf("giving %s to %s: %w", path, account, err)
@@ -252,9 +246,8 @@ func unknownAccount(err error, account string) error {
 	return err
 }
 
-// onlyRootChanges refuses a program that another user than root could replace,
-// and with it what the machine's service does as root: one below a home directory,
-// or in a Homebrew prefix.
+// onlyRootChanges refuses a program that another user than root could replace, and thereby what the
+// machine's service does as root: one below a home directory, or in a Homebrew prefix.
 func onlyRootChanges(program string) error {
 	resolved, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -278,8 +271,8 @@ func onlyRootChanges(program string) error {
 	return nil
 }
 
-// rootsOwn reports whether only root, or who may become root, can change a file,
-// or what root has put into a directory.
+// rootsOwn reports whether only root, or users who may become root, can change a file or what root
+// has put into a directory.
 func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
 	switch {
 	case stat.Uid != 0:

@@ -35,7 +35,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("got %+v, want %+v, %v", got, want, err)
 		}
 	}
-	// Who takes back the last choice leaves no file.
+	// Reverting the last choice leaves no file.
 	if err := Remember(s, base); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("%q: got %v", text, err)
 		}
 	}
-	// A service that is uninstalled begins anew.
+	// An uninstalled service starts without choices.
 	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// ParseEnvironment reads the text of an environment file: lines NAME=VALUE, the
-// value perhaps in single or double quotes; empty lines and those that begin with
-// # or ; do not count. It is what both systemd and the agent understand the same way:
-// no expansion, no continued lines. Errors name the line, never a value.
+// ParseEnvironment reads the text of an environment file as both systemd and the agent understand
+// it: lines NAME=VALUE, the value optionally in single or double quotes, ignoring empty lines and
+// those that begin with # or ;, without expansion or continued lines. Errors name the line, never a
+// value.
 func ParseEnvironment(text string) (map[string]string, error) {
 	variables := map[string]string{}
 	number := 0
@@ -43,8 +43,7 @@ func CheckVariables(variables map[string]string) error {
 	return err
 }
 
-// editEnvironment returns the text with the variables set, or removed where the
-// value is empty.
+// editEnvironment returns the text with the variables set, or removed if the value is empty.
 func editEnvironment(text string, variables map[string]string) (string, error) {
 	if _, err := ParseEnvironment(text); err != nil {
 		return "", err
@@ -116,14 +115,12 @@ func unquote(value string) (string, error) {
 	return "", fmt.Errorf("the quote is not closed")
 }
 
-// choicesText begins the file with the choices.
 const choicesText = `# What "` + DefaultName + ` service install" was told; it keeps to it
 # when it runs again. Change it there, not here: --docker=false, for instance.
 `
 
-// Chosen returns the options with the account, profile, configuration and engine
-// of an earlier installation of the service, so that an upgrade loses no
-// choice of the administrator.
+// Chosen returns the options with the account, profile, configuration and engine of an earlier
+// installation of the service, so that an upgrade keeps the administrator's choices.
 func Chosen(o Options) (Options, error) {
 	s, err := Open(o)
 	if err != nil {
@@ -132,14 +129,12 @@ func Chosen(o Options) (Options, error) {
 	return readChoices(choicesFile(s), o)
 }
 
-// Remember keeps what the options chose for the next installation of the service.
-// The file is next to the environment file, outlives the removal of a package, and
-// goes with an uninstallation.
+// Remember records the choices for the next installation of the service. The file is next to the
+// environment file; it survives the removal of a package, but not an uninstallation.
 func Remember(s Service, o Options) error {
 	return writeChoices(choicesFile(s), o)
 }
 
-// choicesFile is next to the environment file.
 func choicesFile(s Service) string {
 	return strings.TrimSuffix(s.EnvironmentFile(), ".env") + ".choices"
 }

@@ -55,7 +55,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a file was written all the same")
 	}
-	// What cannot be understood is not rewritten.
+	// An invalid file is not rewritten.
 	if err := os.WriteFile(path, []byte("A=\"open\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// answer is what a program says.
+// answer is a program's answer.
 type answer struct {
 	out string
 	err error
 }
 
-// scripted stands in for the service manager's programs: it remembers the command
-// lines and answers by the first rule whose prefix fits, each answer once but the last.
+// scripted replaces the service manager's programs: it records the command lines and answers by the
+// first rule with a matching prefix, repeating only the last answer.
 type scripted struct {
 	calls []string
 	rules map[string][]answer

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// replaceFile puts text in place of the file's content by one rename, unless it
-// has it already. The returned function restores the previous content.
+// replaceFile replaces the file's content by one rename, unless it is equal. The returned function
+// restores the previous content.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	existed := err == nil
@@ -43,9 +43,9 @@ func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error,
 	}, nil
 }
 
-// SetEnvironment changes variables in the environment file of a service; an empty
-// value removes one. Other lines and the file's owner stay as they are. The file is
-// for the service's account only, because proxies and the like may hold passwords.
+// SetEnvironment changes variables in the environment file of a service; an empty value removes
+// one. Other lines and the file's owner do not change. Only the service's account can read the
+// file, because proxy variables may hold passwords.
 func SetEnvironment(s Service, variables map[string]string) error {
 	return setEnvironment(s.EnvironmentFile(), variables)
 }
@@ -70,8 +70,8 @@ func setEnvironment(path string, variables map[string]string) error {
 	return nil
 }
 
-// readOwned reads a file and its owner, both from one open file: no content gets the owner
-// of another file that took its place.
+// readOwned reads a file and its owner through one descriptor, so that they cannot come from
+// different files.
 func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -90,9 +90,9 @@ func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	return text, owner, err
 }
 
-// changeFile opens a regular file to change its owner or mode: no link is followed, and
-// what change does through the descriptor cannot reach a file that took its place. A
-// file with a second name is refused, because that may be the name of another's file.
+// changeFile opens a regular file to change its owner or mode. It follows no link, and change uses
+// the descriptor, so that it cannot reach a file swapped in. A file with several names is refused:
+// one may be the name of another user's file.
 func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner *syscall.Stat_t) error) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
@@ -116,8 +116,7 @@ func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner 
 	return change(file, info.Mode().Perm(), owner)
 }
 
-// rewriteFile puts text in place of a file's content by one rename. The new file has
-// the given owner.
+// rewriteFile replaces a file's content and owner by one rename.
 func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -138,25 +137,23 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// runner runs the service manager's own programs. Tests replace it and check
-// the command lines.
+// runner runs the service manager's programs. Tests replace it and check the command lines.
 type runner interface {
-	// run returns the program's output, without the last line break. The error
-	// of a program that failed is an *exitError.
+	// run returns the program's output without the last line break. If the program failed, the
+	// error is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies what the program writes to out, until it ends or ctx does. What
-	// it complains about goes to standard error.
+	// stream copies the program's output to out until it or ctx ends. The program's standard error
+	// is this process's.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
-// exitError is the failure of a program with its own message.
+// exitError is a program's failure, with its own message.
 type exitError struct {
 	command string
 	code    int
 	said    string
 }
 
-// Error returns the command line and what the program said.
 func (e *exitError) Error() string {
 	if e.said == "" {
 		return fmt.Sprintf("%s ended with exit code %d", e.command, e.code)
@@ -164,7 +161,7 @@ func (e *exitError) Error() string {
 	return fmt.Sprintf("%s: %s", e.command, e.said)
 }
 
-// exitCode returns the exit code that err is about, or -1.
+// exitCode returns the exit code in err, or -1.
 func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
@@ -181,7 +178,7 @@ func (execRunner) run(ctx context.Context, name string, args ...string) (string,
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Env = append(os.Environ(), "TZ=UTC") // of the times that systemctl shows
+	cmd.Env = append(os.Environ(), "TZ=UTC") // for the times that systemctl prints
 	err := cmd.Run()
 	out := strings.TrimRight(stdout.String(), "\n")
 	if ctx.Err() != nil {

@@ -16,22 +16,18 @@ import (
 	"github.com/kardianos/service"
 )
 
-// launchdSystem is launchd as kardianos/service wants to see a service manager.
+// launchdSystem implements launchd as a system of kardianos/service.
 type launchdSystem struct{ options Options }
 
-// Launchd is the Platform of a service of launchd.
+// Launchd is the Platform of a launchd service.
 const Launchd = "darwin-launchd"
 
-// String names the system as kardianos/service does.
 func (launchdSystem) String() string { return Launchd }
 
-// Detect reports whether launchd runs this machine.
 func (launchdSystem) Detect() bool { return runtime.GOOS == "darwin" }
 
-// Interactive reports whether this process was started by a person.
 func (launchdSystem) Interactive() bool { return os.Getppid() != 1 }
 
-// New returns the service.
 func (s launchdSystem) New(service.Interface, *service.Config) (service.Service, error) {
 	home, err := os.UserHomeDir()
 	if err != nil && s.options.User {
@@ -40,13 +36,13 @@ func (s launchdSystem) New(service.Interface, *service.Config) (service.Service,
 	return newLaunchd(s.options, execRunner{}, home), nil
 }
 
-// launchd is one daemon, or one agent of a user, in the words of launchd.
+// launchd is one daemon, or one agent of a user, in launchd's terms.
 type launchd struct {
 	unsupported
 	options  Options
 	commands runner
 	home     string
-	root     string // "" but in tests: what the paths of the machine's service begin with
+	root     string // prefix of the machine service's paths, for tests
 	domain   string // system, or gui/UID
 }
 
@@ -58,13 +54,10 @@ func newLaunchd(o Options, commands runner, home string) *launchd {
 	return &launchd{options: o, commands: commands, home: home, domain: domain}
 }
 
-// String returns the service's display name.
 func (l *launchd) String() string { return displayName }
 
-// Platform names the service manager.
 func (l *launchd) Platform() string { return launchdSystem{}.String() }
 
-// File returns the path of the property list.
 func (l *launchd) File() string {
 	if l.options.User {
 		return filepath.Join(l.home, "Library", "LaunchAgents", l.options.Name+".plist")
@@ -72,8 +65,8 @@ func (l *launchd) File() string {
 	return filepath.Join(l.root, "/Library", "LaunchDaemons", l.options.Name+".plist")
 }
 
-// EnvironmentFile returns the path of the environment file, which the agent reads
-// itself: launchd knows none.
+// EnvironmentFile returns the path of the environment file, which the agent reads itself because
+// launchd does not.
 func (l *launchd) EnvironmentFile() string {
 	if l.options.User {
 		return filepath.Join(l.home, ".config", l.options.Name+".env")
@@ -100,8 +93,8 @@ func (l *launchd) rights() error {
 	return needRoot()
 }
 
-// Install writes the property list. An older one is replaced; a service that is
-// loaded keeps the old one until it is restarted.
+// Install writes or replaces the property list. A loaded service uses the old one until it is
+// restarted.
 func (l *launchd) Install() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -130,15 +123,15 @@ func (l *launchd) Install() error {
 	return nil
 }
 
-// helper installs updates of the service, and is a service itself.
+// helper returns the service that installs updates of this one.
 func (l *launchd) helper() *launchd {
 	h := *l
 	h.options.Name = updateName(l.options)
 	return &h
 }
 
-// Enable lets launchd load the service with the machine, or with the user's
-// session, also if it was switched off before. The helper for updates begins to look.
+// Enable has launchd load the service at boot, or with the user's session, even if it was disabled
+// before. The helper for updates starts watching.
 func (l *launchd) Enable(ctx context.Context) error {
 	if err := l.enable(ctx); err != nil {
 		return err
@@ -155,7 +148,6 @@ func (l *launchd) enable(ctx context.Context) error {
 	return err
 }
 
-// Uninstall unloads the service and removes its property list.
 func (l *launchd) Uninstall() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -174,8 +166,7 @@ func (l *launchd) Uninstall() error {
 	return forgetChoices(choicesFile(l))
 }
 
-// Start loads the service, which starts it; one that is loaded and does not run
-// is kicked.
+// Start loads the service, which starts it, or kickstarts one that is loaded but not running.
 func (l *launchd) Start() error {
 	ctx := context.Background()
 	if err := l.rights(); err != nil {
@@ -197,8 +188,7 @@ func (l *launchd) Start() error {
 	return l.bootstrap(ctx)
 }
 
-// Stop unloads the service: launchd would start one that only ended again. Its
-// jobs continue.
+// Stop unloads the service, because launchd would restart one that merely ended. Its jobs continue.
 func (l *launchd) Stop() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -206,7 +196,7 @@ func (l *launchd) Stop() error {
 	return l.bootout(context.Background())
 }
 
-// Restart unloads and loads the service, so that a new property list counts.
+// Restart unloads and loads the service, which applies a new property list.
 func (l *launchd) Restart() error {
 	if err := l.Stop(); err != nil {
 		return err
@@ -214,7 +204,6 @@ func (l *launchd) Restart() error {
 	return l.Start()
 }
 
-// Status returns what kardianos/service has words for.
 func (l *launchd) Status() (service.Status, error) {
 	state, err := l.Describe(context.Background())
 	if err != nil {
@@ -223,11 +212,10 @@ func (l *launchd) Status() (service.Status, error) {
 	return state.status(), nil
 }
 
-// printed matches the lines of launchctl print that Describe needs; those of
-// the service itself have one tab.
+// printed matches the lines of launchctl print that Describe needs; those of the service itself are
+// indented by one tab.
 var printed = regexp.MustCompile(`(?m)^\t(state|pid|runs|last exit code) = (.*)$`)
 
-// Describe returns what launchd knows.
 func (l *launchd) Describe(ctx context.Context) (State, error) {
 	if _, err := os.Lstat(l.File()); errors.Is(err, os.ErrNotExist) {
 		return State{}, service.ErrNotInstalled
@@ -276,17 +264,17 @@ func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 	return l.commands.stream(ctx, out, "tail", append(args, l.logFile())...)
 }
 
-// What launchctl's exit codes say; up to 106 they are those of errno.h.
+// Exit codes of launchctl; up to 106 they are those of errno.h.
 const (
 	exitIO         = 5   // EIO: a bootstrap while the label is still, or already, taken
 	exitInProgress = 36  // EINPROGRESS: a bootout in progress
-	exitAlready    = 37  // EALREADY: what was asked for is so, or is being done
+	exitAlready    = 37  // EALREADY: already done or in progress
 	exitNoDomain   = 112 // unknown domain
-	exitNoSession  = 125 // the domain cannot do this: the user has no session on the screen
+	exitNoSession  = 125 // the domain cannot do this: the user has no graphical session
 )
 
-// launchdTime is how long launchd may take to forget a service: its ExitTimeOut
-// and some more. launchdPause is the time between two looks.
+// launchdTime is how long launchd may take to forget a service: its ExitTimeOut plus a margin.
+// launchdPause is the time between two checks.
 const (
 	launchdTime  = 45 * time.Second
 	launchdPause = 200 * time.Millisecond
@@ -296,19 +284,19 @@ func (l *launchd) ctl(ctx context.Context, args ...string) (string, error) {
 	return l.commands.run(ctx, "launchctl", args...)
 }
 
-// loaded reports whether launchd knows the service, also as one that is leaving.
+// loaded reports whether launchd knows the service, including one that is being unloaded.
 func (l *launchd) loaded(ctx context.Context) (bool, error) {
 	_, err := l.ctl(ctx, "print", l.target())
 	if exitCode(err) > 0 {
-		return false, nil // print fails for what is not loaded, and for nothing else here
+		return false, nil // print fails only for a service that is not loaded
 	}
 	return err == nil, err
 }
 
-// bootstrap loads the service, which starts it. launchd answers the same (EIO, or
-// EALREADY) for a label that it has not released since a bootout, perhaps seconds
-// after print has ceased to know it, and for one that another process has loaded
-// meanwhile; so the answer is not believed until it has not changed for a while.
+// bootstrap loads the service, which starts it. launchd answers the same (EIO, or EALREADY) for a
+// label that it has not released since a bootout, sometimes for seconds after print has stopped
+// finding it, and for one that another process has loaded; so bootstrap waits until the answer is
+// stable.
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()
@@ -336,7 +324,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 	}
 }
 
-// kickstart starts a service that is loaded. For one that runs it does nothing.
+// kickstart starts a loaded service. It does nothing if the service is running.
 func (l *launchd) kickstart(ctx context.Context) error {
 	if _, err := l.ctl(ctx, "kickstart", l.target()); exitCode(err) != exitAlready {
 		return err
@@ -344,8 +332,8 @@ func (l *launchd) kickstart(ctx context.Context) error {
 	return nil
 }
 
-// bootout unloads the service and waits until launchd has forgotten it, because a
-// bootstrap before that fails. launchctl itself does not wait.
+// bootout unloads the service and waits until launchd has forgotten it, because an earlier
+// bootstrap fails. launchctl itself does not wait.
 func (l *launchd) bootout(ctx context.Context) error {
 	loaded, err := l.loaded(ctx)
 	if err != nil || !loaded {
@@ -365,7 +353,7 @@ func (l *launchd) bootout(ctx context.Context) error {
 		case err != nil && ctx.Err() == nil:
 			return err
 		case err == nil && !loaded:
-			return nil // also if it was gone before the bootout came
+			return nil // also if it was gone before the bootout
 		case refused != nil:
 			return refused
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/kardianos/service"
 )
 
-// notLoaded is what launchctl print says of a service that is not loaded.
+// notLoaded is the answer of launchctl print for a service that is not loaded.
 var notLoaded = answer{err: &exitError{"launchctl print", 113, "Could not find service"}}
 
 func TestPropertyLists(t *testing.T) {
@@ -57,7 +57,8 @@ func TestLaunchctl(t *testing.T) {
 	}
 	commands.want(t)
 
-	// A stop of what is not loaded does nothing; one of what is waits until it is gone.
+	// Stopping does nothing if the service is not loaded; otherwise it waits until the service is
+	// gone.
 	if err := l.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -90,8 +91,8 @@ func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 	return l
 }
 
-// TestLaunchctlStart starts a service through what launchd answers while it still
-// lets go of an older one, or when somebody else was faster.
+// TestLaunchctlStart starts a service while launchd still releases an older one, or after another
+// process has loaded it.
 func TestLaunchctlStart(t *testing.T) {
 	failed := func(code int) answer { return answer{err: &exitError{"launchctl", code, "said no"}} }
 	const print, bootstrap, kick = "launchctl print system/test-agent", "launchctl bootstrap system ", "launchctl kickstart system/test-agent"
@@ -132,7 +133,7 @@ func TestLaunchctlStart(t *testing.T) {
 	}
 }
 
-// TestLaunchctlNeverAgrees bounds the waiting for launchd.
+// TestLaunchctlNeverAgrees checks that the wait for launchd is limited.
 func TestLaunchctlNeverAgrees(t *testing.T) {
 	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {{err: &exitError{"launchctl bootstrap", exitIO, "Input/output error"}}}}}
 	l := scratchLaunchd(t, Options{}, commands)
@@ -162,7 +163,7 @@ func TestLaunchctlNeverAgrees(t *testing.T) {
 	})
 }
 
-// TestDaemonFiles checks whose the files of a daemon are.
+// TestDaemonFiles checks the owners of a daemon's files.
 func TestDaemonFiles(t *testing.T) {
 	l := scratchLaunchd(t, Options{Account: "nobody"}, &scripted{})
 	nobody, err := user.Lookup("nobody")
@@ -197,7 +198,7 @@ func TestDaemonFiles(t *testing.T) {
 		}
 	}
 	check("nobody", nobody.Uid)
-	// The way back: the configuration is the administrator's choice, the rest is ours.
+	// The way back: the administrator owns the configuration, the agent owns the rest.
 	if err := os.Chown(l.options.Config, 0, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// Notify reports to systemd that the service is ready, then its status and, while it is
-// alive, the watchdog's signal. It returns when ctx has ended and systemd knows that the
-// service stops. Without a listening service manager it does nothing.
+// Notify reports to systemd that the service is ready, then its status and, while alive returns
+// true, the watchdog's signal. It returns when ctx has ended and systemd knows that the service
+// stops. Without a listening service manager it does nothing.
 func Notify(ctx context.Context, alive func() bool, status func() string) {
 	reported := status()
 	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+reported)
@@ -52,19 +52,19 @@ func Notify(ctx context.Context, alive func() bool, status func() string) {
 
 // Managed reports whether a service manager started this process.
 func Managed() bool {
-	// launchd sets the second for everything in a user's session, to "0" for what
-	// is not its own.
+	// launchd sets XPC_SERVICE_NAME in all of a user's session, to "0" for processes that are not
+	// its own.
 	label := os.Getenv("XPC_SERVICE_NAME")
 	if os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0" {
 		return true
 	}
-	// A unit that is not ours, such as Homebrew's, has no socket. The children of a
-	// service inherit this variable with the number of another process.
+	// Other units, such as Homebrew's, have no socket. The children of a service inherit
+	// SYSTEMD_EXEC_PID with the ID of another process.
 	return os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }
 
-// Supervision reports one line about the agent to the service manager, and whether it is
-// alive. The first line means that the service is ready.
+// Supervision reports one line about the agent to the service manager, and whether the agent is
+// alive. The first line marks the service as ready.
 type Supervision struct {
 	mu    sync.Mutex
 	line  func() string
@@ -75,7 +75,7 @@ type Supervision struct {
 	notifier sync.WaitGroup
 }
 
-// Say sets both. A nil alive is an agent that waits for its configuration.
+// Say sets both. A nil alive stands for an agent that waits for its configuration.
 func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +120,10 @@ const WaitingForConfiguration = "waiting for a configuration"
 // configPause is the time between two checks for a configuration.
 const configPause = 2 * time.Second
 
-// AwaitConfiguration returns the configuration as soon as it identifies the agent. On a
-// terminal an error is returned at once; a service waits, because its package was installed
-// before it could be configured, and a restart would not help. It returns nil without an
-// error if it was stopped before.
+// AwaitConfiguration returns the configuration once it identifies the agent. On a terminal it
+// returns an error at once; a service waits, because its package was installed before it could be
+// configured, and a restart would not help. If stopped while waiting, it returns nil without an
+// error.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {
@@ -150,7 +150,7 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 			log.Info("the configuration is complete")
 			return c, nil
 		}
-		// A file that is being written may be wrong for a moment.
+		// A file that is being written may be invalid for a moment.
 		if err != nil && err.Error() != logged {
 			logged = err.Error()
 			log.WithError(err).Warn("reading the configuration failed; trying again")
@@ -158,12 +158,12 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	}
 }
 
-// HasIdentity reports whether the configuration identifies the agent. The placeholder of
-// the sample file does not count.
+// HasIdentity reports whether the configuration identifies the agent. The sample file's placeholder
+// does not count.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
-// LoadEnvironment sets the variables of an environment file that are not set
-// already, for service managers that know no such files.
+// LoadEnvironment sets the unset variables of an environment file, for service managers that read
+// no such files.
 func LoadEnvironment(path string) error {
 	if path == "" {
 		return nil

@@ -1,13 +1,11 @@
-// Package service registers the agent with the operating system's service
-// manager and controls it there: systemd on Linux, launchd on macOS, for the
-// whole machine or for one user.
+// Package service registers the agent with the operating system's service manager and controls it
+// there: systemd on Linux, launchd on macOS, for the whole machine or for one user.
 //
-// It plugs its own two systems into kardianos/service, whose built-in ones
-// write units that restart after two minutes, refuse an upgrade, and are left
-// half written by an error. Here an install is also the upgrade: the file is
-// rendered, compared, and swapped by one rename; what cannot be completed is
-// rolled back. Both systems are plain code on every platform, so that the command
-// lines of one can be tested on the other.
+// It plugs its own two systems into kardianos/service, whose built-in ones write units that restart
+// after two minutes, refuse an upgrade, and leave partial files after an error. Here an install is
+// also the upgrade: the file is rendered, compared, and swapped by one rename; what cannot be
+// completed is rolled back. Both systems compile on every platform, so that the command lines of
+// each can be tested on the other.
 package service
 
 import (
@@ -29,8 +27,8 @@ const DefaultName = "customer-managed-workflow-agent"
 // SystemUser is the default account of a service for the whole machine.
 const SystemUser = "workflow-agent"
 
-// SystemConfig is the configuration file of a service of the machine. The
-// former name is used where only that file exists.
+// SystemConfig is the configuration file of the machine's service. The former name applies if only
+// that file exists.
 const (
 	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
 	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
@@ -39,9 +37,8 @@ const (
 // Profile is the sandbox of a systemd service.
 type Profile string
 
-// The profiles. Jobs of the process executor are children of the agent and live
-// in its sandbox, so theirs is a looser one; containers are children of the
-// engine and do not.
+// The profiles. Jobs of the process executor are children of the agent and share its sandbox, so it
+// must be looser; containers are children of the engine.
 const (
 	ProfileDocker  Profile = "docker"
 	ProfileProcess Profile = "process"
@@ -51,41 +48,39 @@ const (
 type Options struct {
 	Name       string  // "": DefaultName
 	User       bool    // for the current user instead of the whole machine
-	Account    string  // that a service of the machine runs as; "": SystemUser on Linux, root on macOS
+	Account    string  // of a service of the machine; "": SystemUser on Linux, root on macOS
 	Profile    Profile // "": ProfileDocker
 	Executable string  // absolute path of the agent's binary
-	// Config is the absolute path of the configuration file. "" lets a user's
-	// service look for it; a service of the machine reads SystemConfig, and no file
-	// that its own account, and with the process executor its jobs, could write.
+	// Config is the absolute path of the configuration file. "" lets a user's service search for
+	// it; a service of the machine reads SystemConfig, and no file that its own account, or its
+	// jobs with the process executor, could write.
 	Config string
-	// Docker lets the service's account talk to the engine's socket by its group.
-	// That account is root on the machine in all but name.
+	// Docker gives the service's account access to the engine's socket by its group, which makes
+	// that account equivalent to root.
 	Docker bool
-	// Packaged writes the unit where a package manager's units live, so that an
-	// administrator can mask or override it, and does nothing else: the package's
-	// scripts enable and start, also where no service manager runs, as in the
-	// making of an image.
+	// Packaged writes the unit to the package manager's directory, so that an administrator can
+	// mask or override it, and does nothing else: the package's scripts enable and start it, even
+	// without a service manager, as in an image build.
 	Packaged bool
-	// Updates let the service update itself; nil for an installation that a package
-	// manager, or the operator, keeps up to date.
+	// Updates let the service update itself; nil if a package manager or the operator updates the
+	// installation.
 	Updates *Updates
 }
 
-// Service is a service on this machine. Its kardianos methods mean: Install
-// registers or upgrades without starting, Uninstall stops and removes.
+// Service is a service on this machine. Of the kardianos methods, Install registers or upgrades
+// without starting, and Uninstall stops and removes.
 type Service interface {
 	service.Service
-	// Describe returns what the service manager knows. It returns
-	// [service.ErrNotInstalled] for a missing service.
+	// Describe returns the state of the service, or [service.ErrNotInstalled] if it is missing.
 	Describe(ctx context.Context) (State, error)
-	// Logs writes the service's last lines, oldest first, and with follow the
-	// new ones until ctx ends.
+	// Logs writes the service's last lines, oldest first, and with follow the new ones until ctx
+	// ends.
 	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
-	// Enable starts the service with the machine, or with the user's session.
+	// Enable has the service start at boot, or with the user's session.
 	Enable(ctx context.Context) error
-	// File is the path of the unit or property list.
+	// File returns the path of the unit or property list.
 	File() string
-	// EnvironmentFile is the path of the file with the service's environment.
+	// EnvironmentFile returns the path of the service's environment file.
 	EnvironmentFile() string
 }
 
@@ -101,12 +96,12 @@ type State struct {
 	Installed string    `json:"file"`
 }
 
-// callTimeout bounds each call of systemctl, launchctl and the like. A stop takes
-// up to the unit's own stop timeout.
+// callTimeout limits each call of systemctl, launchctl and the like. A stop takes up to the unit's
+// own stop timeout.
 const callTimeout = 90 * time.Second
 
-// Open returns the service that the options describe, on the service manager
-// that runs this machine. Without one it returns [ErrNoManager].
+// Open returns the described service on this machine's service manager. Without one it returns
+// [ErrNoManager].
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -126,13 +121,11 @@ func Open(o Options) (Service, error) {
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above make nothing else
 }
 
-// OptionsError is a mistake in the options, which a retry does not fix.
+// OptionsError reports invalid options, which a retry does not fix.
 type OptionsError struct{ err error }
 
-// Error returns what is wrong.
 func (e *OptionsError) Error() string { return e.err.Error() }
 
-// Unwrap returns the cause.
 func (e *OptionsError) Unwrap() error { return e.err }
 
 const (
@@ -170,7 +163,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.Updates.check()
 }
 
-// flags are those that name the service on a command line.
+// flags returns the flags that name the service on a command line.
 func (o Options) flags() string {
 	var flags string
 	if o.User {
@@ -192,8 +185,8 @@ func firstFile(names ...string) string {
 	return names[0]
 }
 
-// noProgram stands for the program that kardianos/service expects: the agent's run
-// command handles its own signals.
+// noProgram replaces the program that kardianos/service expects, because the agent's run command
+// handles its own signals.
 type noProgram struct{}
 
 func (noProgram) Start(service.Service) error { return nil }

@@ -13,10 +13,9 @@ import (
 
 //go:generate go test -run ^TestPackagedPropertyLists$ -update .
 
-// packaged is where the property lists for roll-outs are.
+// packaged is the directory of the property lists for roll-outs.
 const packaged = "../../../packaging/launchd"
 
-// packagedLists are those property lists: file and options.
 func packagedLists() map[string]Options {
 	return map[string]Options{
 		"LaunchDaemons": {Executable: "/opt/workflow-agent/" + DefaultName},
@@ -24,8 +23,8 @@ func packagedLists() map[string]Options {
 	}
 }
 
-// TestPackagedPropertyLists writes the property lists of packaging/launchd with
-// -update, and else checks that they are what service install writes.
+// TestPackagedPropertyLists checks that packaging/launchd holds what service install writes;
+// -update writes it.
 func TestPackagedPropertyLists(t *testing.T) {
 	for dir, options := range packagedLists() {
 		text, err := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()
@@ -40,8 +39,8 @@ func TestPackagedPropertyLists(t *testing.T) {
 	}
 }
 
-// TestPropertyListValues reads property lists with a parser that is not ours and
-// compares every value, also where a path has characters that XML means something by.
+// TestPropertyListValues reads property lists with an independent parser and compares every value,
+// including paths with XML's special characters.
 func TestPropertyListValues(t *testing.T) {
 	const special = `/opt/a & b <c> "d" 'e' ä/agent`
 	for _, tt := range []struct {
@@ -97,8 +96,7 @@ func TestPropertyListValues(t *testing.T) {
 	}
 }
 
-// TestUpdatePropertyListValues does the same with the property list of the helper for
-// updates.
+// TestUpdatePropertyListValues does the same for the helper for updates.
 func TestUpdatePropertyListValues(t *testing.T) {
 	options := Options{Executable: "/opt/a&b/agent", Updates: &Updates{
 		Root: "/opt/a&b", Program: "/opt/a&b/proven/agent", State: "/var/lib/<x>", Stage: "/var/lib/<x>/updates",
@@ -129,8 +127,8 @@ func TestUpdatePropertyListValues(t *testing.T) {
 	}
 }
 
-// TestPropertyListsElsewhere has the parsers of other programs read the packaged
-// property lists, and a broken one, which shows that they would say so.
+// TestPropertyListsElsewhere checks the packaged property lists with other programs' parsers, and a
+// broken one, which shows that they detect errors.
 func TestPropertyListsElsewhere(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.plist")
 	if err := os.WriteFile(broken, []byte(`<?xml version="1.0"?><plist version="1.0"><dict><key>Label</dict></plist>`), 0o600); err != nil {

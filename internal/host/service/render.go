@@ -19,7 +19,7 @@ var unitText string
 //go:embed launchd.plist.tmpl
 var plistText string
 
-// stepsVersion is the first systemd that makes the pauses between restarts grow.
+// stepsVersion is the first systemd that supports growing pauses between restarts.
 const stepsVersion = 254
 
 // render returns the unit for a version of systemd.
@@ -51,7 +51,7 @@ func (l *launchd) render() ([]byte, error) {
 	}, map[string]bool{"Account": l.options.Account != ""})
 }
 
-// runArguments is the command line of the service.
+// runArguments returns the command line of the service.
 func runArguments(o Options) []string {
 	arguments := []string{o.Executable, "run"}
 	if o.Config != "" {
@@ -63,7 +63,7 @@ func runArguments(o Options) []string {
 	return arguments
 }
 
-// wantedBy is the target that starts the service.
+// wantedBy returns the target that starts the service.
 func wantedBy(o Options) string {
 	if o.User {
 		return "default.target"
@@ -71,7 +71,7 @@ func wantedBy(o Options) string {
 	return "multi-user.target"
 }
 
-// protectHome closes the home directories, unless one of the paths lies there.
+// protectHome blocks access to home directories, unless one of the paths is below one.
 func protectHome(paths ...string) string {
 	if slices.ContainsFunc(paths, inHome) {
 		return "read-only"
@@ -79,10 +79,9 @@ func protectHome(paths ...string) string {
 	return "yes"
 }
 
-// fill puts values in the places {{Name}} of a template, and keeps or drops what
-// stands between the lines {{if Name}} or {{if not Name}}, {{else}} and {{end}}.
-// text/template would do it, too; linking it keeps every exported method of every
-// type in the binary, which makes the agent a third larger.
+// fill replaces {{Name}} in a template, and keeps or drops the text between lines {{if Name}} or
+// {{if not Name}}, {{else}} and {{end}}. text/template would link every exported method of every
+// type into the binary, which makes the agent a third larger.
 func fill(text string, values map[string]string, conditions map[string]bool) ([]byte, error) {
 	var pairs []string
 	for name, value := range values {
@@ -116,7 +115,7 @@ func fill(text string, values map[string]string, conditions map[string]bool) ([]
 	return []byte(out.String()), nil
 }
 
-// blank returns pairs for a replacer that takes the same words away.
+// blank returns pairs for a replacer that removes the same words.
 func blank(pairs []string) []string {
 	blanks := slices.Clone(pairs)
 	for i := 1; i < len(blanks); i += 2 {
@@ -125,11 +124,10 @@ func blank(pairs []string) []string {
 	return blanks
 }
 
-// unitEscape keeps systemd from expanding a value (systemd.unit(5), specifiers).
+// unitEscape prevents systemd from expanding a value (systemd.unit(5), specifiers).
 func unitEscape(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
-// unitQuote makes one word of a command line of a value (systemd.service(5),
-// command lines).
+// unitQuote quotes a value as one word of a command line (systemd.service(5), command lines).
 func unitQuote(value string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\t", `\t`).Replace(value)
 	if strings.ContainsAny(value, " \t'\";\\") || value == "" {
@@ -138,17 +136,16 @@ func unitQuote(value string) string {
 	return escaped
 }
 
-// unitPath makes one word of a list of paths of a value, where nothing but % is special.
+// unitPath quotes a value as one word of a list of paths, where only % is special.
 func unitPath(value string) string { return strings.ReplaceAll(unitQuote(value), "$$", "$") }
 
 func xmlEscape(value string) string {
 	var buf bytes.Buffer
-	_ = xml.EscapeText(&buf, []byte(value)) // a buffer takes everything
+	_ = xml.EscapeText(&buf, []byte(value)) // a buffer accepts everything
 	return buf.String()
 }
 
-// inHome reports whether the sandbox must leave home directories readable for a
-// path.
+// inHome reports whether the sandbox must leave home directories readable for a path.
 func inHome(path string) bool {
 	for _, home := range []string{"/home", "/root", "/run/user"} {
 		if path == home || strings.HasPrefix(path, home+string(filepath.Separator)) {
@@ -168,22 +165,20 @@ var updateUnitText string
 //go:embed launchd.update.plist.tmpl
 var updatePlistText string
 
-// Updates are the paths of an installation that brings itself up to date. The agent
-// verifies a release and puts it into Stage; a helper of the service manager, which
-// belongs to the owner of the installation, sees Request and does the rest.
+// Updates are the paths of an installation that updates itself. The agent verifies a release and
+// puts it into Stage; a helper of the service manager, which runs as the owner of the installation,
+// sees Request and installs it.
 type Updates struct {
 	Root    string // directory of the installation
 	Program string // the binary in Root that the helper runs: the version that worked last
 	Stage   string // directory that the agent writes
 	State   string // directory of the agent's state, with Stage in it
-	Request string // file in Stage by which the agent asks
-	Journal string // file in Root while an update is under way
+	Request string // file in Stage by which the agent requests an update
+	Journal string // file in Root during an update
 }
 
-// updateName is the name of the service's helper for updates.
 func updateName(o Options) string { return o.Name + "-update" }
 
-// updateArguments is the command line of the helper.
 func updateArguments(o Options) []string {
 	arguments := []string{o.Updates.Program, "update", "apply", "--service", o.Name, "--stage", o.Updates.Stage}
 	if o.User {
@@ -195,7 +190,7 @@ func updateArguments(o Options) []string {
 	return arguments
 }
 
-// check refuses paths that no service manager takes, or that are not whole.
+// check refuses paths that no service manager accepts, or that are not absolute.
 func (u *Updates) check() error {
 	if u == nil {
 		return nil
@@ -232,7 +227,7 @@ func (s *systemd) renderUpdates(version int) (path, unit []byte, err error) {
 	return path, unit, err
 }
 
-// oneshotRestartVersion is the first systemd that restarts a unit that runs once.
+// oneshotRestartVersion is the first systemd that restarts a unit of type oneshot.
 const oneshotRestartVersion = 244
 
 // renderUpdates returns the property list of the helper.
@@ -247,15 +242,14 @@ func (l *launchd) renderUpdates() ([]byte, error) {
 	}, nil)
 }
 
-// registration is a file of a service manager and its new text; without text it must not
-// exist.
+// registration is a file of a service manager and its new text; without text it must not exist.
 type registration struct {
 	path string
 	text []byte
 }
 
-// replaceAll writes or removes the files, all or none. The returned function restores
-// their previous state.
+// replaceAll writes or removes the files, all or none. The returned function restores their
+// previous state.
 func replaceAll(files []registration) (undo func() error, err error) {
 	var undos []func() error
 	undo = func() error {
@@ -298,7 +292,6 @@ func removeFile(path string) (undo func() error, err error) {
 	}, nil
 }
 
-// exists reports whether a file exists.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// manager listens as a service manager does and returns what it is told.
+// manager listens like a service manager and returns what it receives.
 func manager(t *testing.T) (told func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -55,7 +55,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	if line := told(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
 		t.Errorf("told %q", line)
 	}
-	// Half a file is no reason to give up.
+	// An incomplete file does not end the wait.
 	for _, text := range []string{"token\n", "token: pul-1\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,6 @@ func TestLoadEnvironment(t *testing.T) {
 	}
 }
 
-// settings writes a configuration file.
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOwnershipThroughSwappedLinks changes owner and mode of a file whose directory
-// somebody else owns, who swaps it for a link to a file of root's all the time.
+// TestOwnershipThroughSwappedLinks changes owner and mode of a file whose directory another user
+// owns and constantly swaps for a link to a file of root.
 func TestOwnershipThroughSwappedLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
@@ -41,7 +41,7 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 				renew(t, config, owner)
 				stop := swapping(config, link)
 				for range 5 {
-					_ = change(config) // an error is as good: the file is no file all the time
+					_ = change(config) // errors are expected, because the file is swapped constantly
 				}
 				stop()
 				info, err := os.Stat(victim)
@@ -63,7 +63,7 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 	}
 }
 
-// unlessRoots fails the test if a file that belongs to another user than root has the secret.
+// unlessRoots fails the test if a file that belongs to another user than root holds the secret.
 func unlessRoots(t *testing.T, dir, secret string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -82,7 +82,7 @@ func unlessRoots(t *testing.T, dir, secret string) {
 	}
 }
 
-// renew makes the file anew.
+// renew creates the file anew.
 func renew(t *testing.T, path string, owner int) {
 	t.Helper()
 	if err := os.RemoveAll(path); err != nil {
@@ -96,7 +96,7 @@ func renew(t *testing.T, path string, owner int) {
 	}
 }
 
-// swapping exchanges two names until the returned function is called.
+// swapping exchanges two names until stop is called.
 func swapping(a, b string) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -116,8 +116,7 @@ func swapping(a, b string) (stop func()) {
 	}
 }
 
-// TestHardLinksKeepTheirOwner has another name of a file of root's stand where the
-// configuration is.
+// TestHardLinksKeepTheirOwner replaces the configuration by another name of a file of root.
 func TestHardLinksKeepTheirOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

@@ -16,22 +16,19 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// systemdSystem is systemd as kardianos/service wants to see a service manager.
+// systemdSystem implements systemd as a system of kardianos/service.
 type systemdSystem struct{ options Options }
 
-// String names the system as kardianos/service does.
 func (systemdSystem) String() string { return "linux-systemd" }
 
-// Detect reports whether systemd runs this machine, as sd_booted(3) does.
+// Detect checks for systemd as sd_booted(3) does.
 func (systemdSystem) Detect() bool {
 	info, err := os.Lstat("/run/systemd/system")
 	return err == nil && info.IsDir()
 }
 
-// Interactive reports whether this process was started by a person.
 func (systemdSystem) Interactive() bool { return os.Getenv("INVOCATION_ID") == "" }
 
-// New returns the service.
 func (s systemdSystem) New(service.Interface, *service.Config) (service.Service, error) {
 	return newSystemd(s.options, execRunner{})
 }
@@ -43,13 +40,13 @@ type systemd struct {
 	commands runner
 	units    string // directory of the unit
 	settings string // directory of the environment file
-	packaged bool   // the unit is a package's
+	packaged bool   // the unit belongs to a package
 }
 
-// stateName is the directory below /var/lib that the services of the machine share.
+// stateName is the directory below /var/lib that the machine's services share.
 const stateName = "workflow-agent"
 
-// Where units are: those of the administrator, which come first, and those of packages.
+// The directories of units: the administrator's, which takes precedence, and the packages'.
 const (
 	adminUnits   = "/etc/systemd/system"
 	packageUnits = "/usr/lib/systemd/system"
@@ -73,23 +70,19 @@ func newSystemd(o Options, commands runner) (*systemd, error) {
 	return s, nil
 }
 
-// String returns the service's display name.
 func (s *systemd) String() string { return displayName }
 
-// Platform names the service manager.
 func (s *systemd) Platform() string { return systemdSystem{}.String() }
 
-// File returns the path of the unit.
 func (s *systemd) File() string { return filepath.Join(s.units, s.unit()) }
 
-// EnvironmentFile returns the path of the environment file.
 func (s *systemd) EnvironmentFile() string { return filepath.Join(s.settings, s.options.Name+".env") }
 
 func (s *systemd) unit() string { return s.options.Name + ".service" }
 
-// ofPackage reports whether the service is a package's, which is brought up to date
-// where the package has it: a copy among the administrator's units would hide the
-// units of later packages. A binary from elsewhere gets its own unit.
+// ofPackage reports whether the service belongs to a package. Its unit is then updated in the
+// package's directory: a copy among the administrator's units would hide those of later packages. A
+// binary from elsewhere gets its own unit.
 func (s *systemd) ofPackage(admin, packages string) bool {
 	if info, err := os.Lstat(filepath.Join(admin, s.unit())); err == nil && info.Mode().IsRegular() {
 		return false // a link there is a mask
@@ -98,7 +91,7 @@ func (s *systemd) ofPackage(admin, packages string) bool {
 	return err == nil && (s.options.Executable == "" || strings.HasPrefix(resolved(s.options.Executable), "/usr/"))
 }
 
-// resolved follows symbolic links, or returns the path as it is.
+// resolved follows symbolic links; on an error it returns the path.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -106,7 +99,6 @@ func resolved(path string) string {
 	return path
 }
 
-// ctl runs systemctl.
 func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	if !s.options.User {
 		return s.commands.run(ctx, "systemctl", args...)
@@ -118,7 +110,7 @@ func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	return out, err
 }
 
-// howToSession is how a user gets a systemd that answers.
+// howToSession returns how a user starts a systemd that answers.
 func howToSession() string {
 	name := "USER"
 	if u, err := user.Current(); err == nil {
@@ -150,7 +142,6 @@ func (s *systemd) act(verb string) error {
 	return nil
 }
 
-// Status returns what kardianos/service has words for.
 func (s *systemd) Status() (service.Status, error) {
 	state, err := s.Describe(context.Background())
 	if err != nil {
@@ -159,7 +150,6 @@ func (s *systemd) Status() (service.Status, error) {
 	return state.status(), nil
 }
 
-// Describe returns what systemd knows.
 func (s *systemd) Describe(ctx context.Context) (State, error) {
 	if err := s.session(); err != nil {
 		return State{}, err
@@ -185,8 +175,8 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
 	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		// Else the last words of one that has ended. They are those of a process that need
-		// not be honest, and are read on root's terminal.
+		// Otherwise the last words of a process that has ended. They are untrusted and shown on
+		// root's terminal.
 		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
@@ -196,7 +186,7 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	if result := values["Result"]; result != "success" {
 		state.LastExit = result
-		switch values["ExecMainCode"] { // as waitid(2) has them
+		switch values["ExecMainCode"] { // as in waitid(2)
 		case "1":
 			state.LastExit += ", exit code " + values["ExecMainStatus"]
 		case "2", "3":
@@ -228,7 +218,7 @@ func (s *systemd) rights() error {
 	return needRoot()
 }
 
-// session finds the user's systemd, also where no login session has set its variable.
+// session finds the user's systemd even if no login session has set its variable.
 func (s *systemd) session() error {
 	if !s.options.User || os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil
@@ -240,7 +230,6 @@ func (s *systemd) session() error {
 	return fmt.Errorf("%w: no session of systemd, XDG_RUNTIME_DIR is not set; %s", ErrNoManager, howToSession())
 }
 
-// version returns the major version of systemd.
 func (s *systemd) version(ctx context.Context) (int, error) {
 	out, err := s.commands.run(ctx, "systemctl", "--version")
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -77,7 +76,7 @@ func TestWordsOfUnits(t *testing.T) {
 	}
 }
 
-// userService is a user's service in a home of the test's own.
+// userService is a user's service in the test's own home.
 func userService(t *testing.T, commands *scripted) *systemd {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -115,7 +114,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 	}
 	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show)
 
-	// What systemd does not take is taken back.
+	// A unit that systemd refuses is rolled back.
 	s.options.Executable = "/opt/broken"
 	commands.rules["systemctl --user show"] = []answer{{out: "bad-setting"}}
 	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "bad-setting") {
@@ -232,7 +231,7 @@ StateChangeTimestamp=Tue 2023-11-14 22:13:20 UTC`}}}}
 	if err != nil || state != want {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	// What systemd before 251 does not know must not be asked for.
+	// The call must not use what systemd before 251 does not know.
 	if line := commands.calls[0]; strings.Contains(line, "--timestamp") {
 		t.Errorf("ran %s", line)
 	}

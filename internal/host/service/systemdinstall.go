@@ -11,9 +11,8 @@ import (
 	"github.com/kardianos/service"
 )
 
-// Install writes the unit and makes systemd read it. An older one is replaced;
-// a running service keeps its program until a restart. If systemd
-// does not accept the new unit, the old one is restored.
+// Install writes or replaces the unit and reloads systemd; a running service keeps its program
+// until a restart. If systemd refuses the new unit, Install restores the old one.
 func (s *systemd) Install() error {
 	ctx := context.Background() // each call has its own limit
 	if err := s.rights(); err != nil {
@@ -27,7 +26,7 @@ func (s *systemd) Install() error {
 		return err
 	}
 	if s.packaged {
-		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, old name or new
+		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, under either name
 	}
 	if !s.options.User {
 		if err := sharesState([]string{adminUnits, packageUnits}, s.unit(), s.options.Account); err != nil && !s.options.Packaged {
@@ -39,7 +38,7 @@ func (s *systemd) Install() error {
 		if err := reachable(s.options.Executable, s.options.Account); err != nil {
 			return err
 		}
-		// An upgrade does not fail for what keeps the service from starting.
+		// An upgrade does not fail because of what prevents the service from starting.
 		if s.options.Docker && !s.options.Packaged {
 			if err := groupExists("docker"); err != nil {
 				return err
@@ -82,7 +81,7 @@ func (s *systemd) Install() error {
 	return nil
 }
 
-// masked refuses to put a unit in the place of an administrator's mask.
+// masked refuses to replace an administrator's mask by a unit.
 func (s *systemd) masked() error {
 	if resolved(s.File()) == os.DevNull {
 		return s.errMasked()
@@ -98,8 +97,8 @@ func (s *systemd) errMasked() error {
 	return fmt.Errorf("the service is masked: allow it first with: systemctl %sunmask %s", user, s.options.Name)
 }
 
-// sharesState refuses an account that is not that of the other services: systemd gives
-// the state directory, which they share, to the account of the one that starts.
+// sharesState refuses an account that differs from the other services': they share the state
+// directory, which systemd gives to the account of the one that starts.
 func sharesState(dirs []string, unit, account string) error {
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.service"))
@@ -139,7 +138,7 @@ func (s *systemd) registrations(version int) ([]registration, error) {
 	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper}), nil
 }
 
-// allUnits are the names of the units that the service has.
+// allUnits returns the names of the service's units.
 func (s *systemd) allUnits() []string {
 	units := []string{s.unit()}
 	if s.options.Updates != nil {
@@ -154,8 +153,7 @@ func (s *systemd) updateUnit() string {
 	return filepath.Join(s.units, updateName(s.options)+".service")
 }
 
-// forgetUpdates switches the helper for updates off, if there is one. An update that
-// is under way comes to its end.
+// forgetUpdates disables an existing helper for updates. An update in progress completes.
 func (s *systemd) forgetUpdates(ctx context.Context) error {
 	if s.packaged || !exists(s.updatePath()) && !exists(s.updateUnit()) {
 		return nil
@@ -178,18 +176,18 @@ func (s *systemd) restore(ctx context.Context, undo func() error, cause error) e
 	return cause
 }
 
-// Enable starts the service with the machine, or with the user's session.
+// Enable has the service start at boot, or with the user's session.
 func (s *systemd) Enable(ctx context.Context) error {
 	if _, err := s.ctl(ctx, append([]string{"enable"}, s.allUnits()...)...); err != nil || s.options.Updates == nil {
 		return err
 	}
-	// It begins to look now, and by the new unit.
+	// The helper starts watching now, with the new unit.
 	_, err := s.ctl(ctx, "restart", filepath.Base(s.updatePath()))
 	return err
 }
 
-// Uninstall stops the service and removes its unit. Jobs continue, and the state
-// directory, the configuration and the environment file stay.
+// Uninstall stops the service and removes its unit. Jobs continue, and the state directory, the
+// configuration and the environment file stay.
 func (s *systemd) Uninstall() error {
 	ctx := context.Background()
 	if err := s.rights(); err != nil {
@@ -220,7 +218,7 @@ func (s *systemd) Uninstall() error {
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	// A failed unit stays listed; nothing to reset is no failure.
+	// A failed unit stays listed until reset; without one the command fails harmlessly.
 	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
 	return forgetChoices(choicesFile(s))
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// updatesIn are the paths of an installation that updates itself.
+// updatesIn returns the paths of an installation that updates itself.
 func updatesIn(root, state string) *Updates {
 	return &Updates{
 		Root: root, Program: filepath.Join(root, "proven", DefaultName), State: state, Stage: filepath.Join(state, "updates"),
@@ -46,7 +46,7 @@ func TestUpdateUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An old systemd takes no unit that runs once and is restarted.
+	// An old systemd does not support restarts of oneshot units.
 	if _, unit, err := s.renderUpdates(239); err != nil || bytes.Contains(unit, []byte("\nRestart=")) || !bytes.Contains(unit, []byte("\nStartLimitBurst=20\n")) {
 		t.Errorf("%s\n%v", unit, err)
 	}
@@ -91,7 +91,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		}
 	}
 
-	// A helper that systemd does not take leaves nothing at all.
+	// A helper that systemd refuses leaves no files.
 	commands.rules[show+helper] = []answer{{out: "bad-setting"}}
 	commands.rules[show+main], commands.rules[show+path] = []answer{{out: "loaded"}}, []answer{{out: "loaded"}}
 	delete(commands.rules, "systemctl --user show")
@@ -112,7 +112,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		"systemctl --user enable "+main+" "+path+" "+helper, "systemctl --user restart "+path)
 	there(path, helper, main)
 
-	// An installation that cannot update itself any more has no helper.
+	// An installation that can no longer update itself has no helper.
 	s.options.Updates = nil
 	if err := s.Install(); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands.calls = nil
-	s.options.Updates = nil // whoever uninstalls need not know
+	s.options.Updates = nil // an uninstallation need not know
 	if err := s.Uninstall(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestUpdateHelperOfLaunchd(t *testing.T) {
 	}
 	commands.want(t, enable, look, "launchctl bootstrap "+l.domain+" "+l.home+"/Library/LaunchAgents/test-agent-update.plist")
 
-	// One that runs by an older list is loaded anew, and unloaded where it has no place any more.
+	// A helper without updates is unloaded.
 	l.options.Updates = nil
 	commands.rules["launchctl print"] = []answer{{}, notLoaded}
 	if err := l.Enable(t.Context()); err != nil {
