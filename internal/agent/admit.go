@@ -19,7 +19,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	}
 	kind := claim.WorkflowType
 	if kind == "" {
-		kind = workflow.TypeDeployment // what stock servers hand out here
+		kind = workflow.TypeDeployment // as stock servers send
 	}
 	if !slices.Contains(a.opts.Types, kind) {
 		return refuse("This agent does not run workflows of the type %q: its enabled_workflow_types do not have it.", kind)
@@ -39,7 +39,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // with rules, what they bind must be present
+	if !a.opts.Rules.AllowsRepository("") { // with rules, the fields they check must be present
 		if definition.Deployment == nil {
 			return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
 		}
@@ -48,7 +48,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 		}
 	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository("") {
-		// The runner reads the address in the same way, and gives git what was read.
+		// The runner parses the address in the same way, and gives git the result.
 		repo, err := workflow.ParseRepository(git.RepoURL)
 		if err != nil {
 			return refuse("This agent does not deploy from the repository of this job, and its host has allowed_repositories: its address cannot be used: %v.", err)
@@ -60,13 +60,12 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	return nil
 }
 
-// isShell reports whether a step is shell text rather than a command of the runner
-// whose parameters are structured fields.
+// isShell reports whether a step is shell text rather than a runner command with structured
+// parameters.
 func isShell(step workflow.Step) bool {
 	return step.Run != workflow.RunSetup && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix)
 }
 
-// wrongPlatform says why this agent does not have the definition's platform, or "".
 func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
 	want := definition.OS
 	if a.usesImages() || want == "" {
@@ -75,18 +74,16 @@ func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
 		}
 		return ""
 	}
-	// Without an image the job runs on the host itself. A server that knows only
-	// Linux containers says linux to everybody, so a darwin host takes that too.
+	// Without an image the job runs on the host itself. A server that knows only Linux
+	// containers says linux for every job, so a darwin host accepts that too.
 	if want != runtime.GOOS && want != "linux" {
 		return "The job asks for the operating system " + want + ", but this agent's host runs " + runtime.GOOS + "."
 	}
 	return ""
 }
 
-// usesImages reports whether the executor runs jobs in the image they name.
 func (a *Agent) usesImages() bool { return a.opts.Executor.Name() != "process" }
 
-// gitSource returns the git source of a definition, or nil.
 func gitSource(definition *workflow.JobDefinition) *workflow.GitSource {
 	if definition.Deployment == nil || definition.Deployment.Source == nil {
 		return nil

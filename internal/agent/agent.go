@@ -1,11 +1,10 @@
-// Package agent is the life of the agent: it asks for work, claims it, has an
-// executor launch it, watches it, reports how it ended, and finds its jobs again
-// after a restart.
+// Package agent is the life of the agent: it polls for jobs, claims them, launches them through
+// an executor, watches them, reports how they ended, and resumes them after a restart.
 //
-// Stopping is not cancelling. [Agent.Stop] takes no more work and detaches from
-// the jobs, whose runners continue to report by themselves; the next process with the
-// same identity finds them in its journal. [Agent.Drain] takes no more work and
-// waits for the jobs. Neither ends a job.
+// Stopping is not cancelling. [Agent.Stop] takes no more jobs and detaches from the running
+// ones, whose runners continue to report; the next process with the same identity finds them in
+// its journal. [Agent.Drain] takes no more jobs and waits for the running ones. Neither ends a
+// job.
 package agent
 
 import (
@@ -25,48 +24,46 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Rules decide which jobs the host's administrator lets in.
+// Rules decide which jobs the host's administrator allows.
 type Rules interface {
 	AllowsImage(reference string) bool
 	// AllowsRepository takes a [workflow.Repository.Name], or "" to ask whether any is allowed.
 	AllowsRepository(name string) bool
 }
 
-// Monitor is told what the agent is doing, for health checks and metrics. Its
-// methods must return at once.
+// Monitor receives the agent's events, for health checks and metrics. Its methods must return
+// at once.
 type Monitor interface {
 	// Activity is called whenever the server answered a poll or a status call.
 	Activity()
-	// EngineState is called when the executor becomes able (nil) or unable to run
-	// jobs, and once at the start.
+	// EngineState is called when the executor becomes able (nil) or unable to run jobs, and
+	// once at the start.
 	EngineState(err error)
-	// Polled is called after each poll with its outcome.
 	Polled(err error)
-	// JobStarted and JobEnded are called once each for every job. The status is one
-	// of [workflow.Status], or of those that only the agent knows: see
-	// [status.Outcome]. took counts from the claim.
+	// JobStarted and JobEnded are called once each for every job. The status is a
+	// [workflow.Status] or one that only the agent knows: see [status.Outcome]. took counts
+	// from the claim.
 	JobStarted()
 	JobEnded(status string, reason workflow.Reason, took time.Duration)
-	// JobLaunched is called when the runner of a job was started, with the time
-	// since the claim.
+	// JobLaunched is called when the runner of a job has started; took counts from the claim.
 	JobLaunched(took time.Duration)
 }
 
-// Options are what an agent needs. Those without a stated default are required.
+// Options configure an [Agent]. Those without a stated default are required.
 type Options struct {
 	Client   *protocol.Client
 	Tokens   TokenSource // of the pool, for poll and status calls
 	Executor executor.Executor
-	Identity *instance.Identity // locked for as long as the agent runs; the caller closes it
+	Identity *instance.Identity // locked while the agent runs; the caller closes it
 	Rules    Rules              // nil: everything is allowed
 	Monitor  Monitor            // nil: none
 	Log      *logrus.Entry
 
 	Version    string
-	UserAgent  string // what runners send, too
-	ServiceURL string // where runners send their log, heartbeats and results
+	UserAgent  string // also of runners
+	ServiceURL string // where runners send logs, heartbeats and results
 	CACertPEM  string
-	BootID     string // of the host, "" if unknown: what another start of it has left may be incomplete
+	BootID     string // of the host, "" if unknown: after a reboot, a job's files may be incomplete
 
 	Types          []workflow.Type
 	Slots          int // jobs at a time
@@ -77,11 +74,11 @@ type Options struct {
 	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
 	ProxyEnv       map[string]string // the host's proxy variables, for jobs whose place sets none
 	PollInterval   time.Duration
-	KeepInterval   bool // ignore Retry-After and do not ask for a long poll
+	KeepInterval   bool // ignore Retry-After and do not request a long poll
 	RequestTimeout time.Duration
 	RetryWait      time.Duration // first pause after a failed poll; it doubles up to RetryMaxWait
 	RetryMaxWait   time.Duration
-	JobRetry       time.Duration // first pause after a call for a job that failed; 0 = 1 s
+	JobRetry       time.Duration // first pause after a failed call for a job; 0 = 1 s
 	StatusInterval time.Duration
 }
 
@@ -94,21 +91,21 @@ type Agent struct {
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
-	// epochs says that a job of the journal has one, which only servers give that
-	// honour the number of free slots.
+	// epochs says that a job of the journal has an epoch: the server honours the number of free
+	// slots.
 	epochs bool
 
-	// kick has room for one: something changed that the poll loop should act on.
+	// kick, with a buffer of one, wakes the poll loop after a change.
 	kick chan struct{}
 
-	stopping context.Context // ended by Stop: detach from everything
+	stopping context.Context // ended by Stop: detach from all jobs
 	stop     context.CancelFunc
-	draining context.Context // ended by Stop and Drain: no more work
+	draining context.Context // ended by Stop and Drain: take no more jobs
 	drain    context.CancelFunc
 
 	mu     sync.Mutex
 	active map[string]bool // by journal name of each job: whether it holds a slot
-	ran    []string        // the newest jobs without an epoch that have ended here
+	ran    []string        // the newest ended jobs without an epoch
 	jobs   sync.WaitGroup  // goroutines of jobs
 	loops  sync.WaitGroup  // goroutines of the agent itself; they end with stopping
 	// ranOne is closed after the result of the one job of a single run.
@@ -116,22 +113,21 @@ type Agent struct {
 	oneOnly sync.Once
 }
 
-// Bounds of the agent's own waits.
 const (
-	// detachTime is how long Stop waits until jobs are detached.
+	// detachTime is how long Stop waits for jobs to detach.
 	detachTime = 10 * time.Second
-	// maxWithoutSlot is how many jobs may wait without a slot for a server to take
-	// their results. Each uses memory and disk, and a server that hands out jobs and
-	// refuses their results must not exhaust them.
+	// maxWithoutSlot is how many jobs may wait without a slot for a server to accept their
+	// results. Each uses memory and disk, which a server that hands out jobs and refuses their
+	// results must not exhaust.
 	maxWithoutSlot = 32
-	// maxRan is how many ended jobs are remembered, because a server with only the stock
-	// calls has no way to refuse leave to one that a cache hands out again.
+	// maxRan is how many ended jobs the agent remembers, because a server with only the stock
+	// calls cannot refuse the start of a job that a cache hands out again.
 	maxRan = 1000
 	// engineCall bounds short calls of the executor.
 	engineCall = 30 * time.Second
 )
 
-// New returns an agent that has not done anything yet.
+// New returns an agent. [Agent.Run] starts it.
 func New(opts Options) (*Agent, error) {
 	switch {
 	case opts.Client == nil || opts.Tokens == nil || opts.Executor == nil || opts.Identity == nil || opts.Log == nil:
@@ -173,19 +169,17 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// Stop takes no more work and detaches from the running jobs without ending them.
-// It returns at once; [Agent.Run] returns when that is done.
+// Stop takes no more jobs and detaches from the running ones without ending them. It returns at
+// once; [Agent.Run] returns when the jobs are detached.
 func (a *Agent) Stop() { a.stop() }
 
-// Drain takes no more work; [Agent.Run] returns when the last job has ended.
+// Drain takes no more jobs; [Agent.Run] returns when the last job has ended.
 func (a *Agent) Drain() { a.drain() }
 
-// Run works until Stop, Drain or the end of a single run, and returns nil then.
-// Ending ctx is the hard way out: Run returns without waiting for anything that
-// takes time, which loses no job either, as its journal stays.
+// Run works until Stop, Drain or the end of a single run, and then returns nil. If ctx ends,
+// Run returns without waiting; the journal stays, so no job is lost.
 func (a *Agent) Run(ctx context.Context) error {
-	// Jobs live in a context of their own, so that a stop can still finish what
-	// must not be left half done.
+	// Jobs have their own context, so that a stop can finish critical steps.
 	hard, abort := context.WithCancel(ctx)
 	defer abort()
 	defer a.stop()
@@ -197,7 +191,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.reattach(hard); err != nil {
 		return err
 	}
-	// The first check comes before the first poll, which depends on it.
+	// The first poll depends on this check.
 	engine := a.engine.check(a.stopping)
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
 	a.poll(hard)
@@ -228,7 +222,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// wake makes the poll loop check again.
 func (a *Agent) wake() {
 	select {
 	case a.kick <- struct{}{}:
@@ -236,7 +229,6 @@ func (a *Agent) wake() {
 	}
 }
 
-// busy returns how many jobs hold a slot.
 func (a *Agent) busy() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,8 +241,8 @@ func (a *Agent) busy() int {
 	return n
 }
 
-// freeSlot makes room for another job while one of which nothing runs any more is
-// still being reported, unless there are too many of those.
+// freeSlot frees the slot of a job of which nothing runs but whose result is not delivered,
+// unless too many such jobs exist.
 func (a *Agent) freeSlot(name string) {
 	a.mu.Lock()
 	without := 0
@@ -266,8 +258,8 @@ func (a *Agent) freeSlot(name string) {
 	a.wake()
 }
 
-// launch gives the job a slot and a goroutine. It returns false if the agent is
-// at that job already.
+// launch gives the job a slot and a goroutine. It returns false if the agent already has the
+// job.
 func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
 	if _, here := a.active[j.name]; here {
@@ -288,7 +280,7 @@ func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	return true
 }
 
-// remember notes that a job without an epoch has ended here.
+// remember records the end of a job without an epoch.
 func (a *Agent) remember(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -298,17 +290,15 @@ func (a *Agent) remember(name string) {
 	}
 }
 
-// hasRun reports whether a job without an epoch has ended here not long ago.
+// hasRun reports whether a job without an epoch recently ended here.
 func (a *Agent) hasRun(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.ran, name)
 }
 
-// freeSlots returns how many more jobs there is room for.
 func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
 
-// jobLog returns the log with the fields of one job, as far as they are known.
 func (a *Agent) jobLog(e instance.Entry) *logrus.Entry {
 	return a.log.WithFields(jobFields(e.Claim.JobID, e.Claim.DeploymentID, e.Stack, e.Claim.PoolID))
 }
@@ -323,7 +313,7 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 	return fields
 }
 
-// nobody is the monitor of an agent without one.
+// nobody is the default Monitor.
 type nobody struct{}
 
 func (nobody) Activity()                                       {}
@@ -333,21 +323,21 @@ func (nobody) JobStarted()                                     {}
 func (nobody) JobEnded(string, workflow.Reason, time.Duration) {}
 func (nobody) JobLaunched(time.Duration)                       {}
 
-// anything are the rules of an agent without any.
+// anything is the default Rules.
 type anything struct{}
 
 func (anything) AllowsImage(string) bool      { return true }
 func (anything) AllowsRepository(string) bool { return true }
 
-// TokenSource has the token of the agent's pool. Several goroutines use it.
+// TokenSource provides the token of the agent's pool. It is safe for concurrent use.
 type TokenSource interface {
-	// Token returns a token that is good as far as is known. It may wait for one,
-	// and fails only when ctx ends.
+	// Token returns a token that is not known to be bad. It may wait for one, and fails only
+	// when ctx ends.
 	Token(ctx context.Context) (string, error)
-	// Refused tells that the server answered 401 to the token, and reports whether
-	// another one is to be had: then [TokenSource.Token] waits for that.
+	// Refused records that the server answered 401 to the token, and reports whether the source
+	// can get another one, for which [TokenSource.Token] then waits.
 	Refused(token string) bool
-	// Values returns every token that is, or may still be, good, and those they were
-	// got for: none of them may show in a log.
+	// Values returns every token that is or may still be valid, and those exchanged for them:
+	// logs must mask them all.
 	Values() []string
 }

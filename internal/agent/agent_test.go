@@ -22,7 +22,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	w := newHarness(t)
 	var job *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
-		// A preparation that takes no time may end before it was heard of.
+		// A preparation that takes no time could end before its heartbeat.
 		w.server.WaitFor("a heartbeat", func() bool { return slices.Contains(job.Phases, protocol.PhasePreparing) })
 		progress("Pulling image\npulumi/pulumi:latest with forwarded-secret")
 		return nil
@@ -78,14 +78,14 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 		if !fakes.IsCall(r, "GET", "/poll") || dropped.Add(1) > 3 {
 			return false
 		}
-		// The server does its work and the answer gets lost on the way.
+		// The server handles the request and its answer gets lost.
 		w.server.Poll(&discard{header: http.Header{}}, r)
 		fakes.Drop(rw)
 		return true
 	})
 	job := w.server.Add()
 	w.finish(job)
-	w.server.Close() // a poll that was given up may still arrive
+	w.server.Close() // an abandoned poll may still arrive
 	for _, p := range w.server.Polls[1:4] {
 		if p.ID != w.server.Polls[0].ID {
 			t.Error("another poll id was sent before the first was answered")
@@ -99,7 +99,7 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 	}
 }
 
-// discard is an answer that nobody gets.
+// discard is an answer that no client receives.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }

@@ -116,7 +116,6 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 	}
 }
 
-// rules allow one image and one repository; "" allows all.
 type rules struct{ images, repositories string }
 
 func (r rules) AllowsImage(s string) bool      { return r.images == "" || r.images == s }
@@ -135,7 +134,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
 		{"no launch document", executor.Exit{Code: protocol.ExitNoLaunch}, workflow.ReasonLaunch, "nothing of the job was run"},
 		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
-		// The job can write the runner's result file, and kill the runner.
+		// The job can write the runner's result file and kill the runner.
 		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
 		{"forged success of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusSucceeded)}, workflow.ReasonExitCode, "exit code 3"},
 		{"forged report of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusFailed)}, workflow.ReasonExitCode, "exit code 3"},
@@ -182,7 +181,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 	}
 }
 
-// forged is a result that claims that the server knows everything already.
+// forged is a result that claims that the server has everything.
 func forged(status workflow.Status) *protocol.Result {
 	return &protocol.Result{Status: status, Reported: true}
 }

@@ -13,31 +13,30 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Pauses between two checks of the executor. It is checked more often while it
-// cannot run jobs, so that the agent recovers soon after it.
+// Pauses between checks of the executor, shorter while it cannot run jobs, so that the agent
+// recovers soon after it.
 const (
 	engineUpInterval   = 30 * time.Second
 	engineDownInterval = 5 * time.Second
 	engineCheckTime    = 10 * time.Second
 )
 
-// errNotChecked is the state before the first check.
 var errNotChecked = errors.New("the executor was not checked yet")
 
-// engineWatch knows whether the executor can run jobs.
+// engineWatch tracks whether the executor can run jobs.
 type engineWatch struct {
 	executor executor.Executor
 	log      *logrus.Entry
 	monitor  Monitor
-	changed  func() // called after the state went from up to down or back
+	changed  func() // called after each change between able and unable
 
 	mu    sync.Mutex
 	known bool
 	err   error
-	since time.Time // when jobs became able or unable to run
+	since time.Time // of the last such change
 }
 
-// state returns nil if jobs can run, else why not.
+// state returns nil if jobs can run, else the reason.
 func (w *engineWatch) state() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +46,6 @@ func (w *engineWatch) state() error {
 	return w.err
 }
 
-// status is the state for the status report.
 func (w *engineWatch) status() status.Engine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,13 +70,13 @@ func (w *engineWatch) run(ctx context.Context, err error) {
 	}
 }
 
-// check checks once, and logs a change once.
+// check checks once and logs a change.
 func (w *engineWatch) check(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, engineCheckTime)
 	defer cancel()
 	err := w.executor.Check(limited)
 	if ctx.Err() != nil {
-		return ctx.Err() // the agent stops: this says nothing about the engine
+		return ctx.Err() // the agent stops: this proves nothing about the engine
 	}
 	w.mu.Lock()
 	first, was := !w.known, w.err

@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// callsOfAgent are the calls that an agent makes for a job whose runner dies before it has reported.
+// callsOfAgent are the agent's calls for a job whose runner dies before it has reported.
 var callsOfAgent = []struct {
 	name, method, suffix string
 	phase                string // of heartbeats
@@ -31,7 +31,7 @@ var callsOfAgent = []struct {
 	{"result", "POST", "/result", ""},
 }
 
-// foreignBodies have the form of the API's.
+// foreignBodies have the form of the API's answers.
 var foreignBodies = map[int]string{
 	http.StatusOK:         `{}`,
 	http.StatusBadRequest: `{"code":400,"message":"Bad Request"}`,
@@ -39,8 +39,8 @@ var foreignBodies = map[int]string{
 	http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":0,"received":0}]}`,
 }
 
-// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice in the server's
-// place, in the form of the API's own answers. The job runs once and its log and end arrive.
+// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form
+// of the API's own answers. The job runs once, and its log and result arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for _, call := range callsOfAgent {
 		for _, codes := range [][2]int{
@@ -121,8 +121,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestSignaturesAreExpectedAfterARestart has the first answer that an agent gets after a restart
-// come from an intermediary, which takes the result that the earlier process was to report.
+// TestSignaturesAreExpectedAfterARestart has an intermediary send the first answers after a
+// restart, including the one to the earlier process's result.
 func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
@@ -152,7 +152,8 @@ func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestJobsWithoutAFreeSlotAreNotRun has a server hand out a job to a poll that only shows presence.
+// TestJobsWithoutAFreeSlotAreNotRun has a server hand out a job to a poll that only shows
+// presence.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newHarness(t)
 	first := w.server.Add()
@@ -185,8 +186,8 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	}
 }
 
-// TestNoStartAfterTheServersOwn410 has the server say that the claim was superseded, in its answer
-// to a piece of the set-up log, while the agent asks leave: nothing is started.
+// TestNoStartAfterTheServersOwn410 has the server report the claim as superseded, in its answer
+// to a part of the set-up log, while the agent asks permission to start: nothing starts.
 func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w := newHarness(t)
 	told := make(chan struct{})
@@ -216,8 +217,8 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestRefusedResultsAreBounded has a server hand out job after job that cannot be run, and refuse
-// the result of each: the agent does not take more and more of them.
+// TestRefusedResultsAreBounded has a server hand out jobs that cannot run and refuse their
+// results: the agent takes a limited number.
 func TestRefusedResultsAreBounded(t *testing.T) {
 	w := newHarness(t)
 	var handed, busy atomic.Int32
@@ -228,7 +229,7 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 		switch {
 		case fakes.IsCall(r, "GET", "/poll"):
 			if r.Header.Get(protocol.HeaderAgentSlots) == "0" {
-				if busy.Add(1) == 20 { // it has no room for more
+				if busy.Add(1) == 20 { // the agent has no free slot
 					enough()
 				}
 				signer.Header().Set(protocol.HeaderPreferenceApplied, "wait")
@@ -257,13 +258,13 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 	a := w.start()
 	<-full
 	a.kill()
-	if n := handed.Load(); n > 33 { // those without a slot, and the one that has it
+	if n := handed.Load(); n > 33 { // 32 without a slot and one with it
 		t.Errorf("%d jobs were taken whose results are refused", n)
 	}
 }
 
-// TestStockJobsAreNotRunAgain has a cache answer the polls of a server with only the stock calls,
-// which gives leave by the definition, with a claim of earlier: the job has run and does not again.
+// TestStockJobsAreNotRunAgain has a cache repeat an earlier claim of a stock server, which
+// permits a start by sending the definition: the job does not run again.
 func TestStockJobsAreNotRunAgain(t *testing.T) {
 	w := newHarness(t)
 	w.server.Stock = true

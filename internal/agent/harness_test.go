@@ -33,20 +33,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// buffer is a log that a test can read while it is written.
+// buffer is a log that a test can read concurrently.
 type buffer struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
 	awaited []awaited
 }
 
-// awaited is a text that somebody waits for.
 type awaited struct {
 	text string
 	seen chan struct{}
 }
 
-// await waits until the log has a text.
 func (b *buffer) await(t *testing.T, text string) {
 	b.mu.Lock()
 	a := awaited{text, make(chan struct{})}
@@ -60,7 +58,7 @@ func (b *buffer) await(t *testing.T, text string) {
 	}
 }
 
-// tell wakes those whose text has come. The caller holds the lock.
+// tell wakes the waiters whose text has arrived. The caller holds the lock.
 func (b *buffer) tell() {
 	b.awaited = slices.DeleteFunc(b.awaited, func(a awaited) bool {
 		if !strings.Contains(b.b.String(), a.text) {
@@ -85,7 +83,6 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// harness is one agent, its server and its executor.
 type harness struct {
 	t        *testing.T
 	server   *fakes.Server
@@ -108,7 +105,6 @@ func newHarness(t *testing.T) *harness {
 	return w
 }
 
-// running is an agent that runs.
 type running struct {
 	*agent.Agent
 	t        *testing.T
@@ -175,7 +171,6 @@ func (w *harness) start() *running {
 	return r
 }
 
-// wait waits for the agent to end by itself.
 func (r *running) wait() {
 	r.t.Helper()
 	select {
@@ -188,21 +183,18 @@ func (r *running) wait() {
 	}
 }
 
-// drain lets the agent end after its jobs.
 func (r *running) drain() {
 	r.t.Helper()
 	r.Drain()
 	r.wait()
 }
 
-// finish waits for the result of a job and drains the agent.
 func (r *running) finish(job *fakes.ServerJob) {
 	r.t.Helper()
 	r.server.WaitForResult(job)
 	r.drain()
 }
 
-// finish starts an agent and drains it after the result of a job.
 func (w *harness) finish(job *fakes.ServerJob) *running {
 	w.t.Helper()
 	r := w.start()
@@ -210,14 +202,14 @@ func (w *harness) finish(job *fakes.ServerJob) *running {
 	return r
 }
 
-// kill ends the agent like SIGKILL does: nothing is finished.
+// kill ends the agent as SIGKILL does.
 func (r *running) kill() {
 	r.abort()
 	<-r.done
 }
 
-// runner is what a well-behaved runner does, in a function of the fake executor:
-// it beats once, prints a line and delivers its result.
+// runner returns a well-behaved runner for the fake executor: it sends a heartbeat, prints a
+// line and delivers its result.
 func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
@@ -235,7 +227,7 @@ func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Jo
 	}
 }
 
-// sealed seals the result of an exit as the runner of the job does.
+// sealed seals the result of an exit as the job's runner does.
 func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	var launch protocol.Launch
 	if err := json.Unmarshal(j.Launch, &launch); err != nil {
@@ -246,12 +238,10 @@ func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	return exit
 }
 
-// sealing runs a job and seals its result.
 func sealing(run func(context.Context, *fakes.Job) executor.Exit) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit { return sealed(j, run(ctx, j)) }
 }
 
-// runnerClient reads a launch document and returns a client like the runner's.
 func (w *harness) runnerClient(document []byte) (*protocol.Client, protocol.Launch) {
 	var launch protocol.Launch
 	if err := json.Unmarshal(document, &launch); err != nil {
@@ -264,7 +254,7 @@ func (w *harness) runnerClient(document []byte) (*protocol.Client, protocol.Laun
 	return client, launch
 }
 
-// cleanState fails the test unless nothing of a job is left.
+// cleanState fails the test if the agent or the executor has leftovers of a job.
 func (w *harness) cleanState(r *running) {
 	w.t.Helper()
 	left, err := w.executor.List(context.Background(), r.identity.ID)

@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestJobOutputCannotPassForTheAgents has a job print what would move the cursor
+// TestJobOutputCannotPassForTheAgents has a job print control sequences that move the cursor
 // over the agent's own lines, or end its line early.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newHarness(t)
@@ -31,9 +31,9 @@ func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	}
 }
 
-// TestForgedStreams has a job leave streams of steps that are not its runner's and kill the runner.
-// The server refuses a result that names a step twice, or one that does not exist; the agent must
-// not send such a one for a day, while it reports nothing.
+// TestForgedStreams has a job create streams of steps that are not its runner's and kill the
+// runner. The server refuses a result that names a step twice, or a missing one; the agent must
+// not retry such a result for a day.
 func TestForgedStreams(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
@@ -57,7 +57,7 @@ func TestForgedStreams(t *testing.T) {
 	}
 }
 
-// TestHostileServer has a server send what would show as lines of the agent.
+// TestHostileServer has a server send text that resembles lines of the agent.
 func TestHostileServer(t *testing.T) {
 	w := newHarness(t)
 	ran := false

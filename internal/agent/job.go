@@ -17,52 +17,50 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// How the agent's part in a job can end without a verdict of its own.
+// Ends of the agent's work for a job without a verdict.
 var (
-	// errStopping: the agent detaches. A job in the journal is for the next process;
-	// any other returns to the queue.
+	// errStopping: the agent detaches. A job in the journal is for the next process; any other
+	// returns to the queue.
 	errStopping = errors.New("the agent is stopping")
 	// errSuperseded: the job belongs to another agent, or has its final result.
 	errSuperseded = errors.New("the server has given the job away or closed it")
-	// errCancelled: the deployment was cancelled before it started.
-	errCancelled = errors.New("the deployment was cancelled")
+	errCancelled  = errors.New("the deployment was cancelled")
 )
 
-// Pauses and bounds of one job.
 const (
 	heartbeatInterval  = 10 * time.Second
 	retryFirst         = time.Second // default of [Options.JobRetry]
 	retryLimit         = 10 * time.Second
 	executorRetryLimit = 30 * time.Second // limit of the pause between calls of the executor
-	// definitionTime is how long the definition is asked for; the server takes an
-	// unstarted job back after a silence, so there is no point in more.
+	// definitionTime bounds the requests for the definition: after such a silence the server
+	// requeues an unstarted job.
 	definitionTime = 2 * time.Minute
-	// prepareTime bounds pulling an image and making a container.
+	// prepareTime bounds the pull of an image and the creation of a container.
 	prepareTime = time.Hour
-	// leaveTime is how long leave to start is asked for. It is as long as the
-	// server waits before it calls a job lost that had leave.
+	// leaveTime bounds the requests for permission to start. The server waits as long before it
+	// reports a permitted job as lost.
 	leaveTime = 10 * time.Minute
-	// setupFlushTime is how long the set-up log may keep the end of a job waiting.
+	// setupFlushTime is how long the set-up log may delay the end of a job.
 	setupFlushTime = 30 * time.Second
-	// removeTime bounds removing a job's objects while the agent stops.
+	// removeTime bounds the removal of a job's objects while the agent stops.
 	removeTime = 5 * time.Second
-	// deliverTime is how long log and result of a job are kept for a server that
-	// cannot be reached: as long as it takes them.
+	// deliverTime is how long the agent keeps a job's log and result for an unreachable server,
+	// which accepts them as long.
 	deliverTime = 24 * time.Hour
-	// leastDeliverTime is how long the agent tries at least, as after it was off for a day.
+	// leastDeliverTime is the minimum time of a delivery, for instance after the agent was off
+	// for a day.
 	leastDeliverTime = 15 * time.Minute
 )
 
 // haltRetry begins early, because the report of the job's end waits for the call.
 var haltRetry = retry.Policy{First: 100 * time.Millisecond, Max: executorRetryLimit}
 
-// policy returns how calls are repeated for a job.
 func (a *Agent) policy(limit time.Duration) retry.Policy {
 	return retry.Policy{First: a.opts.JobRetry, Max: limit}
 }
 
-// job is the agent's part in one job. Its fields are used by the goroutine that
-// runs it, except where a type is safe for more.
+// job is the agent's work for one job. Only the goroutine that runs it uses its fields, except
+// those whose type is safe for concurrent use.
 type job struct {
 	agent   *Agent
 	name    string // in the journal
@@ -71,10 +69,9 @@ type job struct {
 	log     *logrus.Entry
 	masks   *redact.Set
 	courier *delivery.Courier
-	logs    *delivery.Log // the streams that the agent writes itself
+	logs    *delivery.Log // the agent's own streams
 }
 
-// newJob returns the agent's part in the job of an entry.
 func (a *Agent) newJob(e instance.Entry) *job {
 	j := &job{
 		agent:  a,
@@ -102,13 +99,11 @@ func (a *Agent) newJob(e instance.Entry) *job {
 	return j
 }
 
-// saveEntry writes the job's entry to the journal.
 func (j *job) saveEntry() error {
 	j.entry.Signed = j.client.Signed()
 	return j.agent.journal.Write(j.name, j.entry)
 }
 
-// accept takes a claimed job.
 func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	j := a.newJob(instance.Entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
 	if a.hasRun(j.name) {
@@ -120,7 +115,7 @@ func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	}
 }
 
-// run does the agent's part in a job with its own log streams open.
+// run calls part with the agent's own log streams open.
 func (j *job) run(hard context.Context, part func(context.Context) (delivery.Verdict, error)) {
 	j.courier = j.newCourier()
 	j.agent.board.change(j.name, func(s *shownJob) { s.courier = j.courier })
@@ -130,7 +125,7 @@ func (j *job) run(hard context.Context, part func(context.Context) (delivery.Ver
 	case err == nil:
 		v, err = j.runRecovering(hard, part)
 	case !errors.Is(err, errStopping):
-		// Nothing was started, and the result can still say why.
+		// Nothing was started, and the result can still state the reason.
 		j.log.WithError(err).Error("the log of the job cannot be stored: is the disk of state_directory full?")
 		v, err = j.report(hard, delivery.Failed(workflow.ReasonLaunch, "The agent could not keep the log of this job on its disk."))
 	}
@@ -140,7 +135,7 @@ func (j *job) run(hard context.Context, part func(context.Context) (delivery.Ver
 	j.end(v, err)
 }
 
-// end reports how the agent's part ended and removes its files, unless the next
+// end reports how the agent's work for the job ended and removes its files, unless the next
 // process needs them.
 func (j *job) end(v delivery.Verdict, err error) {
 	how := outcome(v)
@@ -173,7 +168,6 @@ func (j *job) end(v delivery.Verdict, err error) {
 	}
 }
 
-// runClaimed runs a job that was just claimed.
 func (j *job) runClaimed(hard context.Context) (delivery.Verdict, error) {
 	j.log.Info("running deployment workflow")
 	j.stepStatus(0, workflow.StepRunning)
@@ -189,7 +183,7 @@ func (j *job) runClaimed(hard context.Context) (delivery.Verdict, error) {
 	return j.conclude(hard, p, err)
 }
 
-// conclude follows a job that was started, and ends one that could not be.
+// conclude follows a started job, and ends one that could not start.
 func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Verdict, error) {
 	switch {
 	case err == nil:
@@ -207,7 +201,7 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	}
 	switch {
 	case errors.Is(err, errStopping):
-		// It cannot have started: the server gives it to another agent.
+		// It cannot have started: the server requeues it.
 		j.log.Info("the agent stops; the job returns to the queue")
 		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
@@ -216,10 +210,10 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	return j.neverStarted(hard, err)
 }
 
-// untilStopped returns a context that ends with hard and, with the cause
-// errStopping, when the agent is told to stop.
+// untilStopped returns a context that ends with hard and, with the cause errStopping, when the
+// agent must stop.
 func (j *job) untilStopped(hard context.Context) (context.Context, context.CancelCauseFunc) {
-	// Not a child of hard: its end would come with a cause of its own.
+	// Not a child of hard, whose end would come with another cause.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
 	unlinkHard := context.AfterFunc(hard, func() { cancel(errStopping) })
 	unlink := context.AfterFunc(j.agent.stopping, func() { cancel(errStopping) })
@@ -230,8 +224,7 @@ func (j *job) untilStopped(hard context.Context) (context.Context, context.Cance
 	}
 }
 
-// neverStarted ends a job of which nothing ran: one clear line in the set-up log,
-// and a result.
+// neverStarted ends a job of which nothing ran, with one line in the set-up log and a result.
 func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, error) {
 	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
 	var refused *refusedError
@@ -255,16 +248,15 @@ func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, e
 	return j.report(hard, v)
 }
 
-// refusedError carries the verdict of a job that the agent does not start.
+// refusedError holds the verdict of a job that the agent does not start.
 type refusedError struct{ verdict delivery.Verdict }
 
 // Error returns the line for the deployment's log.
 func (e *refusedError) Error() string { return e.verdict.Message }
 
-// writeSetup writes one line to the set-up log.
 func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
-// stepStatus reports the status of a step, in the order of the calls and without waiting.
+// stepStatus queues the status of a step.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	now := time.Now().UTC()
 	req := protocol.StepStatusRequest{Status: status, FinishedAt: &now}
@@ -274,26 +266,26 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	j.courier.ReportStep(step, req)
 }
 
-// removeStarted removes a job that may run. It tries until that has succeeded or the
-// agent stops; the next process then resumes the job from the journal.
+// removeStarted removes a job that may run. It retries until it succeeds or the agent stops;
+// the next process then resumes the job from the journal.
 func (j *job) removeStarted(hard context.Context) error {
 	return j.retryCall(hard, "The job could not be removed, so it may still run; its end is not reported until it is removed", j.agent.opts.Executor.Remove)
 }
 
-// killLeftovers ends the processes that a runner may have left when it ended. The report of the
-// end makes room for the stack's next deployment, so nothing may run by then.
+// killLeftovers kills the processes that outlive a runner. The report of the end allows the
+// stack's next deployment, so nothing may run by then.
 func (j *job) killLeftovers(hard context.Context) error {
 	return j.retryCall(hard, "Processes of the job may still run; its end is not reported until they are gone", func(ctx context.Context, h executor.Handle) error {
 		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
 		if errors.Is(err, executor.ErrNotStarted) {
-			return j.agent.opts.Executor.Remove(ctx, h) // so that no start under way can still succeed
+			return j.agent.opts.Executor.Remove(ctx, h) // so that no concurrent start can still succeed
 		}
 		return err
 	})
 }
 
-// retryCall repeats a call of the executor until it succeeds. It returns errStopping if
-// the agent stops first.
+// retryCall repeats a call of the executor until it succeeds. It returns errStopping if the
+// agent stops first.
 func (j *job) retryCall(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
@@ -317,8 +309,8 @@ func (j *job) retryCall(hard context.Context, warning string, call func(context.
 	}
 }
 
-// removeObjects removes what the executor made for a job, on a context of its own,
-// because it must happen even when everything else ends.
+// removeObjects removes a job's objects with its own context, because it must work even when
+// all others have ended.
 func (j *job) removeObjects(h *executor.Handle) {
 	if h == nil {
 		return

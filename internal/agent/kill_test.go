@@ -26,20 +26,19 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// childVariable makes the test binary an agent process; its value says which.
+// childVariable makes the test binary an agent process with the settings in its value.
 const childVariable = "WORKFLOW_AGENT_TEST_CHILD"
 
-// child is what an agent process of the test is told.
 type child struct {
 	URL     string
 	State   string
 	Jobs    string
-	Effects string // a line is appended for each run of a job
-	Go      string // the runner ends when this file is there
+	Effects string // receives a line for each run of a job
+	Go      string // the runner ends when this file exists
 	Die     bool   // the runner then kills itself instead of reporting
 }
 
-// agentMain is an agent process that runs jobs as processes.
+// agentMain is an agent that runs jobs as processes.
 func agentMain() int {
 	var c child
 	if err := json.Unmarshal([]byte(os.Getenv(childVariable)), &c); err != nil {
@@ -98,8 +97,7 @@ func (c child) run() error {
 	return a.Run(context.Background())
 }
 
-// runnerMain is a runner that leaves a trace of having run, waits for a file and
-// reports.
+// runnerMain is a runner that records its run, waits for a file and reports.
 func runnerMain(args []string) int {
 	if err := runRunner(args); err != nil {
 		return failed(err)
@@ -162,7 +160,6 @@ func waitForFile(path string) {
 	}
 }
 
-// spawn starts an agent process.
 func (c child) spawn(t *testing.T) *exec.Cmd {
 	t.Helper()
 	settings, err := json.Marshal(c)
@@ -194,7 +191,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		signal syscall.Signal
-		die    bool // the runner dies while no agent is there
+		die    bool // the runner dies while no agent runs
 		status workflow.Status
 	}{
 		{"killed", syscall.SIGKILL, false, workflow.StatusSucceeded},

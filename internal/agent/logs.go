@@ -13,13 +13,13 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// setupStep is the step whose log the agent writes while it prepares the job. The
-// stream after the definition's last step is the agent's, too: its closing words.
+// setupStep is the step whose log the agent writes while it prepares the job. The stream after
+// the definition's last step is the agent's, too, for its last line.
 const setupStep = 0
 
 const (
-	// ownLogLimit bounds the log that the agent itself writes for a job, in bytes; the
-	// progress of a pull is most of it.
+	// ownLogLimit bounds the agent's own log of a job, in bytes. Most of it is the progress of
+	// a pull.
 	ownLogLimit = 4 << 20
 	// maxLine bounds a line of the agent, in bytes.
 	maxLine = 4 << 10
@@ -27,7 +27,6 @@ const (
 	lineTime = 5 * time.Second
 )
 
-// newCourier returns what delivers log, statuses and result of the job.
 func (j *job) newCourier() *delivery.Courier {
 	return delivery.NewCourier(delivery.CourierOptions{
 		Server:    j.client,
@@ -38,15 +37,16 @@ func (j *job) newCourier() *delivery.Courier {
 		Guard:     j.keepRunning,
 		Reporting: func() { j.phase(status.Reporting) },
 		Refused: func(err error) {
-			// The server takes evidence for a day, in which the cause may be repaired.
+			// The server accepts evidence for a day, during which the operator may repair the
+			// cause.
 			j.agent.freeSlot(j.name)
 			j.log.WithError(err).Warn("the server refuses the result of the job; retrying for 24 h after the end of the job")
 		},
 	})
 }
 
-// openLog opens the agent's own streams of the job. A job that may be running is not
-// given up because of a full disk; the agent retries.
+// openLog opens the agent's own streams of the job. It retries for a job that may be running,
+// because a full disk must not end it.
 func (j *job) openLog(hard context.Context) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
@@ -67,7 +67,7 @@ func (j *job) openLog(hard context.Context) error {
 	}
 }
 
-// writeLine writes one line to a stream, masked. A line that cannot be stored goes to the
+// writeLine writes one masked line to a stream. A line that cannot be stored goes to the
 // agent's own log.
 func (j *job) writeLine(log *delivery.Log, step int, format string, args ...any) {
 	text := strings.Join(strings.Fields(j.masks.String(fmt.Sprintf(format, args...))), " ")
@@ -85,7 +85,6 @@ func (j *job) writeLine(log *delivery.Log, step int, format string, args ...any)
 	}
 }
 
-// endStream marks a stream as complete.
 func (j *job) endStream(log *delivery.Log, step int) {
 	stream, err := log.Step(step)
 	if err == nil {

@@ -20,8 +20,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pace runs an idle agent against answer under a fake clock for the given time
-// and returns when it polled, counted from its start, with what it preferred.
+// pace runs an idle agent against answer under a fake clock for the given time. It returns when
+// the agent polled, counted from its start, and each poll's Prefer header.
 func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer func(n int, r *http.Request) (*http.Response, error)) (at []time.Duration, prefers []string) {
 	t.Helper()
 	state := t.TempDir()
@@ -109,8 +109,8 @@ func TestPollingInterval(t *testing.T) {
 	}
 }
 
-// Whoever looks at a new agent, or at one whose server is back, wants to know soon
-// that the server takes its token.
+// The operator of a new agent, or of one whose server is back, must soon see that the server
+// accepts its token.
 func TestFirstPollIsHeldShortly(t *testing.T) {
 	_, prefers := pace(t, 10*time.Minute, nil, func(n int, _ *http.Request) (*http.Response, error) {
 		if n == 2 {
@@ -189,8 +189,8 @@ func TestRefusedTokenIsNotHammered(t *testing.T) {
 	}
 }
 
-// TestRefusedPolls gives each refusal for half an hour: it is told once, with what
-// to do, asked for seldom, and over when it is over.
+// TestRefusedPolls gives each refusal for half an hour: the agent logs it once, with the
+// remedy, polls rarely, and recovers.
 func TestRefusedPolls(t *testing.T) {
 	const page = "<html><body>default backend - 404</body></html>"
 	for _, tt := range []struct {

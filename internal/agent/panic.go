@@ -9,12 +9,12 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// maxPanics is how often the work for one job may panic until the agent leaves the
+// maxPanics is how many panics the agent tolerates in the work for one job before it leaves the
 // job to its next process.
 const maxPanics = 3
 
-// recoverPanic runs f and reports whether it panicked. A panic in the work for one job must
-// not end the agent, which has other jobs.
+// recoverPanic runs f and reports whether it panicked. A panic in the work for one job must not
+// end the agent, which has other jobs.
 func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -26,9 +26,9 @@ func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	return false
 }
 
-// runRecovering runs a part of a job's life. After a panic the job is resumed as after a
-// restart of the agent: what may run is not called failed. A job that cannot have been
-// started is reported as failed.
+// runRecovering runs a part of a job's life. After a panic it resumes the job as after a
+// restart of the agent: one that may run is not reported as failed, one that cannot have
+// started is.
 func (j *job) runRecovering(hard context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
 	for panics := 0; ; panics++ {
 		if !j.recoverPanic("its work for this job", func() { v, err = part(hard) }) {
@@ -47,14 +47,13 @@ func (j *job) runRecovering(hard context.Context, part func(context.Context) (de
 	}
 }
 
-// pause waits before the next try; the error says that the agent stops.
+// pause waits before the next attempt; an error means that the agent stops.
 func (j *job) pause(hard context.Context, tries int) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
 	return j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil)
 }
 
-// keepRunning runs f until it returns without a panic or ctx ends.
 func (j *job) keepRunning(ctx context.Context, what string, f func()) {
 	for tries := 0; j.recoverPanic(what, f); tries++ {
 		if j.agent.policy(time.Minute).Wait(ctx, tries, nil) != nil {

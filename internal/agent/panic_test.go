@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// breaking is a monitor that panics when a job was launched, the first times.
+// breaking is a monitor that panics at the first launches.
 type breaking struct{ left atomic.Int32 }
 
 func (*breaking) Activity()                                       {}
@@ -27,8 +27,8 @@ func (b *breaking) JobLaunched(time.Duration) {
 	}
 }
 
-// TestPanicOfOneJob has the preparation of one job panic while another one runs: that one is
-// reported as failed, because it cannot have been started, and the other one succeeds.
+// TestPanicOfOneJob has the preparation of one job panic while another one runs. The first
+// cannot have started and is reported as failed; the other succeeds.
 func TestPanicOfOneJob(t *testing.T) {
 	w := newHarness(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }
@@ -65,7 +65,7 @@ func TestPanicOfOneJob(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestPanicAfterTheStart: a job that was started is not called failed; it is watched again.
+// TestPanicAfterTheStart checks that a started job is watched again and not reported as failed.
 func TestPanicAfterTheStart(t *testing.T) {
 	w := newHarness(t)
 	monitor := &breaking{}

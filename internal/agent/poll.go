@@ -16,44 +16,40 @@ import (
 )
 
 // conflictRetry follows a 409: another live process has this identity, or the server has not
-// noticed yet that this agent's previous process ended.
+// noticed the end of this agent's previous process.
 var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
-// Pauses of the poll loop that are not configured.
 const (
-	// refusedMaxPause caps the growing pause after a 401, 403 or 404: the
-	// operator has to change something first, but need not restart the agent.
+	// refusedMaxPause caps the growing pause after a 401, 403 or 404: the operator has to make
+	// a change first, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
-	// renewedPause is the pause before a fresh token is tried.
+	// renewedPause is the pause before the first use of a fresh token.
 	renewedPause = 10 * time.Millisecond
-	// quickHold is how short a held poll may be before it is suspicious: a
-	// server or proxy that claims to hold and does not must not be spun against.
+	// quickHold is the shortest plausible hold of a poll: the agent must not spin against a
+	// server or proxy that claims to hold polls and does not.
 	quickHold = time.Second
-	// maxHold is the longest hold that is asked for; it fits proxies that cut at
-	// a minute. holdMargin is what a hold stays below request_timeout.
+	// maxHold is the longest requested hold; it fits proxies that cut at a minute. A hold stays
+	// holdMargin below request_timeout.
 	maxHold    = 50 * time.Second
 	holdMargin = 5 * time.Second
-	// firstHold is the hold of the first poll and of those after a failure: the
-	// operator should soon see that the server accepts the token.
+	// firstHold is the hold of the first poll and of those after a failure: the operator must
+	// soon see that the server accepts the token.
 	firstHold = time.Second
 )
 
-// poller is the state of the poll loop.
 type poller struct {
 	agent   *Agent
 	request protocol.PollRequest
-	// known says that the server honours the number of free slots. One that does
-	// not would hand a job to an agent that has no room for it, so presence is
-	// shown only to servers that are known.
+	// known says that the server honours the number of free slots. Any other would hand a job
+	// to an agent without a free slot, so the agent shows presence only to known servers.
 	known bool
-	// answered says that the last poll was.
+	// answered reports whether the server answered the last poll.
 	answered bool
 	errors   int    // in a row
-	quick    int    // held polls in a row that were not held
+	quick    int    // claimed holds in a row that were too short
 	problem  string // the last one logged, so that each is logged once
 }
 
-// poll asks for work until the agent takes no more.
 func (a *Agent) poll(hard context.Context) {
 	p := &poller{agent: a, known: a.epochs, request: protocol.PollRequest{
 		AgentID:   a.opts.Identity.ID,
@@ -88,16 +84,16 @@ func (a *Agent) poll(hard context.Context) {
 // renew starts a new question: its answer may be another job.
 func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 
-// once polls and returns the pause before the next time.
+// once polls and returns the pause before the next poll.
 func (p *poller) once(hard context.Context) time.Duration {
 	a := p.agent
 	select {
-	case <-a.kick: // whatever it was, it is handled now
+	case <-a.kick: // this poll handles whatever it signalled
 	default:
 	}
 	slots := a.freeSlots()
 	if hard.Err() != nil {
-		return 0 // it has ended the jobs, which is why there is room
+		return 0 // hard has ended the jobs, which freed the slots
 	}
 	if a.engine.state() != nil {
 		slots = 0
@@ -118,7 +114,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	if slots == 0 {
 		defer a.whenKicked(ctx, cancel)()
 	}
-	a.liveness.pause() // a missing token file is waited for without limit
+	a.liveness.pause() // the wait for a missing token file has no limit
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
 		return 0 // ctx has ended
@@ -145,9 +141,9 @@ func (p *poller) once(hard context.Context) time.Duration {
 	}
 	if result.Job != nil {
 		if a.freeSlots() == 0 {
-			// Its lease ends, and the server gives it to an agent that has room.
+			// The claim's lease ends, and the server gives the job to another agent.
 			a.log.WithField("job_id", result.Job.JobID).Warn("the server hands out a job although this agent has no free slot; it is not run here")
-			p.known = false // so that no further poll is made without a free slot
+			p.known = false // no further poll without a free slot
 			return p.interval(result.RetryAfter)
 		}
 		p.known = p.known || result.Job.Epoch > 0
@@ -157,9 +153,8 @@ func (p *poller) once(hard context.Context) time.Duration {
 	return p.afterNothing(result, time.Since(start))
 }
 
-// whenKicked cancels a poll that cannot be answered with a job as soon as one
-// that can is possible. The returned function ends that and must be called after
-// the poll.
+// whenKicked cancels a poll without a free slot as soon as one with a free slot is possible.
+// The caller must call end after the poll.
 func (a *Agent) whenKicked(ctx context.Context, cancel context.CancelFunc) (end func()) {
 	done := make(chan struct{})
 	go func() {
@@ -176,8 +171,8 @@ func (a *Agent) whenKicked(ctx context.Context, cancel context.CancelFunc) (end 
 	}
 }
 
-// afterClaim returns the pause after a job was claimed: none while there is room
-// for more, or while the server holds a poll that only shows presence.
+// afterClaim returns the pause after a claim: none while the agent has a free slot, or while
+// the server holds a poll that only shows presence.
 func (p *poller) afterClaim(result protocol.PollResult) time.Duration {
 	if p.agent.freeSlots() > 0 || p.known && p.hold() > 0 {
 		return 0
@@ -185,7 +180,6 @@ func (p *poller) afterClaim(result protocol.PollResult) time.Duration {
 	return p.interval(result.RetryAfter)
 }
 
-// afterNothing returns the pause after an empty answer.
 func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) time.Duration {
 	if !result.Held {
 		return p.interval(result.RetryAfter)
@@ -196,12 +190,11 @@ func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) ti
 	}
 	p.quick++
 	if p.quick == 1 {
-		return 0 // what woke the poll may have gone to another agent
+		return 0 // another agent may have received what woke the poll
 	}
 	return retry.Policy{First: quickHold, Max: p.agent.opts.PollInterval}.Pause(p.quick-2, nil)
 }
 
-// interval is the pause between two polls that are not held.
 func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	pause := p.agent.opts.PollInterval
 	if retryAfter > 0 && !p.agent.opts.KeepInterval {
@@ -210,7 +203,7 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	return retry.Spread(pause)
 }
 
-// hold is how long the server is asked to hold the poll; 0 does not ask for it.
+// hold returns how long the server is asked to hold the poll; 0 makes no request.
 func (p *poller) hold() time.Duration {
 	if p.agent.opts.KeepInterval {
 		return 0
@@ -222,13 +215,13 @@ func (p *poller) hold() time.Duration {
 	return max(hold, 0)
 }
 
-// failed logs the error, once per change, and returns the pause before the
-// next try. The same poll id is sent again unless the server has answered it.
+// failed logs the error, once per change, and returns the pause before the next attempt, which
+// repeats the poll id unless the server has answered it.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
-		// The probes are bounded by the breaker's own timeout.
+		// The breaker's own timeout bounds the probes.
 		a.liveness.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return retry.Spread(10 * time.Millisecond)
@@ -239,7 +232,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	advice := "asking for work failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
-		// The source bounds how often it gets another one, and waits for that.
+		// The source bounds and delays its own renewals.
 		pause = retry.Spread(renewedPause)
 		advice = "the server no longer accepts the agent's token; getting another one"
 	case protocol.Foreign(err): // the server may have claimed a job for this poll
@@ -249,7 +242,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 		advice = "another agent with this identity is or was just connected; retrying"
 	case refused(code):
 		p.renew()
-		if protocol.Permanent(err) { // else it may be a load balancer whose server is away
+		if protocol.Permanent(err) { // else it may be a load balancer without its server
 			pause = retry.Policy{First: min(a.opts.PollInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
 		}
 		advice = refusal(code)
@@ -261,8 +254,8 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	return pause
 }
 
-// refused reports whether the operator has to change something before a poll can be
-// answered, whoever the answer comes from.
+// refused reports whether the operator has to make a change before a poll can succeed, whether
+// the server or an intermediary answered.
 func refused(code int) bool {
 	switch code {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
@@ -271,7 +264,7 @@ func refused(code int) bool {
 	return false
 }
 
-// refusal says what the operator can do about a poll that is refused for good.
+// refusal returns the remedy for a permanently refused poll.
 func refusal(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
@@ -284,15 +277,15 @@ func refusal(code int) string {
 	return "the server refuses this agent: check token and service_url; retrying from time to time"
 }
 
-// liveness shows that the poll loop makes progress: before each wait the loop states how long
-// it may take at most, and is alive until that time is over.
+// liveness shows that the poll loop makes progress: before each wait the loop states its
+// maximum duration, and is alive until then.
 type liveness struct {
 	mu  sync.Mutex
-	due time.Time // zero: nothing is expected any more
+	due time.Time // zero: no further sign is expected
 }
 
-// livenessGrace is what a wait may take longer than was stated: a busy machine, the
-// few quick things between two waits.
+// livenessGrace is added to each stated wait, for a busy machine and the short work between two
+// waits.
 const livenessGrace = time.Minute
 
 // expect states that the next sign comes within d.
@@ -309,8 +302,8 @@ func (p *liveness) pause() {
 	p.due = time.Time{}
 }
 
-// Alive reports whether the agent's loop makes progress, for a watchdog: an agent
-// that waits for a server that is down, or for its last jobs, is alive.
+// Alive reports whether the agent's loop makes progress, for a watchdog. An agent that waits
+// for a server that is down, or for its last jobs, is alive.
 func (a *Agent) Alive() bool {
 	a.liveness.mu.Lock()
 	defer a.liveness.mu.Unlock()

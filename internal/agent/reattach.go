@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// startedProbe is how long the executor is asked whether a job was started: an
-	// answer that does not come means that it runs.
+	// startedProbe is how long the executor may take to report whether a job was started.
+	// Silence means that the job runs.
 	startedProbe = 2 * time.Second
 	sweepRetry   = time.Minute
 )
 
-// reattach resumes the jobs in the journal and has the leftovers of others
-// removed. Jobs that belong to another server or executor are left alone.
+// reattach resumes the jobs in the journal and starts the removal of leftovers. It leaves alone
+// jobs of another server or executor.
 func (a *Agent) reattach(hard context.Context) error {
 	entries, foreign, err := a.journal.Read()
 	if err != nil {
 		return err
 	}
-	// Before the jobs continue: what they write is no leftover.
+	// Before the jobs continue: their new logs are no leftovers.
 	if err := a.journal.Sweep(); err != nil {
 		a.log.WithError(err).Warn("removing logs of jobs that were never started failed")
 	}
@@ -49,7 +49,7 @@ func (a *Agent) reattach(hard context.Context) error {
 			j.log.WithField("phase", string(e.Phase)).Info("resuming a job of before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
 			if e.Signed {
-				a.opts.Client.ExpectSigned() // before anything in between can answer
+				a.opts.Client.ExpectSigned() // before any intermediary can answer
 			}
 			a.launch(j, status.Reattaching, func() { j.run(hard, j.resume) })
 			continue
@@ -60,8 +60,8 @@ func (a *Agent) reattach(hard context.Context) error {
 	return nil
 }
 
-// sweep removes objects of jobs that are in no journal, once, as soon as the executor
-// is able to.
+// sweep removes objects of jobs that are in no journal, once, as soon as the executor is able
+// to.
 func (a *Agent) sweep(foreign []string) {
 	for {
 		if a.engine.state() == nil {
@@ -89,22 +89,21 @@ func (a *Agent) sweep(foreign []string) {
 	}
 }
 
-// claimed reports whether a job is being worked on, or belongs to an entry that
-// is left alone.
+// claimed reports whether the agent works on a job, or must leave it alone because of a foreign
+// entry.
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	name := instance.JobName(h.JobID, h.Epoch)
 	a.mu.Lock()
 	_, active := a.active[name]
 	a.mu.Unlock()
 	return active || slices.ContainsFunc(foreign, func(entry string) bool {
-		// The name of a foreign entry is all that is known of it: keep every epoch.
+		// Only the name of a foreign entry is known: keep every epoch.
 		id, _, _ := strings.Cut(entry, ".")
 		mine, _, _ := strings.Cut(name, ".")
 		return id == mine
 	})
 }
 
-// resume continues a job of an earlier process.
 func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 	switch {
 	case j.entry.Phase == instance.Reporting && j.entry.Result != nil:
@@ -112,7 +111,7 @@ func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal}
 		j.removeObjects(j.entry.Handle)
 		if j.stock() {
-			j.stepStatus(setupStep, workflow.StepFailed) // which is how such a server learns the end
+			j.stepStatus(setupStep, workflow.StepFailed) // how a stock server learns of the end
 		}
 		return j.report(hard, v)
 	case j.entry.Handle == nil:
@@ -145,16 +144,16 @@ func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
 	return j.conclude(hard, p, err)
 }
 
-// rebooted reports whether the host was started anew after the entry was written. The
-// place of a job may have lost what it had not synced, so that a job which ran for a
-// moment looks as if it never had.
+// rebooted reports whether the host was restarted after the entry was written. The executor's
+// host may then have lost unsynced files, so that a job that ran briefly looks as if it never
+// had.
 func (j *job) rebooted() bool {
 	before, now := j.entry.BootID, j.agent.opts.BootID
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor whether the runner was started. Silence of an
-// executor that cannot run jobs is no answer.
+// wasStarted asks the executor whether the runner was started. An executor that cannot run jobs
+// cannot answer.
 func (j *job) wasStarted(ctx context.Context) (bool, error) {
 	for tries := 0; ; tries++ {
 		up := j.agent.engine.check(ctx) == nil

@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// spoolStep makes the spool that a runner leaves, with one line for a step.
+// spoolStep makes a runner's spool with one line for a step.
 func spoolStep(t *testing.T, j *fakes.Job, step int, text string) {
 	dir := t.TempDir()
 	spool, err := delivery.Open(dir, delivery.Options{})
@@ -52,7 +52,6 @@ func spoolStep(t *testing.T, j *fakes.Job, step int, text string) {
 	}
 }
 
-// gate lets the jobs of a fake executor go on.
 type gate struct {
 	once sync.Once
 	open chan struct{}
@@ -97,7 +96,7 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 				t.Fatal("the identity changed")
 			}
 			w.log.await(t, "resuming a job of before the restart")
-			// It shows that it is there while it has no room: who updates the agent waits for that.
+			// It shows presence without a free slot: an update of the agent waits for that.
 			w.server.WaitFor("presence", func() bool { return w.server.Polls[len(w.server.Polls)-1].Session == second.Status().Agent.SessionID })
 			g.release()
 			second.finish(job)
@@ -174,7 +173,7 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 }
 
 // TestHostRestartsWhileAJobIsBeingStarted has the host lose its power so early that the
-// place of the job has forgotten the start: the job may have run.
+// executor has forgotten the start: the job may have run.
 func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	w := newHarness(t)
 	boot := "first"

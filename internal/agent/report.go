@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// spoolCopies is how often the dead runner's spool is asked for.
+	// spoolCopies is how many times the agent tries to copy the dead runner's spool.
 	spoolCopies = 5
-	// spaceTime is how long it is asked for while the agent's disk has no space for it.
+	// spaceTime bounds the attempts while the agent's disk has no space for it.
 	spaceTime = 15 * time.Minute
 )
 
-// finishJob ends a job whose runner has ended: it delivers what the runner could not
-// and removes the job's objects.
+// finishJob ends a job whose runner has ended: it delivers the remaining log and result and
+// removes the job's objects.
 func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
 		j.log.Warn("the job's directory holds a result that the runner did not write; it is ignored")
@@ -38,11 +38,11 @@ func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool)
 	}
 	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
 	if errors.Is(err, errStopping) {
-		return v, err // the next process does it again; the server knows what it has
+		return v, err // the next process repeats it; the server knows what it has
 	}
 	j.removeObjects(j.entry.Handle)
 	if errors.Is(err, errSuperseded) {
-		// The runner's result had arrived, only the answer had not.
+		// The runner's result had arrived without its answer.
 		return v, nil
 	}
 	return v, err
@@ -58,7 +58,7 @@ func (j *job) flushSetup(ctx context.Context) {
 }
 
 // takeOver continues the streams of a runner that ended before the server had its log and
-// result, and adds one line that says what happened.
+// result, and adds one line that states the cause.
 func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdict) (delivery.Verdict, error) {
 	log := j.log.WithField("reason", v.Reason).WithField("exit_code", exit.Code)
 	if exit.Signal != "" {
@@ -101,8 +101,8 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	return j.report(ctx, v)
 }
 
-// stock reports whether the server has only the stock calls: no result, and no stream for
-// the agent after the job's last step.
+// stock reports whether the server has only the stock calls: no result, and no stream for the
+// agent after the job's last step.
 func (j *job) stock() bool { return j.entry.Claim.Epoch == 0 }
 
 // closingWords writes the agent's last line, unless an earlier process has.
@@ -140,9 +140,9 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 	return log, nil
 }
 
-// isRunners reports whether the runner writes the log of a step. The server refuses a result
-// that names a step twice or one that the job does not have, and the job may have put streams of
-// any step into the runner's spool.
+// isRunners reports whether the runner writes the log of a step. The job may have put streams
+// of any step into the runner's spool, and the server refuses a result that names a step twice
+// or a missing one.
 func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
 // report delivers the remaining log, the statuses and the result of a job. An error is
@@ -155,7 +155,7 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 	}
 	v.FinishedAt, v.Message = j.entry.EndedAt, j.masks.String(v.Message)
 	if j.entry.Phase != instance.Started {
-		// Nothing runs any more, so this is all that the next process has to do.
+		// Nothing of the job runs, so the next process only has to report.
 		result := v.Result()
 		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
@@ -176,9 +176,8 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 	return v, fmt.Errorf("delivering the end of the job: %w", err)
 }
 
-// judge reads the evidence of a runner that has ended without having delivered
-// its result. cancelled says that the agent itself asked it to end because
-// the deployment was cancelled.
+// judge derives the verdict on a runner that ended without delivering its result. cancelled
+// says that the agent interrupted it because the deployment was cancelled.
 func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	v := delivery.Verdict{Status: workflow.StatusFailed, Signal: exit.Signal}
 	if exit.Code >= 0 && exit.Signal == "" && !exit.Lost {
@@ -187,7 +186,7 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	}
 	switch {
 	case exit.Result != nil && exit.Result.Status.Final():
-		// The runner knew the end and only could not tell the server.
+		// The runner knew the end but could not report it.
 		code := exit.Result.ExitCode
 		v.Status, v.Reason, v.ExitCode = exit.Result.Status, exit.Result.Reason, &code
 		v.Signal = ""

@@ -23,7 +23,7 @@ func TestEngineDown(t *testing.T) {
 	w.executor.SetCheck(errors.New("the engine is down"))
 	a.drain()
 
-	// Another process meets the engine down from the start.
+	// Another process finds the engine down from the start.
 	job := w.server.Add()
 	a = w.start()
 	w.log.await(t, "no jobs can run here")
@@ -90,7 +90,7 @@ func TestStockServer(t *testing.T) {
 	job := w.server.Add()
 	a := w.start()
 	w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
-	// A busy agent does not ask a server that may not know what 0 free slots are.
+	// A busy agent does not poll a server that may not know the meaning of 0 free slots.
 	polls := 0
 	w.server.Update(func() { polls, job.Status = len(w.server.Polls), workflow.StatusFailed })
 	w.server.WaitFor("the next poll", func() bool { return len(w.server.Polls) > polls })
@@ -101,7 +101,7 @@ func TestStockServer(t *testing.T) {
 	if !job.Has(0, "runs this job") {
 		t.Errorf("set-up log: %q", job.Log(0))
 	}
-	w.server.Close() // a poll that was given up may still arrive
+	w.server.Close() // an abandoned poll may still arrive
 	for _, p := range w.server.Polls {
 		if p.Slots == 0 {
 			t.Error("a poll without free slots went to a server that does not know them")

@@ -20,19 +20,17 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// prepared is a job that is ready to be started.
 type prepared struct {
 	handle     *executor.Handle
 	definition *workflow.JobDefinition
 }
 
-// prepare fetches the definition, checks it and has the executor make what the
-// job needs, while heartbeats keep the lease. What it has made when it fails is
-// gone again.
+// prepare fetches and checks the definition and has the executor prepare the job, while
+// heartbeats keep the lease. When it fails it leaves no objects behind.
 func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p prepared, err error) {
 	var beat sync.WaitGroup
 	beating, stopBeating := context.WithCancel(ctx)
-	log := j.log // which changes when the definition is known
+	log := j.log // j.log changes when the definition is known
 	beat.Go(func() {
 		j.keepRunning(beating, "keeping the lease of a job", func() { j.keepLease(beating, cancel, log) })
 	})
@@ -64,8 +62,8 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 	return p, nil
 }
 
-// keepLease sends heartbeats until ctx ends, and cancels the preparation when the
-// server no longer wants the job.
+// keepLease sends heartbeats until ctx ends, and cancels the preparation when the server no
+// longer wants the job.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := retry.Spread(heartbeatInterval)
@@ -94,8 +92,8 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 	}
 }
 
-// fetchDefinition asks for the definition until it arrives, is unusable, or the
-// server would have requeued the job anyway.
+// fetchDefinition requests the definition until it arrives, is unusable, or the server would
+// have requeued the job anyway.
 func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
 	limited, cancel := context.WithTimeout(ctx, definitionTime)
 	defer cancel()
@@ -123,8 +121,8 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	}
 }
 
-// learn takes from the definition what the agent needs later, and applies the host's own
-// settings to it.
+// learn copies what the agent needs later from the definition, and applies the host's settings
+// to it.
 func (j *job) learn(definition *workflow.JobDefinition) {
 	for _, secret := range definition.Secrets() {
 		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
@@ -142,7 +140,6 @@ func (j *job) learn(definition *workflow.JobDefinition) {
 	}
 }
 
-// spec is what the executor receives.
 func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	s := executor.Spec{
 		JobID: j.entry.Claim.JobID,
@@ -165,8 +162,8 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	return s
 }
 
-// launch asks leave and starts the runner. From the moment leave was asked for,
-// the journal has the job.
+// launch asks permission to start the job and starts the runner. The job is in the journal
+// before the request.
 func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.phase(status.StartingJob)
 	j.entry.Handle = p.handle
@@ -179,14 +176,14 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	if err := j.askLeave(ctx); err != nil {
 		return err
 	}
-	if j.client.Gone() { // another call got that answer
+	if j.client.Gone() { // another call received that answer
 		return errSuperseded
 	}
 	document, err := j.launchDocument(p.definition)
 	if err != nil {
 		return err
 	}
-	// From here on a stop of the agent waits: half a start would be worse.
+	// A stop of the agent waits from here on, because a half-finished start is worse.
 	starting, cancel := context.WithTimeout(hard, engineCall)
 	defer cancel()
 	if err := j.start(starting, document); err != nil {
@@ -207,16 +204,16 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = instance.Started
 	if err := j.saveEntry(); err != nil {
-		// The older entry does as well: starting twice is an error that starts nothing.
+		// The older entry suffices: a second start returns an error and starts nothing.
 		j.log.WithError(err).Warn("updating the journal of the job failed")
 	}
 	j.log.Info("the job was started")
 	return nil
 }
 
-// start starts the runner once. An error does not say whether the runner got to
-// run, as when the connection to an engine broke; asking again does. An executor
-// that cannot run jobs at the moment is waited for until ctx ends.
+// start starts the runner once. After an error that leaves open whether the runner runs, such
+// as a broken connection to an engine, it asks the executor. It waits for an executor that
+// cannot run jobs until ctx ends.
 func (j *job) start(ctx context.Context, document []byte) error {
 	askedAgain := false
 	for tries := 0; ; tries++ {
@@ -238,8 +235,8 @@ func (j *job) start(ctx context.Context, document []byte) error {
 	}
 }
 
-// startedAnyway reports whether a job runs that Start returned err for. It asks until
-// that is known or ctx ends.
+// startedAnyway reports whether a job runs although Start returned err. It asks until it has an
+// answer or ctx ends.
 func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
 	if _, final := errors.AsType[*executor.Error](err); final {
 		return false, nil
@@ -248,8 +245,8 @@ func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
 	return j.wasStarted(ctx)
 }
 
-// askLeave asks the server whether the job may start, until it says yes or no.
-// The answer may get lost; asking again gets it again.
+// askLeave asks the server whether the job may start, until it answers yes or no. A repeated
+// request gets the same answer.
 func (j *job) askLeave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
@@ -261,7 +258,7 @@ func (j *job) askLeave(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case j.entry.Claim.Epoch == 0 && withoutHeartbeats(err):
-			return nil // fetching the definition counts as leave there
+			return nil // fetching the definition counts as permission there
 		case protocol.Refused(err):
 			return errSuperseded
 		}
@@ -274,7 +271,7 @@ func (j *job) askLeave(ctx context.Context) error {
 	}
 }
 
-// withoutHeartbeats reports whether the server just does not have that call.
+// withoutHeartbeats reports whether the server lacks the heartbeat call.
 func withoutHeartbeats(err error) bool {
 	switch protocol.StatusCode(err) {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -283,7 +280,7 @@ func withoutHeartbeats(err error) bool {
 	return false
 }
 
-// launchDocument is what the runner gets on its standard input.
+// launchDocument returns the runner's standard input.
 func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {
 	claim := j.entry.Claim
 	document, err := json.Marshal(protocol.Launch{

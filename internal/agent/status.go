@@ -17,22 +17,20 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// shownOutcomes is how many ended jobs the status report shows.
 const shownOutcomes = 20
 
-// board is what the agent shows of its state. It decides nothing.
+// board is the displayed state of the agent. It decides nothing.
 type board struct {
 	mu      sync.Mutex
 	started time.Time
 	jobs    map[string]*shownJob // by name in the journal
 	ended   []status.Outcome     // newest first
 
-	answered  time.Time // last poll that was answered; zero: none yet
+	answered  time.Time // last answered poll; zero: none yet
 	pollError string    // of the last poll
-	pollSince time.Time // when the outcome of polls became what it is; zero: before the first
+	pollSince time.Time // when the outcome of polls last changed; zero: before the first
 }
 
-// shownJob is one job on the board.
 type shownJob struct {
 	status.Job
 	courier *delivery.Courier // nil: none yet
@@ -42,7 +40,6 @@ func newBoard() *board {
 	return &board{started: time.Now(), jobs: map[string]*shownJob{}}
 }
 
-// polled notes the outcome of a poll.
 func (b *board) polled(err error) {
 	text, now := "", time.Now()
 	if err != nil {
@@ -54,14 +51,13 @@ func (b *board) polled(err error) {
 		b.pollSince = now
 	}
 	if !errors.Is(err, protocol.ErrCircuitOpen) || b.pollError == "" {
-		b.pollError = text // of the poll that was sent, which says more
+		b.pollError = text // else keep the error of the last poll that was sent
 	}
 	if err == nil {
 		b.answered = now
 	}
 }
 
-// add shows a job.
 func (b *board) add(j *job, phase status.Phase) {
 	claim := j.entry.Claim
 	b.mu.Lock()
@@ -74,7 +70,6 @@ func (b *board) add(j *job, phase status.Phase) {
 	}}
 }
 
-// change changes what is shown of a job.
 func (b *board) change(name string, f func(*shownJob)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +78,6 @@ func (b *board) change(name string, f func(*shownJob)) {
 	}
 }
 
-// remove takes a job off the board and remembers how it ended.
 func (b *board) remove(j *job, how status.Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,9 +91,8 @@ func (b *board) remove(j *job, how status.Outcome) {
 	}
 }
 
-// JobFields returns the fields that lines about a job have, as far as they are known;
-// nil for a job that the agent does not have. It is for lines of packages that know
-// of a job nothing but its id.
+// JobFields returns the known log fields of a job; nil for an unknown job. Packages that know
+// only the id of a job use it.
 func (a *Agent) JobFields(jobID string) logrus.Fields {
 	a.board.mu.Lock()
 	defer a.board.mu.Unlock()
@@ -111,7 +104,6 @@ func (a *Agent) JobFields(jobID string) logrus.Fields {
 	return nil
 }
 
-// phase shows how far the job has come.
 func (j *job) phase(p status.Phase) {
 	j.agent.board.change(j.name, func(s *shownJob) {
 		if s.Phase != p {
@@ -124,13 +116,12 @@ func (j *job) phase(p status.Phase) {
 	})
 }
 
-// outcome is the job's end for the board.
 func outcome(v delivery.Verdict) status.Outcome {
 	return status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
 }
 
-// Status returns the agent's part of the status report. Its owner adds the rest: health,
-// problems, disk and configuration.
+// Status returns the agent's part of the status report. The caller adds health, problems, disk
+// and configuration.
 func (a *Agent) Status() status.Report {
 	busy := a.busy()
 	stopping := a.stopping.Err() != nil
@@ -153,7 +144,6 @@ func (a *Agent) Status() status.Report {
 	return r
 }
 
-// fill adds what is on the board.
 func (b *board) fill(r *status.Report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +165,6 @@ func (b *board) fill(r *status.Report) {
 	})
 }
 
-// known returns nil for the zero time.
 func known(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -185,12 +174,11 @@ func known(t time.Time) *time.Time {
 
 // expiring is a [TokenSource] whose tokens are exchanged and expire.
 type expiring interface {
-	// Expiry returns when the last token expires, zero if there was none yet, and
-	// whether it is good as far as is known.
+	// Expiry returns when the last token expires, zero if none was exchanged, and whether it is
+	// not known to be bad.
 	Expiry() (at time.Time, good bool)
 }
 
-// tokenStatus is what is known of the token.
 func (a *Agent) tokenStatus() status.Token {
 	source, ok := a.opts.Tokens.(expiring)
 	if !ok {
@@ -210,10 +198,10 @@ func (a *Agent) tokenStatus() status.Token {
 	return token
 }
 
-// took is how long the agent was busy with the job.
+// took returns the time since the claim.
 func (j *job) took() time.Duration { return max(time.Since(j.entry.ClaimedAt), 0) }
 
-// ended notes on the board and in the metrics how the agent's part in the job ended.
+// ended records the end of the job on the board and in the metrics.
 func (j *job) ended(how status.Outcome) {
 	j.agent.board.remove(j, how)
 	j.agent.opts.Monitor.JobEnded(how.Status, workflow.Reason(how.Reason), j.took())

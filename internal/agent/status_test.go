@@ -21,12 +21,12 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// await waits until what the agent says about itself is as wanted.
+// await waits until the status report satisfies ok.
 func (r *running) await(what string, ok func(status.Report) bool) status.Report {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		report := r.Status()
-		report.Healthy = true // the tracker's business
+		report.Healthy = true // normally set by the health tracker
 		report.Judge()
 		if ok(report) {
 			return report
@@ -42,7 +42,6 @@ func inState(want status.State) func(status.Report) bool {
 	return func(r status.Report) bool { return r.State == want }
 }
 
-// onlyJob reports whether the agent has one job, in the phase.
 func onlyJob(phase status.Phase) func(status.Report) bool {
 	return func(r status.Report) bool { return len(r.Jobs) == 1 && r.Jobs[0].Phase == phase }
 }
@@ -181,7 +180,6 @@ func TestStatusOfAJobFoundAgain(t *testing.T) {
 	second.await("the end", func(r status.Report) bool { return len(r.Ended) == 1 })
 }
 
-// Every line about a job says which one it is.
 func TestJobLinesNameTheirJob(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
@@ -208,7 +206,7 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 		if fields["job_id"] != job.ID || fields["deployment_id"] != "deployment-"+job.ID || fields["pool"] != "pool-7" {
 			t.Errorf("a field is missing: %s", line)
 		}
-		// The claim tells no stack; the definition does.
+		// The claim has no stack; the definition has.
 		if fields["msg"] != "running deployment workflow" && fields["stack"] != "org/project/stack" {
 			t.Errorf("the stack is missing: %s", line)
 		}
@@ -218,7 +216,6 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 	}
 }
 
-// exchanged is a source of tokens that expire.
 type exchanged struct {
 	agent.TokenSource
 	at   time.Time

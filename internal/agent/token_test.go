@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// rotating is a source whose token is another one after each refusal.
+// rotating is a source that changes its token after each refusal.
 type rotating struct {
 	mu      sync.Mutex
 	tokens  []string // the first is the current one
@@ -70,7 +70,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 			http.Error(protocol.SignAnswers(rw, r), `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
 			return true
 		}
-		// The server behind this knows one token.
+		// The fake server knows one token only.
 		r.Header.Set("Authorization", "token "+fakes.PoolToken)
 		return false
 	})
@@ -104,8 +104,8 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 	}
 }
 
-// TestTokensAreMaskedInJobLogs has the server name a job's image after tokens, old
-// and new, which the agent then repeats in the set-up log.
+// TestTokensAreMaskedInJobLogs has the server name a job's image after old and new tokens,
+// which the agent repeats in the set-up log.
 func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	w := newHarness(t)
 	source := &rotating{tokens: []string{fakes.PoolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}
@@ -132,7 +132,6 @@ func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	}
 }
 
-// noImages are rules that allow no image.
 type noImages struct{}
 
 func (noImages) AllowsImage(string) bool      { return false }

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestNoReportBeforeTheRemoval has a job that was given to a runner fail to start, and
-// its objects stay for a while: it may run, and must not be reported as failed.
+// TestNoReportBeforeTheRemoval has a job fail to start after the runner received it, while its
+// objects stay for some time: it may run, and must not be reported as failed.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
@@ -36,8 +36,8 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestStartThatIsNotConfirmed has the engine break off every call that starts a job,
-// the first after the job was started: the job runs, and must be left to.
+// TestStartThatIsNotConfirmed has the engine break every call that starts a job, the first one
+// after the start: the agent must leave the running job alone.
 func TestStartThatIsNotConfirmed(t *testing.T) {
 	w := newHarness(t)
 	broken := errors.New("the connection broke")

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// graceAfterFinal is how long a runner may continue after its deployment has a
-	// final status on a server that has no other way to say cancelled: the status
-	// may as well be what the runner itself reported a moment ago.
+	// graceAfterFinal is how long a runner may continue after its deployment has a final status
+	// on a server that cannot report a cancellation otherwise: the runner itself may have
+	// reported that status.
 	graceAfterFinal = 10 * time.Second
-	// Grace periods after an interrupt: pulumi must get the time to save its state.
-	// The runner gives pulumi the same period, so the agent adds a reserve
-	// for the runner's log and result before it kills the runner itself.
+	// Grace periods after an interrupt, in which pulumi saves its state. The runner gives
+	// pulumi the same period, so the agent adds a reserve for the runner's log and result
+	// before it kills the runner.
 	patienceChanges = 15 * time.Minute
 	patiencePreview = time.Minute
 	patienceReserve = 2 * time.Minute
 )
 
-// follow watches a started job to its end and delivers what its runner could not.
+// follow watches a started job to its end and delivers the runner's remaining log and result.
 func (j *job) follow(hard context.Context) (delivery.Verdict, error) {
 	j.phase(status.Running)
 	ctx, cancel := j.untilStopped(hard)
@@ -50,8 +50,8 @@ func (j *job) follow(hard context.Context) (delivery.Verdict, error) {
 	return j.finishJob(ctx, exit, cancelled.Load())
 }
 
-// watch waits for the runner's end. Meanwhile it copies the output and polls the
-// deployment's status.
+// watch waits for the runner's end. Meanwhile it copies the output and polls the deployment's
+// status.
 func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit, error) {
 	watching, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -70,8 +70,8 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	return exit, err
 }
 
-// wait returns how the runner ended. An executor that cannot say is asked again
-// until ctx ends: an engine that is down says nothing about its containers.
+// wait returns how the runner ended. It retries until ctx ends: an engine that is down cannot
+// report on its containers.
 func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 	for tries, told := 0, false; ; tries++ {
 		exit, err := j.agent.opts.Executor.Wait(ctx, *j.entry.Handle)
@@ -97,9 +97,8 @@ func (j *job) wait(ctx context.Context) (executor.Exit, error) {
 	}
 }
 
-// watchStatus polls the deployment's status until ctx ends. On a server of our
-// own kind the runner hears of a cancellation by its heartbeats; on another one
-// the status is the only sign.
+// watchStatus polls the deployment's status until ctx ends. The runner learns of a cancellation
+// by its heartbeats; on a stock server the status is the only sign.
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
@@ -133,11 +132,11 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	}
 }
 
-// endCancelled interrupts a runner whose deployment is over for the server, and
-// kills it after the grace period.
+// endCancelled interrupts a runner whose deployment is over for the server, and kills it after
+// the grace period.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
 	if retry.Sleep(ctx, graceAfterFinal) != nil {
-		return // it ended by itself, as it mostly does
+		return // it ended by itself, as it usually does
 	}
 	j.log.WithField("status", status).Info("the deployment has ended on the server; interrupting its job")
 	cancelled.Store(true)
@@ -153,7 +152,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	j.signal(ctx, executor.StopKill)
 }
 
-// signal delivers a stop, trying again while the executor cannot.
+// signal delivers a stop, and retries while the executor fails.
 func (j *job) signal(ctx context.Context, how executor.Stop) {
 	for tries := 0; ; tries++ {
 		err := j.agent.opts.Executor.Stop(ctx, *j.entry.Handle, how)
@@ -169,13 +168,12 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 
 const (
 	echoBuffer = 64 << 10
-	// echoBatch is how much is collected before it is written, as long as there
-	// is more to read, in bytes.
+	// echoBatch is how many bytes are collected before a write while more can be read.
 	echoBatch = 32 << 10
 )
 
-// JobOutput is where the output of jobs goes in the agent's own. It is shared by
-// all jobs: each write holds whole lines.
+// JobOutput writes the output of jobs to the agent's own. All jobs share it: each write holds
+// whole lines.
 type JobOutput struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -187,14 +185,13 @@ func NewJobOutput(w io.Writer) *JobOutput { return &JobOutput{w: w} }
 func (o *JobOutput) write(lines []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// The reader of the agent's output may be gone; that must not affect a job,
-	// whose log goes to the server.
+	// The reader of the agent's output may be gone, which must not affect a job: its log goes
+	// to the server.
 	_, _ = o.w.Write(lines)
 }
 
-// copyOutput copies the runner's output, which is the job's masked log, to the
-// agent's own, until it ends or ctx does. What an earlier process is known
-// to have copied is left out.
+// copyOutput copies the runner's output, which is the job's masked log, to the agent's own,
+// until it ends or ctx does. It skips what an earlier process is known to have copied.
 func (j *job) copyOutput(ctx context.Context) {
 	out, err := j.agent.opts.Executor.Output(ctx, *j.entry.Handle)
 	if err != nil {
@@ -227,7 +224,7 @@ func (j *job) copyOutput(ctx context.Context) {
 	}
 }
 
-// appendEcho appends one line, tagged and harmless to a terminal.
+// appendEcho appends one tagged line without terminal control characters.
 func (j *job) appendEcho(batch []byte, tag string, line []byte) []byte {
 	if j.agent.opts.JobOutput == nil {
 		j.log.Info(string(termtext.Plain(nil, bytes.TrimRight(line, "\r\n"))))
