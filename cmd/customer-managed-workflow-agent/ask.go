@@ -15,12 +15,11 @@ import (
 	"workflowagent/internal/host/doctor"
 )
 
-// maxTries is how often a question is asked.
 const maxTries = 5
 
-// ask asks for what an agent needs. An empty answer keeps the value in brackets.
+// ask asks for the settings that an agent needs. An empty answer keeps the value in brackets.
 func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []byte) ([]config.Change, error) {
-	// What the file says, whatever the environment does.
+	// The values in the file, whatever the environment sets.
 	fileOnly := c.options
 	fileOnly.Environ = nil
 	now, err := config.LoadText(fileOnly, path, text)
@@ -36,7 +35,7 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 				return err
 			}
 			if change.Value == "" || change.Value == current {
-				return nil // kept, also after a check of it failed
+				return nil // kept, even if its check failed
 			}
 			changes = slices.DeleteFunc(changes, func(c config.Change) bool { return c.Key == key })
 			changes = append(changes, change)
@@ -99,7 +98,7 @@ func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string,
 	return report.OK, err
 }
 
-// question asks until the answer is valid. An empty one is current, if that is not empty.
+// question asks until the answer is valid. An empty answer keeps a non-empty current.
 func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, current string) (config.Change, error) {
 	if current != "" {
 		prompt += " [" + current + "]"
@@ -127,16 +126,15 @@ func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, cu
 	return config.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
 }
 
-// terminal is where the operator is asked.
+// terminal is where the operator answers questions.
 type terminal struct {
 	in  *os.File
 	out io.Writer
 }
 
-// coloured reports whether the output may have colours.
 func (t *terminal) coloured() bool { return t != nil && os.Getenv("NO_COLOR") == "" }
 
-// secret asks a question and does not show the answer.
+// secret asks a question without showing the answer.
 func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	fd := int(t.in.Fd())
 	modes, err := unix.IoctlGetTermios(fd, getModes)
@@ -145,17 +143,17 @@ func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	}
 	hidden := *modes
 	hidden.Lflag &^= unix.ECHO
-	// Before the prompt shows, because the answer may come at once.
+	// Hide input before the prompt appears, because the answer may follow at once.
 	if err := unix.IoctlSetTermios(fd, setModes, &hidden); err != nil {
 		return "", fmt.Errorf("hiding the answer: %w", err)
 	}
 	answer, err := t.line(ctx, prompt)
-	fmt.Fprintln(t.out) // the one that was typed did not show
+	fmt.Fprintln(t.out) // the typed newline was hidden
 	return answer, errors.Join(err, unix.IoctlSetTermios(fd, setModes, modes))
 }
 
-// line asks a question and returns the answer. Nothing but input ends the reading of a terminal:
-// when ctx ends, what is left of it ends with the process, which is about to.
+// line asks a question and returns the answer. Only input ends a read of a terminal: when ctx ends,
+// the goroutine reads on until the process exits.
 func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	fmt.Fprint(t.out, prompt)
 	type answer struct {
@@ -178,7 +176,7 @@ func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// readLine reads byte by byte, because what was typed ahead is the answer to the next question.
+// readLine reads byte by byte, because what was typed ahead answers the next question.
 func (t *terminal) readLine() (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < maxToken; {

@@ -9,15 +9,14 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// completeValues lets shells complete what flags and arguments take: the values of settings,
-// files, and nothing where anything would be a guess. Flags that complete themselves are left
-// alone.
+// completeValues lets shells complete the values of flags and arguments: those of settings, files,
+// or nothing. Flags that complete themselves do not change.
 func completeValues(cmd *cobra.Command) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	offer := func(flag *pflag.Flag) {
 		values, directive := flagValues(flag.Name)
 		if values == nil && directive == cobra.ShellCompDirectiveNoFileComp {
-			return // as is the default
+			return // the default
 		}
 		if _, taken := cmd.GetFlagCompletionFunc(flag.Name); taken {
 			return
@@ -31,8 +30,8 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// flagValues returns what a flag can be followed by. A flag that stands for a setting has its
-// name, with hyphens.
+// flagValues returns the possible values of a flag. A flag for a setting has its name, with
+// hyphens.
 func flagValues(name string) ([]string, cobra.ShellCompDirective) {
 	if choices := config.Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
 		return choices, cobra.ShellCompDirectiveNoFileComp

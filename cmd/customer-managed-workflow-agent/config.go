@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newConfigCommand returns the commands about the configuration.
 func newConfigCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newConfigShowCommand(load))

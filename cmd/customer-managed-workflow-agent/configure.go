@@ -68,7 +68,6 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 	return cmd
 }
 
-// run finds out what to change, checks it, and writes the file.
 func (c *configuring) run(ctx context.Context) error {
 	path, err := config.Target(c.options)
 	if err != nil {
@@ -112,8 +111,8 @@ func (c *configuring) run(ctx context.Context) error {
 	return c.write(path, text, edited, changes, loaded)
 }
 
-// nameFlags makes an error about the file, which may not exist yet, name the flags
-// that the settings come from.
+// nameFlags makes an error about the file, which may not exist yet, name the flags that set the
+// values.
 func (c *configuring) nameFlags(err error, path string) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
@@ -137,7 +136,6 @@ func (c *configuring) nameFlags(err error, path string) string {
 // settingFlag is a flag for one key.
 type settingFlag struct{ name, key, value string }
 
-// flags returns the flags that set one key each.
 func (c *configuring) flags() []settingFlag {
 	return []settingFlag{
 		{"--service-url", "service_url", c.serviceURL},
@@ -148,7 +146,7 @@ func (c *configuring) flags() []settingFlag {
 
 var errStopped = errors.New("stopped; nothing was written")
 
-// terminal returns the terminal to ask on. There is no asking if flags say what to do.
+// terminal returns the terminal for questions. Flags that say what to change disable questions.
 func (c *configuring) terminal() (*terminal, bool) {
 	in, isFile := c.in.(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {
@@ -158,7 +156,7 @@ func (c *configuring) terminal() (*terminal, bool) {
 	return t, c.serviceURL == "" && c.tokenFile == "" && c.deployTarget == "" && len(c.set) == 0
 }
 
-// fromFlags returns the changes that the flags ask for.
+// fromFlags returns the changes that the flags request.
 func (c *configuring) fromFlags() ([]config.Change, error) {
 	var changes []config.Change
 	add := func(flag, key, value string) error {
@@ -206,10 +204,9 @@ func (c *configuring) fromFlags() ([]config.Change, error) {
 	return changes, nil
 }
 
-// maxToken bounds what is read for a token, in bytes.
+// maxToken limits the size of a token, in bytes.
 const maxToken = 64 << 10
 
-// readToken reads the file of --token-file.
 func (c *configuring) readToken() (string, error) {
 	from, name := c.in, "the standard input"
 	if c.tokenFile != "-" {
@@ -233,8 +230,7 @@ func (c *configuring) readToken() (string, error) {
 	return token, nil
 }
 
-// checks are the doctor's checks before the file is written; checksOf are those of
-// one answer.
+// checks are the doctor's checks before the file is written; checksOf are those of one answer.
 var (
 	checks   = []string{"tls", "clock", "token", "engine", "runner"}
 	checksOf = map[string][]string{
@@ -242,8 +238,8 @@ var (
 	}
 )
 
-// check runs the checks. A failed one keeps the file from being written, unless the
-// operator at the terminal wants it nevertheless.
+// check runs the checks. If one fails, the file is not written, unless the operator at the terminal
+// insists.
 func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
 	if c.noCheck {
 		return nil
@@ -276,7 +272,7 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 	return errors.New("nothing was written, because a check failed; correct it, or use --no-check")
 }
 
-// write replaces the file and says what to do next.
+// write replaces the file and prints the next steps.
 func (c *configuring) write(path string, was, text []byte, changes []config.Change, loaded *config.Config) error {
 	if was != nil && bytes.Equal(was, text) {
 		fmt.Fprintln(c.out, "Nothing to change: the file has these settings.")

@@ -22,7 +22,7 @@ import (
 
 const goodToken = "pul-0123456789good"
 
-// configureWorld is a place to configure an agent in, with a server that takes one token.
+// configureWorld is a directory to configure an agent in, with a server that accepts one token.
 type configureWorld struct {
 	dir, file string
 	url       string
@@ -56,7 +56,7 @@ func newConfigureWorld(t *testing.T) *configureWorld {
 	return w
 }
 
-// configure runs the command with an input that is no terminal.
+// configure runs the command without a terminal.
 func (w *configureWorld) configure(t *testing.T, stdin string, args ...string) (string, int, error) {
 	t.Helper()
 	root := newRootCommand("v9.8.7")
@@ -107,7 +107,7 @@ func TestConfigureWithFlags(t *testing.T) {
 			t.Errorf("the output has no %q: %s", want, out)
 		}
 	}
-	// The same again changes nothing; what comes next changes one line.
+	// Repeating the command changes nothing; the next one changes one line.
 	before := w.content(t)
 	if out, code, _ := w.configure(t, "", "--set", "max_concurrent_jobs=4"); code != exitOK || !strings.Contains(out, "Nothing to change") {
 		t.Errorf("%d: %s", code, out)
@@ -121,8 +121,8 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 }
 
-// TestConfigureKeepsTheSample: the file that comes with the product keeps every byte but those of
-// what is set.
+// TestConfigureKeepsTheSample: all bytes of the sample file except the changed settings stay the
+// same.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	w := newConfigureWorld(t)
 	sample := string(config.Sample())
@@ -178,7 +178,7 @@ func TestConfigureRefuses(t *testing.T) {
 			if w.content(t) != before {
 				t.Errorf("the file was changed:\n%s", w.content(t))
 			}
-			// Nothing else was left beside it.
+			// No other files were left.
 			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 2 {
 				t.Errorf("left %v, %v", entries, err)
 			}
@@ -216,7 +216,7 @@ type dialogue struct {
 	cmd  *exec.Cmd
 	pty  *os.File
 	seen strings.Builder
-	at   int // up to where it was expected
+	at   int // end of the expected output so far
 	end  time.Time
 }
 
@@ -228,8 +228,8 @@ func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	// A session that ends flushes its terminal, and with it what was written a moment ago: the
-	// shell, which is the session, waits until that was read.
+	// The end of a session flushes its terminal and loses recent output: the shell, which leads the
+	// session, waits until the output was read.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; code=$?; stty -a; echo "ended with $code."; read -r _`, self, w.file)
 	cmd.Env = append(os.Environ(), asMain+"=1", "NO_COLOR=1")
 	f, err := pty.Start(cmd)
@@ -271,8 +271,8 @@ func (d *dialogue) say(text string) {
 	}
 }
 
-// ended waits for the end and returns the exit code and all that the terminal showed,
-// with the modes that it was left in.
+// ended waits for the end and returns the exit code and all that the terminal showed, with its
+// final modes.
 func (d *dialogue) ended() (int, string) {
 	d.t.Helper()
 	d.expect("ended with ")
@@ -285,7 +285,7 @@ func (d *dialogue) ended() (int, string) {
 	d.say("\n")
 	for d.read() {
 	}
-	_ = d.cmd.Wait() // the shell's end says nothing
+	_ = d.cmd.Wait() // the shell's exit code does not matter
 	return code, d.seen.String()
 }
 
@@ -318,7 +318,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	if !strings.Contains(before, "token: "+goodToken+"\n") || !strings.Contains(before, `deploy_target: "process"`) {
 		t.Errorf("the file holds\n%s", before)
 	}
-	// Enter keeps everything.
+	// Enter keeps every value.
 	d = w.onTerminal(t)
 	d.expect("[" + w.url + "]: ")
 	d.say("\n")
@@ -331,8 +331,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 }
 
-// TestConfigureAsksWhenAllIsNotWell: a token that the server refuses is written only if the person
-// says so.
+// TestConfigureAsksWhenAllIsNotWell: a token that the server refuses is written only if the
+// operator confirms.
 func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
 		w := newConfigureWorld(t)
@@ -356,8 +356,8 @@ func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 	}
 }
 
-// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing, and the terminal shows
-// again what is typed.
+// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing, and turn the terminal's
+// echo on again.
 func TestConfigureInterrupted(t *testing.T) {
 	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
 		w := newConfigureWorld(t)
@@ -373,7 +373,7 @@ func TestConfigureInterrupted(t *testing.T) {
 	}
 }
 
-// TestConfigureRestoresTheTerminal looks at the terminal after a Ctrl-C in the hidden answer.
+// TestConfigureRestoresTheTerminal checks the terminal after a Ctrl-C in the hidden answer.
 func TestConfigureRestoresTheTerminal(t *testing.T) {
 	w := newConfigureWorld(t)
 	d := w.onTerminal(t)

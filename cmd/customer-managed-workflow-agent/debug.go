@@ -21,10 +21,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// maxDefinition bounds a job definition, in bytes.
+// maxDefinition limits a job definition, in bytes.
 const maxDefinition = 16 << 20
 
-// newDebugCommand returns the commands that help to find a defect.
+// newDebugCommand returns the commands for debugging.
 func newDebugCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "debug",
@@ -116,7 +116,6 @@ func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool
 	return runRunner(cmd, runner, dir, document)
 }
 
-// readDefinition reads and checks the definition.
 func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, error) {
 	if jobFile != "-" {
 		f, err := os.Open(jobFile)
@@ -136,8 +135,8 @@ func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, e
 	return workflow.ParseJobDefinition(data)
 }
 
-// runRunner runs the runner to its end. Signals are passed on: the runner knows how to end a job,
-// and hears one twice without harm.
+// runRunner runs the runner to its end. It passes signals on: the runner knows how to end a job,
+// and receiving one twice does no harm.
 func runRunner(cmd *cobra.Command, runner, dir string, launch []byte) error {
 	//nolint:noctx // only the job's own end ends it
 	run := exec.Command(runner, "run", "--job-dir", dir)
@@ -156,7 +155,7 @@ func runRunner(cmd *cobra.Command, runner, dir string, launch []byte) error {
 		for {
 			select {
 			case sig := <-signals:
-				_ = run.Process.Signal(sig) // it may have ended just now
+				_ = run.Process.Signal(sig) // it may have just ended
 			case <-ctx.Done():
 				return
 			}

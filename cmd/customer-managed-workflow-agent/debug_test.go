@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// standIn puts a program in the place of the runner that notes its input and environment, prints
-// its arguments and ends with code 7.
+// standIn replaces the runner by a program that records its input and environment, prints its
+// arguments and exits with code 7.
 func standIn(t *testing.T) (config, notes string) {
 	t.Helper()
 	dir, notes := t.TempDir(), t.TempDir()

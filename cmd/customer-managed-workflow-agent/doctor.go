@@ -23,7 +23,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// newDoctorCommand returns the command that looks for what keeps an agent from working.
+// newDoctorCommand returns the command that finds what keeps an agent from working.
 func newDoctorCommand(version string, load loader) *cobra.Command {
 	var asJSON bool
 	o := doctor.Options{Version: version, UserAgent: userAgent(version)}
@@ -80,14 +80,14 @@ The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command l
 	return cmd
 }
 
-// examine runs the doctor on a configuration. An error is about cleaning up after it.
+// examine runs the doctor on a configuration. Its error is about the clean-up.
 func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	c := o.Config
 	if c == nil {
 		return doctor.Run(ctx, o), nil
 	}
 	client, err := newDoctorClient(c, o.UserAgent)
-	if err == nil { // else a check says what is wrong
+	if err == nil { // otherwise a check reports the error
 		defer client.Close()
 		o.Client = client
 	}
@@ -96,7 +96,7 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	}
 	o.Owner = instance.KnownID(c.StateDirectory)
 	if o.Owner == "" {
-		host, _ := os.Hostname() // tells the doctors of an engine apart that several hosts share
+		host, _ := os.Hostname() // distinguishes the doctors of hosts that share an engine
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
 	o.Environ = os.Environ()
@@ -116,7 +116,7 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	return report, nil
 }
 
-// newDoctorClient returns a client that tries everything once.
+// newDoctorClient returns a client without retries.
 func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, error) {
 	ca, err := c.CACertificates()
 	if err != nil {
@@ -125,7 +125,7 @@ func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, erro
 	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.RequestTimeout})
 }
 
-// oneToken returns the pool's token, got for the issuer's if that is how the agent does it.
+// oneToken returns the pool's token, exchanged for the issuer's if so configured.
 func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (string, error) {
 	if !c.UsesOIDC() {
 		return c.Token.Reveal(), nil
@@ -136,8 +136,8 @@ func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (s
 	return token.Value, err
 }
 
-// trialPlace returns the place where the trial job runs, and what ends it. A trial process gets a
-// directory of its own, so that the doctor makes nothing in the state directory.
+// trialPlace returns the executor of the trial job, and its clean-up. A trial process gets its own
+// directory, so that the doctor creates nothing in the state directory.
 func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end func() error, err error) {
 	trial, end := *c, func() error { return nil }
 	if c.DeployTarget == config.TargetProcess {
@@ -156,7 +156,7 @@ func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end f
 	return place, func() error { return errors.Join(place.Close(), remove()) }, nil
 }
 
-// userAgent is how the agent calls itself to servers.
+// userAgent returns the agent's User-Agent header.
 func userAgent(version string) string {
 	return fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
 }

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// drainLook is the pause between two looks at a draining agent, drainWord how long it may be
-	// silent about jobs that just run.
+	// drainLook is the pause between two checks of a draining agent, drainWord the longest pause
+	// between two lines about jobs that are still running.
 	drainLook = time.Second
 	drainWord = 30 * time.Second
 )
 
-// newDrainCommand returns the command that ends an agent after its jobs.
+// newDrainCommand returns the command that stops an agent after its jobs.
 func newDrainCommand(load loader) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
@@ -102,7 +102,7 @@ func drainAndWait(ctx context.Context, out io.Writer, agent control.Instance) er
 		}
 		report, err := agent.Status(ctx)
 		if err != nil {
-			continue // it ends just now: the other call knows how
+			continue // it is just ending: the other call returns how
 		}
 		last = report
 		if words := describeJobs(report); words != said || time.Since(saidAt) >= drainWord {
@@ -140,7 +140,7 @@ func countJobs(r status.Report) string {
 	return fmt.Sprintf("%d jobs", len(r.Jobs))
 }
 
-// describeJobs changes whenever there is something new to say.
+// describeJobs returns a line that changes whenever there is news.
 func describeJobs(r status.Report) string {
 	var all []string
 	for _, j := range r.Jobs {

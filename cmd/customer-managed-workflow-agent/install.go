@@ -56,7 +56,7 @@ func newInstallCommand() *cobra.Command {
 	f.BoolVar(&o.Silent, "silent", false, "")
 	f.StringVar(&asked, "version", os.Getenv("WORKFLOW_AGENT_VERSION"), "")
 	f.StringVar(&mirror, "mirror", "", "")
-	f.StringVar(&mirror, "channel", "", "") // both have done their work
+	f.StringVar(&mirror, "channel", "", "") // install.sh has already applied both
 	f.StringVar(&keyset, "key", "", "")
 	f.StringVar(&o.Stage, "stage", "", "")
 	f.StringVar(&o.Version, "release", "", "")

@@ -13,15 +13,15 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// running is an agent of this host that answered, or failed to.
+// running is an agent of this host, with its answer.
 type running struct {
 	control.Instance
 	report status.Report
-	err    error // why it does not answer, though it runs
+	err    error // why a running agent does not answer
 }
 
-// runningAgents returns the agents that run with the configured state directory, or the one of
-// them that is named. Without one it returns an error with its exit code.
+// runningAgents returns the running agents of the configured state directory, or only the named
+// one. Without any it returns an error with its exit code.
 func runningAgents(ctx context.Context, load loader, name string) ([]running, error) {
 	c, err := load()
 	if err != nil {
@@ -50,7 +50,7 @@ func runningAgents(ctx context.Context, load loader, name string) ([]running, er
 	return nil, codeError{fmt.Errorf("no agent runs with the state directory %s; an agent with another configuration is found with its --config, or as its user", c.StateDirectory), exitNone}
 }
 
-// instanceFlag adds the flag that chooses an agent.
+// instanceFlag adds the flag that selects an agent.
 func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
 	cmd.Flags().StringVar(name, "instance", "", usage)
 	_ = cmd.RegisterFlagCompletionFunc("instance", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

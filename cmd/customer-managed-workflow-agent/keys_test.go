@@ -18,8 +18,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The tests of this file start the real agent with a setting and look at what it does with it.
-// effects_test.go says which key is shown where.
+// The tests of this file start the real agent with a setting and check its effect.
 
 func freePort(t *testing.T, host string) string {
 	t.Helper()
@@ -144,7 +143,7 @@ func TestKeyLogJobOutput(t *testing.T) {
 	}
 }
 
-// TestKeysThatRefuseJobs: a refused job never reaches a runner, and its log says which key it was.
+// TestKeysThatRefuseJobs: a refused job never reaches a runner, and its log names the key.
 func TestKeysThatRefuseJobs(t *testing.T) {
 	const docker = "deploy_target=docker"
 	engine := "$DOCKER_HOST=" + engineThatPings(t)
@@ -171,7 +170,7 @@ func TestKeysThatRefuseJobs(t *testing.T) {
 	}
 }
 
-// engineThatPings is a Docker Engine as far as an agent looks that starts no container.
+// engineThatPings is a Docker Engine sufficient for an agent that starts no container.
 func engineThatPings(t *testing.T) (host string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "key") // a socket's path is short
@@ -232,8 +231,8 @@ func TestKeyJobStatusLoopInterval(t *testing.T) {
 	}
 }
 
-// TestKeysOfRetries: a status call that fails is repeated as often as it is set, with pauses that
-// are far shorter than the interval between two of them.
+// TestKeysOfRetries: a failed status call is retried as often as configured, with pauses far
+// shorter than the interval between two calls.
 func TestKeysOfRetries(t *testing.T) {
 	p := newPlane(t, false)
 	p.hold = true
@@ -279,8 +278,8 @@ func TestKeyHealthThreshold(t *testing.T) {
 	a.until("an agent that is unhealthy", func() bool { return healthz("127.0.0.1", port) == http.StatusServiceUnavailable })
 }
 
-// TestKeysOfMissingParts: settings of what this build does not have are named in the log, and the
-// agent works.
+// TestKeysOfMissingParts: the log names settings of parts that this build lacks, and the agent
+// works.
 func TestKeysOfMissingParts(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "$PULUMI_AGENT_DEBUG_POD=true")

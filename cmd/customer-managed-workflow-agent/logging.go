@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// newLog returns the agent's own log as the configuration wants it.
+// newLog returns the agent's own log as configured.
 func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
@@ -32,8 +32,8 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	return log, toSyslog(log, "", "")
 }
 
-// toSyslog sends a log to the syslog daemon at an address, or to the system's own, and
-// nowhere else. The message is the line in the log's format.
+// toSyslog sends a log only to the syslog daemon at an address, or to the system's own. The message
+// is the line in the log's format.
 func toSyslog(log *logrus.Logger, network, address string) error {
 	hook, err := logrussyslog.NewSyslogHook(network, address, syslog.LOG_DAEMON|syslog.LOG_INFO, "customer-managed-workflow-agent")
 	if err != nil {
@@ -44,14 +44,13 @@ func toSyslog(log *logrus.Logger, network, address string) error {
 	return nil
 }
 
-// jobFormatter adds to lines with a job_id what else is known of the job: packages below the
-// agent know its id and no more.
+// jobFormatter adds the other known fields of the job to lines with a job_id: most packages know
+// only the id.
 type jobFormatter struct {
 	logrus.Formatter
 	fields func(jobID string) logrus.Fields
 }
 
-// Format formats an entry.
 func (f jobFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	if id, ok := e.Data["job_id"].(string); ok {
 		for name, value := range f.fields(id) {
@@ -63,19 +62,17 @@ func (f jobFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	return f.Formatter.Format(e)
 }
 
-// textFormatter is logrus's for people. Messages repeat words of servers, engines
-// and registries, and on a terminal logrus shows them as they are.
+// textFormatter strips control characters from messages: they quote servers, engines and
+// registries, and on a terminal logrus prints them verbatim.
 type textFormatter struct{ logrus.TextFormatter }
 
-// Format formats an entry without anything in its message that a terminal obeys.
 func (f *textFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	e.Message = string(termtext.Plain(nil, []byte(e.Message)))
 	return f.TextFormatter.Format(e)
 }
 
-// newJobOutput returns where the output of jobs goes: as plain lines to standard
-// output where the log is text for people, else nil, which makes them entries of
-// the log.
+// newJobOutput returns where the output of jobs is copied: as plain lines to standard output if the
+// log is text, otherwise nil, which makes them entries of the log.
 func newJobOutput(c *config.Config) *agent.JobOutput {
 	if c.Syslog || c.LogFormat == config.LogJSON {
 		return nil

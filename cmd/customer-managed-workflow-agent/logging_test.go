@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// daemon listens where syslog(3) would, and returns how to read the next message.
+// daemon listens like a syslog daemon, and returns how to read the next message.
 func daemon(t *testing.T) (address string, next func() string) {
 	t.Helper()
 	address = filepath.Join(t.TempDir(), "log")

@@ -1,6 +1,6 @@
-// Command customer-managed-workflow-agent is the agent that runs a team's
-// deployments inside its own network: it polls a control plane for work and runs it in
-// containers or processes of its host.
+// Command customer-managed-workflow-agent is the agent that runs a team's deployments inside its
+// own network: it polls a control plane for work and runs it in containers or processes of its
+// host.
 package main
 
 import (
@@ -19,28 +19,24 @@ var version = "v0.0.0-dev"
 const (
 	exitOK     = 0
 	exitFailed = 1 // a failure while running; a retry may help
-	exitUsage  = 2 // the command line or the configuration is wrong; a retry does not help
-	exitNone   = 3 // no agent runs
+	exitUsage  = 2 // an invalid command line or configuration; a retry does not help
+	exitNone   = 3 // no agent is running
 	exitTime   = 4 // the wait timed out; what it waited for continues
 )
 
 // usageError is an error that a retry does not fix.
 type usageError struct{ err error }
 
-// Error returns what is wrong.
 func (e usageError) Error() string { return e.err.Error() }
 
-// Unwrap returns the cause.
 func (e usageError) Unwrap() error { return e.err }
 
-// codeError is an error with its own exit code. Without err, the cause was printed
-// already.
+// codeError is an error with its own exit code. A nil err was already printed.
 type codeError struct {
 	err  error
 	code int
 }
 
-// Error returns what is wrong.
 func (e codeError) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit code %d", e.code)
@@ -48,7 +44,6 @@ func (e codeError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap returns the cause.
 func (e codeError) Unwrap() error { return e.err }
 
 func main() {

@@ -21,7 +21,6 @@ func execute(t *testing.T, args ...string) (string, int, error) {
 	return out.String(), exitCode(err), err
 }
 
-// settings writes a configuration file and returns its path.
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")

@@ -53,7 +53,7 @@ date, so that two builds of a package are identical.`,
 	return cmd
 }
 
-// addManualSections adds to the long texts what the manual has and --help prints elsewhere.
+// addManualSections adds to the long texts what --help prints elsewhere.
 func addManualSections(root *cobra.Command) error {
 	root.DisableAutoGenTag = true
 	root.Long += `

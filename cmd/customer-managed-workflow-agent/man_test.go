@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// wholeTree is the command line with what cobra adds when it is executed.
+// wholeTree is the command line with what cobra adds on execution.
 func wholeTree() *cobra.Command {
 	root := newRootCommand("v1")
 	root.InitDefaultCompletionCmd()
@@ -55,7 +55,7 @@ func TestHelpShowsOwnFlags(t *testing.T) {
 	}
 }
 
-// manual writes all pages and returns them by name.
+// manualPages writes all pages and returns them by name.
 func manualPages(t *testing.T) (dir string, pages map[string]string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "man")
@@ -112,7 +112,7 @@ func TestManualHasAPageForEveryCommand(t *testing.T) {
 	}
 }
 
-// The formatters of the system, as far as it has them, find nothing wrong.
+// The available formatters of the system report no errors.
 func TestManualIsWellFormed(t *testing.T) {
 	dir, pages := manualPages(t)
 	var checks [][]string
@@ -136,7 +136,7 @@ func TestManualIsWellFormed(t *testing.T) {
 	}
 }
 
-// complete asks as a shell does.
+// complete requests completions like a shell.
 func complete(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code, err := execute(t, append([]string{cobra.ShellCompRequestCmd}, args...)...)
@@ -171,7 +171,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A flag that stands for a setting offers its values, in whatever command it is.
+// A flag for a setting offers its values in any command.
 func TestCompletionOfSettings(t *testing.T) {
 	root := &cobra.Command{Use: "root"}
 	child := &cobra.Command{Use: "configure", Run: func(*cobra.Command, []string) {}}

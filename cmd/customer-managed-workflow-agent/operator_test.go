@@ -159,13 +159,12 @@ func TestDrainCommand(t *testing.T) {
 		t.Errorf("drain: %d, %v, %s", code, err, out)
 	}
 
-	// With its job still running the time is soon over.
+	// While its job is running the wait times out.
 	out, code, err := execute(t, "drain", "--instance", "1", "--wait", "--timeout", "1200ms")
 	if code != exitTime || !strings.Contains(out, "waiting for 1 job: update of acme/web/prod") || !strings.Contains(err.Error(), "still draining") {
 		t.Errorf("a drain that takes too long: %d, %v\n%s", code, err, out)
 	}
 
-	// Then it ends.
 	all[1].set(func(r *status.Report) {
 		r.Jobs, r.Ended = nil, []status.Outcome{{JobID: "j", Status: "failed"}}
 	})
@@ -175,7 +174,7 @@ func TestDrainCommand(t *testing.T) {
 	}
 	all[1].stopped()
 
-	// A SIGTERM in between leaves jobs behind, which is no success.
+	// A SIGTERM during the wait detaches jobs, which is not a success.
 	all[0].set(func(r *status.Report) { r.Ended = []status.Outcome{{JobID: "k", Status: status.Detached}} })
 	close(all[0].over)
 	if _, code, err := execute(t, "drain", "--wait"); code != exitFailed || !strings.Contains(err.Error(), "1 of its jobs continue") {

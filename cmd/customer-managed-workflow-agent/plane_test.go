@@ -23,8 +23,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// plane is a control plane for an agent process: it hands out jobs and writes down what it is
-// asked.
+// plane is a control plane for an agent process: it hands out jobs and records requests.
 type plane struct {
 	http *httptest.Server
 
@@ -126,7 +125,6 @@ func (p *plane) status(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(workflow.StatusRunning)
 }
 
-// plan queues a deployment.
 func (p *plane) plan(kind workflow.Type) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,15 +138,15 @@ func (p *plane) plan(kind workflow.Type) {
 	}})
 }
 
-// look returns a copy of what the plane has seen.
+// look returns a copy of what the plane has recorded.
 func (p *plane) look() (polls []seenPoll, statuses []time.Time, results []protocol.ResultRequest, logs string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]seenPoll{}, p.polls...), append([]time.Time{}, p.statuses...), append([]protocol.ResultRequest{}, p.results...), p.logs.String()
 }
 
-// scriptRunner stands in for the runner: it keeps its launch document, says a line, and waits for
-// the file "go" if there is a file "hold".
+// scriptRunner replaces the runner: it keeps its launch document, prints a line, and, if a file
+// "hold" exists, waits for the file "go".
 const scriptRunner = `#!/bin/sh
 here=$(dirname "$0")
 cat > "$here/launch.$$"
@@ -158,10 +156,10 @@ echo "said by the job"
 while [ -e "$here/hold" ] && [ ! -e "$here/go" ]; do read -t 1 none 2>/dev/null || sleep 0.05; done
 `
 
-// process is an agent process that is configured by its environment.
+// agentProcess is an agent process, configured by its environment.
 type agentProcess struct {
 	t      *testing.T
-	dir    string // with the runner, and what it leaves
+	dir    string // with the runner and its files
 	cmd    *exec.Cmd
 	stdout lockedBuffer
 	stderr lockedBuffer
@@ -185,7 +183,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// runAgent starts an agent of the plane with settings as key=value, or whole variables as $NAME=value.
+// runAgent starts an agent of the plane with settings as key=value, or whole variables as
+// $NAME=value.
 func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	t.Helper()
 	self, err := os.Executable()
@@ -201,7 +200,7 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 			t.Fatal(err)
 		}
 	}
-	// The beginning of a static Linux program, for the Docker target: nothing starts it.
+	// The beginning of a static Linux program, for the Docker target, which is never started.
 	var program bytes.Buffer
 	header := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
@@ -269,7 +268,7 @@ func (a *agentProcess) until(what string, met func() bool) {
 	}
 }
 
-// launches returns the launch documents that runners got.
+// launches returns the launch documents that runners received.
 func (a *agentProcess) launches() []protocol.Launch {
 	a.t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.dir, "launch-*.json"))

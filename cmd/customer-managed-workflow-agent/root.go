@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// newRootCommand returns the command line of the agent.
 func newRootCommand(version string) *cobra.Command {
 	var configPath string
 	root := &cobra.Command{
@@ -72,10 +71,10 @@ func usesConfig(cmd *cobra.Command) bool {
 	}
 }
 
-// loader reads the configuration that the flags of the command line name.
+// loader reads the configuration that the command line's flags name.
 type loader func() (*config.Config, error)
 
-// noArgs refuses arguments, as a mistake in the command line.
+// noArgs reports arguments as a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%q is not known to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())}

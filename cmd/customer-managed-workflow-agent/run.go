@@ -28,7 +28,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newRunCommand returns the command that is the agent.
+// newRunCommand returns the command that runs the agent.
 func newRunCommand(version string, load loader) *cobra.Command {
 	var (
 		verbose bool
@@ -77,16 +77,16 @@ signal ends the agent at once. No signal cancels a deployment.`,
 	return cmd
 }
 
-// liveLong changes two defaults of Go programs. A crash, and the signal of systemd's
-// watchdog, would end with exit code 2: that of a wrong configuration, after which no
-// service manager restarts the agent. They end by a signal instead. And a write to a log
-// without a reader, as after a crash of journald, would end the agent: jobs matter more.
+// liveLong changes two defaults of Go programs. A crash, or the signal of systemd's watchdog, would
+// exit with code 2, that of an invalid configuration, after which no service manager restarts the
+// agent: end by a signal instead. And a write to a log without a reader, as after a crash of
+// journald, would end the agent, although jobs matter more.
 func liveLong() {
 	debug.SetTraceback("crash")
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
 }
 
-// run is the agent from its configuration to its end.
+// run runs the agent with a configuration until it ends.
 func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Updater, s *service.Supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
@@ -113,7 +113,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	if err != nil {
 		return err
 	}
-	defer func() { _ = identity.Close() }() // only gives up the lock, which ends with the process anyway
+	defer func() { _ = identity.Close() }() // only releases the lock, which ends with the process anyway
 	if c.RunnerPoolID != "" {
 		log = log.WithField("pool", c.RunnerPoolID)
 	}
@@ -214,8 +214,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	return runUntilSignal(ctx, a, log)
 }
 
-// runUntilSignal runs the agent; the first signal stops it, the second ends the
-// wait for it.
+// runUntilSignal runs the agent; the first signal stops it, the second ends the wait for it.
 func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -243,7 +242,7 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 	}
 }
 
-// reveal returns host variables for jobs by their names.
+// reveal returns the plain host variables for jobs.
 func reveal(vars []config.ForwardedVar) map[string]string {
 	plain := map[string]string{}
 	for _, v := range vars {
@@ -252,7 +251,6 @@ func reveal(vars []config.ForwardedVar) map[string]string {
 	return plain
 }
 
-// types returns the workflow types of their names.
 func types(names []string) []workflow.Type {
 	var out []workflow.Type
 	for _, name := range names {

@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// newServiceCommand returns the commands about the agent as a service of the
-// operating system.
+// newServiceCommand returns the commands that manage the agent as a service of the operating
+// system.
 func newServiceCommand() *cobra.Command {
 	var o service.Options
 	cmd := &cobra.Command{
@@ -49,7 +49,7 @@ Stopping, restarting, upgrading and uninstalling the service leave running deplo
 	return cmd
 }
 
-// serviceAction returns a command that does one thing to the service.
+// serviceAction returns a command for one action on the service.
 func serviceAction(verb, short, done string, open func() (service.Service, error), do func(service.Service) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb, Short: short, Args: noArgs,
@@ -91,7 +91,7 @@ func registered(o service.Options) (service.Service, error) {
 	return upkeep.Register(context.Background(), o, nil, func(err error) { fmt.Fprintln(os.Stderr, err) })
 }
 
-// Exit codes of service status, as systemctl and the LSB have them.
+// Exit codes of service status, as in systemctl and the LSB.
 const (
 	exitNotRunning   = 3
 	exitNotInstalled = 4

@@ -80,7 +80,7 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 	return cmd
 }
 
-// chosen returns the options of a service as an earlier installation left them.
+// chosen returns the options of a service as an earlier installation recorded them.
 func chosen(o service.Options) (service.Options, error) {
 	var err error
 	if o.Executable, err = executable(); err != nil {
@@ -89,8 +89,8 @@ func chosen(o service.Options) (service.Options, error) {
 	return service.Chosen(o)
 }
 
-// amended returns earlier choices with those of this command line over them; a given flag
-// decides, also where it reverts a choice.
+// amended returns earlier choices overridden by this command line; a given flag decides, even if it
+// reverts a choice.
 func amended(earlier, told service.Options, given func(flag string) bool) service.Options {
 	if given("account") {
 		earlier.Account = told.Account
@@ -112,7 +112,7 @@ func assignments(words []string) (map[string]string, error) {
 	for _, word := range words {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok {
-			// The word may be a value that was meant to be secret.
+			// The argument may be a value that was meant to be secret.
 			return nil, errors.New("--env wants NAME=VALUE")
 		}
 		variables[name] = value
@@ -131,14 +131,13 @@ func absolute(path string) (string, error) {
 	return absolute, nil
 }
 
-// executable returns the path that a service should start: the one this process
-// was started by, symbolic links kept, so that an upgrade that moves a link is
-// followed.
+// executable returns the path that a service should start: that of this process, keeping symbolic
+// links so that the service follows an upgrade that moves a link.
 func executable() (string, error) {
 	real, err := os.Executable()
 	if err != nil {
 		if filepath.IsAbs(os.Args[0]) {
-			return os.Args[0], nil // without /proc, as where a package goes into an image that is being made
+			return os.Args[0], nil // without /proc, as in an image build
 		}
 		return "", fmt.Errorf("finding the agent's own binary: %w", err)
 	}

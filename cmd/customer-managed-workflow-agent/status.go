@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// watchInterval is the pause between two looks of status --watch.
+// watchInterval is the pause between two updates of status --watch.
 const watchInterval = 2 * time.Second
 
 // newStatusCommand returns the command that shows the agents of this host.
@@ -55,8 +55,8 @@ if no agent runs.`,
 	return cmd
 }
 
-// watchStatus shows again and again until ctx ends. An agent that does not run now may do so
-// soon, so only a mistake ends it before.
+// watchStatus shows the status repeatedly until ctx ends. A missing agent may start soon, so only a
+// usage error ends it earlier.
 func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	for {
 		err := show()
@@ -77,7 +77,7 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	}
 }
 
-// showStatus prints the agents, as one look.
+// showStatus prints the agents once.
 func showStatus(ctx context.Context, out io.Writer, load loader, instance string, asJSON bool) error {
 	agents, err := runningAgents(ctx, load, instance)
 	if err != nil {

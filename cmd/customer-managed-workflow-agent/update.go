@@ -23,10 +23,10 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// exitNewer is the exit code of update --check when there is a newer release.
+// exitNewer is the exit code of update --check if a newer release is available.
 const exitNewer = 10
 
-// newUpdateCommand returns the command that brings the installation up to date.
+// newUpdateCommand returns the command that updates the installation.
 func newUpdateCommand(version string, options func() config.LoadOptions, load loader) *cobra.Command {
 	u := updateCommand{version: version, options: options}
 	cmd := &cobra.Command{
@@ -94,8 +94,7 @@ type updateAnswer struct {
 	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
 }
 
-// known refuses a missing service that was named: its agent would not be restarted,
-// without any notice.
+// known refuses a named service that does not exist: its agent would silently not be restarted.
 func (u *updateCommand) known(ctx context.Context) error {
 	s, err := service.Open(u.service)
 	if err != nil {
@@ -146,7 +145,7 @@ func (u *updateCommand) run(ctx context.Context) error {
 	if u.want != "" && !newer && u.want != u.version {
 		return fmt.Errorf("%s: %w", u.want, update.ErrDowngrade)
 	}
-	// What runs this command need not be what is installed by now.
+	// The version of this program may differ from the installed one.
 	if current, err := install.Current(); err != nil || !newer && current == u.version {
 		return errors.Join(err, u.print(answer))
 	}
@@ -162,8 +161,8 @@ func mayChange(install update.Installation) error {
 	return err
 }
 
-// finder returns the finder of the configured releases. Its memory is not that of the
-// agent, which may be another user.
+// finder returns the finder of the configured releases, with its own memory because the agent may
+// be another user.
 func (u *updateCommand) finder(install update.Installation) (*update.Finder, error) {
 	c, err := u.config()
 	if err != nil {
@@ -180,7 +179,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	return upkeep.NewFinder(c, caPEM, memory)
 }
 
-// config is the configuration of the service.
+// config returns the configuration of the service.
 func (u *updateCommand) config() (*config.Config, error) {
 	o := u.options()
 	if chosen, err := service.Chosen(u.service); o.Path == "" && err == nil {
@@ -199,8 +198,8 @@ func (u *updateCommand) config() (*config.Config, error) {
 	return c, nil
 }
 
-// answerCheck answers update --check. The installation is empty if this program cannot
-// update itself.
+// answerCheck answers update --check. The installation is empty if this program cannot update
+// itself.
 func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installation) error {
 	how := release.Program + " update"
 	if u.want != "" {
@@ -229,7 +228,7 @@ func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installa
 	return nil
 }
 
-// print prints the answer as JSON, or that nothing is to be installed.
+// print prints the answer as JSON, or that the installation is up to date.
 func (u *updateCommand) print(answer updateAnswer) error {
 	if !u.asJSON {
 		text := "%s is installed, and no newer release is available.\n"

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows a download on a terminal, and elsewhere nothing.
+// progress shows a download on a terminal only.
 type progress struct {
 	out   io.Writer // nil without a terminal
 	what  string
-	shown int64 // last step that was shown
+	shown int64 // last step shown
 }
 
 func newProgress(out io.Writer, what string) *progress {
@@ -23,7 +23,7 @@ func newProgress(out io.Writer, what string) *progress {
 	return &progress{out: out, what: what, shown: -1}
 }
 
-// show shows how many of total bytes are done; total is -1 if it is unknown.
+// show shows how many of total bytes are done; total is -1 if unknown.
 func (p *progress) show(done, total int64) {
 	if p.out == nil {
 		return
@@ -40,7 +40,6 @@ func (p *progress) show(done, total int64) {
 	}
 }
 
-// end ends the line, if one was begun.
 func (p *progress) end() {
 	if p.out != nil && p.shown >= 0 {
 		fmt.Fprintln(p.out)

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// TestUpdateMistakes: a release or service that cannot be is refused before anything is looked for.
+// TestUpdateMistakes: an impossible release or service is refused before any search.
 func TestUpdateMistakes(t *testing.T) {
 	for _, args := range [][]string{{"--version", "1.2.3"}, {"--version", ""}, {"--check", "--version", "../x"}, {"--service", "a b"}} {
 		out, code, err := execute(t, append([]string{"update"}, args...)...)
@@ -20,7 +20,7 @@ func TestUpdateMistakes(t *testing.T) {
 	}
 }
 
-// TestUpdateCheckAnswers: what is not known is not said, and what is advised works.
+// TestUpdateCheckAnswers: the answer omits unknown values, and its advice works.
 func TestUpdateCheckAnswers(t *testing.T) {
 	own := update.Installation{Root: "/opt/agent"}
 	newer := updateAnswer{Version: "v1.0.0", Available: "v1.1.0", Newer: true}
@@ -48,7 +48,7 @@ func TestUpdateCheckAnswers(t *testing.T) {
 	}
 }
 
-// TestUpdatesWithoutKeys: a build from source says why it does not update itself, where it was asked to.
+// TestUpdatesWithoutKeys: a build from source says why it cannot update itself when configured to.
 func TestUpdatesWithoutKeys(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "auto_update=true")
@@ -73,7 +73,7 @@ func TestProgressOfADownload(t *testing.T) {
 		t.Errorf("got %q", out.String())
 	}
 	out.Reset()
-	p = newProgress(&out, "v1.1.0") // which is no terminal
+	p = newProgress(&out, "v1.1.0") // not a terminal
 	p.show(1, 2)
 	p.end()
 	if out.Len() > 0 {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newVersionCommand returns the command that prints the version.
 func newVersionCommand(version string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// maxDefinition bounds a job definition, in bytes.
+// maxDefinition limits a job definition, in bytes.
 const maxDefinition = 16 << 20
 
 // newDebugCommand returns the command that runs a job without a server.
@@ -47,7 +47,7 @@ The environment is the caller's. Step 0 is the agent's and is not run.`,
 	return cmd
 }
 
-// debugJob runs the job in a directory of its own.
+// debugJob runs the job in its own directory.
 func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
 	protectErr := process.Protect()
 	signals := takeSignals()
@@ -70,7 +70,6 @@ func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (
 	return runLaunch(ctx, launch, dir, signals, protectErr)
 }
 
-// readDefinition reads and checks the definition.
 func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, error) {
 	if jobFile != "-" {
 		f, err := os.Open(jobFile)

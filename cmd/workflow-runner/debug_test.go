@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/runner"
 )
 
-// debugging runs workflow-runner debug with a directory for temporary files of its own.
+// debugging runs workflow-runner debug with its own directory for temporary files.
 func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp string, code int) {
 	t.Helper()
 	cmd := program(t, append([]string{"debug"}, args...)...)
@@ -26,7 +26,7 @@ func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp
 	return out.String(), err.String(), temp, cmd.ProcessState.ExitCode()
 }
 
-// The example of the documentation shows masking, the order of steps and the exit code.
+// The documented example shows masking, the order of steps and the exit code.
 func TestDebugRunsTheExample(t *testing.T) {
 	out, stderr, temp, code := debugging(t, "", "--job", "../../examples/debug-job.json")
 	if code != 7 || !strings.HasPrefix(out, "hello with [secret] from "+temp) || !strings.Contains(out, "error: Fail ended with exit code 7\n") {
@@ -71,10 +71,10 @@ func TestDebugRefusesNonsense(t *testing.T) {
 	}
 }
 
-// An interrupt reaches the step once, and the job says that it was cancelled.
+// An interrupt reaches the step once, and the job reports that it was cancelled.
 func TestDebugPassesAnInterruptOn(t *testing.T) {
 	began := filepath.Join(t.TempDir(), "began")
-	// No program is started once the signal may come: bash can lose one while it starts another.
+	// Start no program once the signal may arrive: bash can lose a signal while it starts one.
 	definition := `{"steps":[{"name":"Setup"},{"name":"Wait","run":"mkfifo never; trap 'echo interrupted; exit 5' INT; : >` + began + `; read -r _ <>never"}]}`
 	cmd := program(t, "debug", "--job", "-")
 	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())

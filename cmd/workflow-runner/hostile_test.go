@@ -17,8 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// runShell runs one step of shell text through the whole process and returns
-// what the runner printed.
+// runShell runs one step of shell text through the whole process and returns the runner's output.
 func runShell(t *testing.T, text string) string {
 	t.Helper()
 	server := fakes.NewServer(t)
@@ -33,7 +32,7 @@ func runShell(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaked, other, err := os.Pipe() // that somebody left open when the agent was started
+	leaked, other, err := os.Pipe() // left open when the agent was started
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +47,8 @@ func runShell(t *testing.T, text string) string {
 	return string(out)
 }
 
-// TestNothingOutlivesTheJob has a step leave a process that is in a session of its
-// own, has no parent, holds no output and carries nothing of the job's environment.
+// TestNothingOutlivesTheJob: a step leaves a process in its own session, without a parent, output
+// or the job's environment.
 func TestNothingOutlivesTheJob(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the runner of such processes")
@@ -70,8 +69,7 @@ func TestNothingOutlivesTheJob(t *testing.T) {
 	}
 }
 
-// TestStepsInheritNothing looks at what a step finds in its own process, and in
-// that of the runner.
+// TestStepsInheritNothing inspects a step's own process and the runner's from the step.
 func TestStepsInheritNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux shows the descriptors of processes as files")

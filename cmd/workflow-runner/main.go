@@ -1,5 +1,5 @@
-// Command workflow-runner runs one job where the job lives: the agent starts it
-// in a container or as a process and hands it the job on standard input.
+// Command workflow-runner runs one job: the agent starts it in a container or as a process and
+// passes the job on standard input.
 package main
 
 import (
@@ -18,7 +18,6 @@ var version = ""
 
 func main() { os.Exit(run()) }
 
-// run returns the exit code of the process.
 func run() int {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		return askpass(file, strings.Join(os.Args[1:], " "))
@@ -34,8 +33,7 @@ func run() int {
 	return code
 }
 
-// newRootCommand returns the whole command line. code takes the exit code that a
-// command wants.
+// newRootCommand returns the command line. code receives a command's exit code.
 func newRootCommand(code *int) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "workflow-runner",
@@ -63,8 +61,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// versionText is the version of the build, or of the module if it was built
-// without one.
+// versionText returns the version of the build, or of the module if the build has none.
 func versionText() string {
 	if version != "" {
 		return version

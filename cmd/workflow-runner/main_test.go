@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asMain makes the test binary the runner. It has no reserved prefix, so it
-// reaches the steps, which are the runner too.
+// asMain makes the test binary the runner. It has no reserved prefix, so it reaches the steps,
+// which are also the runner.
 const asMain = "TEST_RUNNER_MAIN"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program returns a command that runs the runner.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -84,7 +83,7 @@ func TestSignalBeforeJob(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Something has been read once the pipe has room for more than it holds.
+	// The pipe has space for more than it holds once something has been read.
 	if _, err := stdin.Write(bytes.Repeat([]byte(" "), 256<<10)); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +100,8 @@ func TestSignalBeforeJob(t *testing.T) {
 	}
 }
 
-// A whole job through the process: launch on standard input, a pre-run command as
-// a step, the result in the job directory, nothing secret where others can look.
+// A whole job through the process: launch on standard input, a pre-run command as a step, the
+// result in the job directory, no secret visible to others.
 func TestRunJob(t *testing.T) {
 	server := fakes.NewServer(t)
 	job := server.Add()
@@ -115,7 +114,7 @@ func TestRunJob(t *testing.T) {
 			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Pre-run command 1", Run: workflow.RunPreRun, WorkingDir: image}},
 			Deployment: &workflow.Deployment{
 				ID: "d", Organization: "o", Project: "p", Stack: "s", Operation: workflow.OperationUpdate, BackendURL: server.URL,
-				// The leader of the step has become the shell; its parent is the runner.
+				// The step's leader has become the shell; its parent is the runner.
 				PreRunCommands: []string{"cat /proc/$PPID/cmdline /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; echo the end"},
 			},
 		},
@@ -134,7 +133,7 @@ func TestRunJob(t *testing.T) {
 	if !strings.Contains(stdout.String(), "the end\n") || !strings.Contains(stdout.String(), "run\n--job-dir\n") {
 		t.Errorf("the echo is %q", stdout.String())
 	}
-	// Masked, a secret would show as its marker.
+	// A masked secret would show as its marker.
 	for _, bad := range []string{secret, "[secret]"} {
 		if strings.Contains(stdout.String()+stderr.String(), bad) {
 			t.Errorf("%s shows:\n%s%s", bad, stdout.String(), stderr.String())

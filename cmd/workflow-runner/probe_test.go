@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbe: a launch that asks for a probe gets a report and runs nothing; the command for
-// people prints the same.
+// TestProbe: a launch with a probe gets a report and runs nothing; the probe command prints the
+// same.
 func TestProbe(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

@@ -36,9 +36,8 @@ func newRunCommand(code *int) *cobra.Command {
 	return cmd
 }
 
-// runJob reads the job and runs it.
 func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err error) {
-	// Before anything secret is in memory.
+	// Protect before a secret is in memory.
 	protectErr := process.Protect()
 	signals := takeSignals()
 	launch, err := readLaunch(ctx, stdin, signals)
@@ -51,8 +50,8 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	return runLaunch(ctx, launch, jobDir, signals, protectErr)
 }
 
-// runLaunch runs the job of a launch. protectErr says why the runner's memory could
-// not be protected, if so.
+// runLaunch runs the job of a launch. protectErr says why the runner's memory is not protected, if
+// so.
 func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
@@ -108,14 +107,14 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 func takeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// Readers of our output and terminals may go away: neither is a
-	// reason to end. Notify, because ignored signals would be inherited by the steps.
+	// A reader of our output or a terminal that goes away does not end the job. Notify instead of
+	// Ignore, because the steps would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return signals
 }
 
-// readLaunch reads the job within the time for it. A signal before the job came in
-// ends the process.
+// readLaunch reads the job within its timeout. A signal before the job has arrived ends the
+// process.
 func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
 	ctx, cancel := context.WithTimeout(ctx, runner.LaunchTimeout)
 	defer cancel()
@@ -136,7 +135,7 @@ func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) 
 	}
 }
 
-// runProbe answers a launch that only asks what can be reached from here.
+// runProbe answers a launch that only probes URLs.
 func runProbe(ctx context.Context, launch *protocol.Launch, signals <-chan os.Signal) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup

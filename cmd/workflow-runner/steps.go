@@ -11,16 +11,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newStepCommands returns the commands that steps of a job call. They get their
-// parameters from `workflow-runner run` and are of no use without it, so help does
-// not list them.
+// newStepCommands returns the commands that a job's steps call. They get their parameters from
+// `workflow-runner run` and do not work without it, so help does not list them.
 func newStepCommands() []*cobra.Command {
 	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *steps.Params) error {
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
-		// git runs beside us and must end with us.
+		// git runs as a child and must end with this process.
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		return steps.SourceGit(ctx, p, self, cmd.OutOrStdout())
@@ -60,7 +59,7 @@ func newStepCommands() []*cobra.Command {
 	}
 }
 
-// step returns a command without arguments that takes its parameters first.
+// step returns a command without arguments that reads its parameters first.
 func step(name, short string, run func(cmd *cobra.Command, p *steps.Params) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    name,

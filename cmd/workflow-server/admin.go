@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// newTokenCommand creates a token for an operator who lost the first one: it works
-// on the database itself, so it needs no token.
+// newTokenCommand creates a token for an operator who lost the first one. It works on the database,
+// so it needs no token.
 func newTokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
 	create := &cobra.Command{
@@ -75,8 +75,7 @@ func newSecretsCommand() *cobra.Command {
 	return secrets
 }
 
-// withDatabase runs work on the database of a configuration; a server may be
-// running on it at the same time.
+// withDatabase runs work on the configured database; a server may be using it at the same time.
 func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work func(server.Config, *store.DB, *logrus.Entry) error) error {
 	cfg, err := load()
 	if err != nil {

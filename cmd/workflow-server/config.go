@@ -11,9 +11,9 @@ import (
 	"workflowagent/internal/server"
 )
 
-// configFlags adds the flags of all settings to a command and returns what
-// loads the configuration from them once they are parsed. The help shows the
-// settings with the given keys, or all of them if none is given.
+// configFlags adds the flags of all settings to a command and returns a function that loads the
+// configuration from the parsed flags. The help shows only the settings with the given keys, if
+// any.
 func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, error) {
 	var file string
 	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")
@@ -30,7 +30,6 @@ func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, err
 	}
 }
 
-// newLog returns the log of the process.
 func newLog(cfg server.Config, out io.Writer) *logrus.Entry {
 	l := logrus.New()
 	l.SetOutput(out)

@@ -1,5 +1,5 @@
-// Command workflow-server is the control plane: it keeps the state of Pulumi
-// stacks, queues deployments and hands them to agents.
+// Command workflow-server is the control plane: it keeps the state of Pulumi stacks, queues
+// deployments and hands them to agents.
 package main
 
 import (
@@ -18,8 +18,8 @@ var version = ""
 
 func main() { os.Exit(run()) }
 
-// run returns the exit code of the process. The first signal stops the server
-// in order, a second one ends it at once.
+// run returns the exit code of the process. The first signal stops the server gracefully, the
+// second one ends it at once.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -146,7 +146,7 @@ func TestUpdateHelperOfLaunchd(t *testing.T) {
 	}
 	commands.want(t, enable, look, "launchctl bootstrap "+l.domain+" "+l.home+"/Library/LaunchAgents/test-agent-update.plist")
 
-	// A helper without updates is unloaded.
+	// Without updates, an existing helper is unloaded.
 	l.options.Updates = nil
 	commands.rules["launchctl print"] = []answer{{}, notLoaded}
 	if err := l.Enable(t.Context()); err != nil {
