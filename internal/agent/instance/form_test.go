@@ -14,10 +14,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// journalForm are entries of the version 1, as the first agent that updates itself wrote
-// them into testdata/journal-v1. These files are never written anew: an agent that was
-// updated in the middle of a job must read them. A form that does not fit is another
-// version, and this one is still read beside it.
+// journalForm are the entries in testdata/journal-v1, of version 1. Never rewrite those files:
+// an agent that was updated during a job must read them. An incompatible form needs another
+// version, and this one stays readable.
 func journalForm() map[string]Entry {
 	code := 1
 	claim := protocol.PollResponse{

@@ -1,5 +1,4 @@
-// Package instance is what an agent keeps in its state directory: its identity, and the
-// journal of its jobs.
+// Package instance keeps an agent's state directory: its identity and the journal of its jobs.
 package instance
 
 import (
@@ -23,10 +22,9 @@ import (
 // maxInstances bounds the agents that share one state directory.
 const maxInstances = 1000
 
-// Identity is who an agent is: a stable id and a directory of its own, which no
-// other process uses at the same time. Several agents with one token on one host
-// share a state directory and find a free identity each; an agent that restarts
-// finds its old one, and with it the journal of its jobs.
+// Identity is an agent's stable id and private directory, which no other process uses at the
+// same time. Several agents with one token on one host share a state directory and take a free
+// identity each; a restarted agent finds its old one, and with it the journal of its jobs.
 type Identity struct {
 	ID       string
 	Dir      string // private, 0700
@@ -34,10 +32,9 @@ type Identity struct {
 	lock     *filelock.Lock
 }
 
-// OpenIdentity locks a free instance directory below stateDir/instances and returns
-// the identity that lives in it: the first one whose journal has jobs that nobody
-// looks after, else the first one, else a new one. The lock goes with the process,
-// however it ends.
+// OpenIdentity locks a free instance directory below stateDir/instances and returns its
+// identity: the first one whose journal has jobs, else the first one, else a new one. The lock
+// ends with the process.
 func OpenIdentity(stateDir string) (*Identity, error) {
 	base := filepath.Join(stateDir, "instances")
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -62,7 +59,6 @@ func OpenIdentity(stateDir string) (*Identity, error) {
 	return nil, fmt.Errorf("%d agents run with the state directory %s: give this one another state_directory", maxInstances, stateDir)
 }
 
-// unattended is 1 if one of the journal's files is of the instance in dir, else 0.
 func unattended(files []string, dir string) int {
 	if slices.ContainsFunc(files, func(file string) bool { return filepath.Dir(filepath.Dir(file)) == dir }) {
 		return 1
@@ -70,7 +66,7 @@ func unattended(files []string, dir string) int {
 	return 0
 }
 
-// openInstance locks dir and reads, or makes, the id in it.
+// openInstance locks dir and reads or creates its id.
 func openInstance(dir string) (_ *Identity, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the agent's instance directory: %w", err)
@@ -95,7 +91,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	}
 	id, err := uuid.Parse(strings.TrimSpace(string(data)))
 	if err != nil {
-		// New, or torn by a crash of the machine: the id of an agent without a past.
+		// New, or torn by a crash of the machine: an agent without a past.
 		id = uuid.New()
 		if err := durable.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("storing the agent's id: %w", err)
@@ -103,12 +99,12 @@ func openInstance(dir string) (_ *Identity, err error) {
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		hostname = "unknown" // only shown to people
+		hostname = "unknown" // for display only
 	}
 	return &Identity{ID: id.String(), Dir: dir, Hostname: hostname, lock: lock}, nil
 }
 
-// Close gives the identity free for another process.
+// Close releases the identity for another process.
 func (i *Identity) Close() error {
 	if i.lock == nil {
 		return nil
@@ -117,9 +113,8 @@ func (i *Identity) Close() error {
 	return nil
 }
 
-// KnownID returns the id of the first agent that has lived in a state directory, for those who
-// look at what is its own; "" if there was none, or none that the caller may see. It changes
-// nothing, and the agent may well be alive.
+// KnownID returns the id of the first agent in a state directory; "" if none exists or is
+// readable for the caller. It changes nothing, and the agent may be running.
 func KnownID(stateDir string) string {
 	data, err := os.ReadFile(filepath.Join(stateDir, "instances", "0", "id"))
 	if err != nil {

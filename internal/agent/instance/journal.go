@@ -16,25 +16,24 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// version is the form of the entries this program writes. Entries of
-// another version belong to another program and are left alone.
+// version is the form of this program's entries. It leaves other versions alone.
 const version = 1
 
-// Phase is how far a job in the journal had come for certain.
+// Phase is how far a job in the journal is known to have come.
 type Phase string
 
 const (
-	// Starting means that leave to start may have been given and the runner may have
-	// been started. Asking and starting again is safe, as both happen once only.
+	// Starting means that the server may have permitted the start and that the runner may have
+	// started. Both happen only once, so the next process may safely repeat them.
 	Starting Phase = "starting"
 	// Started means that the runner was started.
 	Started Phase = "started"
-	// Reporting means that the agent itself delivers log and result; nothing runs.
+	// Reporting means that the agent delivers log and result; nothing runs.
 	Reporting Phase = "reporting"
 )
 
-// Entry is what the next process must know to go on with a job. It holds the
-// job's token, which is why its file is 0600 and goes when the job ends.
+// Entry is what the next process needs to resume a job. It holds the job's token, so its file
+// has mode 0600 and is removed when the job ends.
 type Entry struct {
 	Version    int                     `json:"version"`
 	Phase      Phase                   `json:"phase"`
@@ -43,7 +42,7 @@ type Entry struct {
 	Stack      string                  `json:"stack,omitempty"`
 	Steps      int                     `json:"steps"` // of the definition
 	Handle     *executor.Handle        `json:"handle,omitempty"`
-	Echoed     int64                   `json:"echoed"` // bytes of output already in the agent's own
+	Echoed     int64                   `json:"echoed"` // bytes of output already copied to the agent's own
 	ClaimedAt  time.Time               `json:"claimedAt"`
 	BootID     string                  `json:"bootID,omitempty"` // of the host when the entry was written
 	Result     *protocol.ResultRequest `json:"result,omitempty"` // with Reporting
@@ -52,12 +51,12 @@ type Entry struct {
 	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the end
 }
 
-// Journal is the directory with one entry and one spool a job.
+// Journal is the directory with one entry and one spool per job.
 type Journal struct {
 	dir string
 }
 
-// OpenJournal makes the directory of the journal.
+// OpenJournal creates the directory of the journal.
 func OpenJournal(instanceDir string) (*Journal, error) {
 	dir := filepath.Join(instanceDir, "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,8 +65,8 @@ func OpenJournal(instanceDir string) (*Journal, error) {
 	return &Journal{dir: dir}, nil
 }
 
-// JobName names the files of a job. Ids come from the server, so one that is not
-// plainly a name becomes a digest.
+// JobName names the files of a job. Ids come from the server, so an unusual one becomes a
+// digest.
 func JobName(jobID string, epoch int64) string {
 	plain := jobID != "" && len(jobID) <= 64
 	for _, r := range jobID {
@@ -79,13 +78,13 @@ func JobName(jobID string, epoch int64) string {
 	return fmt.Sprintf("%s.%d", jobID, epoch)
 }
 
-// SpoolDir is where the agent keeps the log streams of a job that it writes or
-// delivers itself.
+// SpoolDir returns the directory for a job's log streams that the agent itself writes or
+// delivers.
 func (j *Journal) SpoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
-// Write stores an entry so that a crash, also of the host, leaves the old or the new one.
+// Write stores an entry atomically, even across a crash of the host.
 func (j *Journal) Write(name string, e Entry) error {
 	e.Version = version
 	data, err := json.Marshal(e)
@@ -107,8 +106,8 @@ func (j *Journal) Remove(name string) error {
 	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
 }
 
-// Read returns the entries of this version by name. foreign are the names of
-// files that cannot be understood: other programs' entries, left alone.
+// Read returns the entries of this version by name. foreign are the names of other programs'
+// entries, which Read cannot decode and leaves alone.
 func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -134,9 +133,8 @@ func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error)
 	return entries, foreign, nil
 }
 
-// Sweep deletes spools without an entry: jobs that never came so far that a
-// restart could do anything for them. It also deletes what a process that died
-// while it wrote an entry has left of it.
+// Sweep deletes spools without an entry, of jobs that a restart cannot resume, and partly
+// written entries of dead processes.
 func (j *Journal) Sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
