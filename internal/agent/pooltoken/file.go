@@ -14,10 +14,10 @@ import (
 // maxFile bounds the token file, in bytes.
 const maxFile = 64 << 10
 
-// errNoFile says that the token file is not there (yet).
+// errNoFile reports a missing token file.
 var errNoFile = errors.New("does not exist: the agent waits for it. Check the path, and what is to write the file")
 
-// fileError is what is wrong with the token file. It never has the content.
+// fileError is a problem of the token file. It never holds the content.
 type fileError struct {
 	path string
 	err  error
@@ -29,8 +29,8 @@ func (e *fileError) Error() string { return fmt.Sprintf("oidc_token_file: %s %v"
 // Unwrap returns the cause.
 func (e *fileError) Unwrap() error { return e.err }
 
-// readFile returns the token in the file, which is one word in a file that nobody
-// but its owner can write: who can write it decides who this agent is.
+// readFile returns the token in the file, a single word. It refuses a file that users other
+// than its owner can write, because the content decides the agent's identity.
 func readFile(path string) (string, error) {
 	token, err := readToken(path)
 	if err != nil {
@@ -40,8 +40,8 @@ func readFile(path string) (string, error) {
 }
 
 func readToken(path string) (string, error) {
-	// O_NONBLOCK, so that a named pipe does not hold the agent up; what is checked is
-	// what was opened. Links are followed: Kubernetes swaps tokens by them.
+	// O_NONBLOCK keeps a named pipe from blocking the agent. The checks apply to the open file.
+	// Links are followed, because Kubernetes replaces tokens through them.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", errNoFile
@@ -77,7 +77,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// plain drops the path from an error of the file system, which the caller names.
+// plain drops the path from a file system error; the caller names it.
 func plain(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

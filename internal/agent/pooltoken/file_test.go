@@ -33,7 +33,7 @@ func TestReadFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(path, tt.mode); err != nil { // whatever the umask is
+			if err := os.Chmod(path, tt.mode); err != nil { // independent of the umask
 				t.Fatal(err)
 			}
 			checkRead(t, path, secret, tt.want)

@@ -15,18 +15,16 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Pauses between exchanges.
 const (
-	// A token is renewed when a share of its life between these has passed. The rest
-	// of it bridges a server that is away.
+	// A token is renewed after a share of its life between these. The remaining life bridges an
+	// outage of the server.
 	renewFrom = 0.75
 	renewTo   = 0.85
-	// fileInterval is how often a file is looked at that has no usable token, or one
-	// that the server refuses.
+	// fileInterval is the pause between reads of a file whose token is unusable or refused.
 	fileInterval = 5 * time.Second
-	// young is how long a token lives at least whose refusal is no sign of a defect.
+	// young is the age below which the refusal of a token suggests a defect.
 	young = time.Minute
-	// maxSubjects is how many tokens of the issuer are remembered to be masked.
+	// maxSubjects is how many of the issuer's tokens are kept for masking.
 	maxSubjects = 32
 )
 
@@ -41,47 +39,46 @@ type Exchanger interface {
 	ExchangeToken(ctx context.Context, e protocol.TokenExchange) (protocol.PoolToken, error)
 }
 
-// Options say what is exchanged and where. All but Life are required.
+// Options configure an exchange. All but Life are required.
 type Options struct {
 	Client       Exchanger
-	File         string // with the issuer's token; read anew for each exchange
+	File         string // of the issuer's token; read anew for each exchange
 	Organization string
 	PoolID       string
-	Life         time.Duration // to ask for; 0 leaves it to the server
-	// Problem is told when no fresh token can be had, and nil when one was got again.
-	// It must return at once.
+	Life         time.Duration // to request; 0 leaves it to the server
+	// Problem is called with an error when no fresh token is available, and with nil when one
+	// is again. It must return at once.
 	Problem func(error)
 	Log     *logrus.Entry
 }
 
-// OIDC exchanges the token in a file for the pool's token and keeps the latter
-// fresh. [OIDC.Run] must be running. All methods are safe for concurrent use.
+// OIDC exchanges the token in a file for the pool's token and keeps the latter fresh.
+// [OIDC.Run] must be running. All methods are safe for concurrent use.
 type OIDC struct {
 	opts Options
-	kick chan struct{} // room for one: the pool's token was refused
+	kick chan struct{} // with a buffer of one: the pool's token was refused
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when there is a new token
+	changed  chan struct{} // closed and replaced after each new token
 	current  poolToken
-	access   []poolToken // all that may still be good
+	access   []poolToken // all that may still be valid
 	subjects []string    // the last of the issuer's tokens
 	refusals int         // young tokens in a row that were refused
 }
 
-// poolToken is one token that was got.
 type poolToken struct {
 	value        string
-	got, expires time.Time // their monotonic parts count: a clock that is set changes nothing
+	got, expires time.Time // compared by the monotonic clock: setting the clock has no effect
 	refused      bool
 }
 
-// NewOIDC returns a source that has no token yet.
+// NewOIDC returns a source without a token.
 func NewOIDC(opts Options) *OIDC {
 	return &OIDC{opts: opts, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Token returns a token that is good as far as is known. If there is none it waits
-// for one; it fails only when ctx ends.
+// Token returns a token that is not known to be bad. It waits for one if necessary, and fails
+// only when ctx ends.
 func (o *OIDC) Token(ctx context.Context) (string, error) {
 	for {
 		o.mu.Lock()
@@ -98,14 +95,13 @@ func (o *OIDC) Token(ctx context.Context) (string, error) {
 	}
 }
 
-// Refused tells that the server answered 401 to the token, and reports true: a
-// fresh one is under way. Tokens that are refused again and again are renewed at
-// a growing pace of up to minutes.
+// Refused records that the server answered 401 to the token, and returns true because a fresh
+// one will follow. After repeated refusals the pause between renewals grows to minutes.
 func (o *OIDC) Refused(token string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if token != o.current.value || o.current.refused {
-		return true // the next one is there, or coming, already
+		return true // the next one is available or on its way
 	}
 	o.current.refused = true
 	if time.Since(o.current.got) < young {
@@ -120,16 +116,16 @@ func (o *OIDC) Refused(token string) bool {
 	return true
 }
 
-// Expiry returns when the token expires that was got last, the zero time before the
-// first one, and whether the token is good as far as is known.
+// Expiry returns when the last token expires, the zero time before the first one, and whether
+// the token is not known to be bad.
 func (o *OIDC) Expiry() (at time.Time, good bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.current.expires, o.current.value != "" && !o.current.refused && time.Now().Before(o.current.expires)
 }
 
-// Values returns the tokens that must not show in a log: those of the pool that
-// are not expired, and the issuer's last ones.
+// Values returns the tokens to mask in logs: the pool's unexpired ones and the issuer's last
+// ones.
 func (o *OIDC) Values() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -173,8 +169,8 @@ func (o *OIDC) Run(ctx context.Context) {
 	}
 }
 
-// exchange reads the file, exchanges what is in it and keeps the answer. It also
-// returns the token that was exchanged, or tried, if there was one.
+// exchange exchanges the token in the file and stores the result. It also returns the issuer's
+// token, "" if it could not be read.
 func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	subject, err = readFile(o.opts.File)
 	if err != nil {
@@ -202,7 +198,7 @@ func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	return subject, nil
 }
 
-// remember notes a token of the issuer before it is sent anywhere.
+// remember records a token of the issuer before it is sent.
 func (o *OIDC) remember(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -213,8 +209,8 @@ func (o *OIDC) remember(subject string) {
 	o.subjects = o.subjects[max(0, len(o.subjects)-maxSubjects):]
 }
 
-// untilRenewal waits until the current token should be replaced, and returns
-// false if ctx ended before.
+// untilRenewal waits until the current token should be replaced, and returns false if ctx ends
+// first.
 func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	o.mu.Lock()
 	life := o.current.expires.Sub(o.current.got)
@@ -233,13 +229,13 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	refusals := o.refusals
 	o.mu.Unlock()
 	if refusals <= 1 {
-		return true // at once: it was revoked, or the machine has slept
+		return true // at once: it was revoked, or the machine was asleep
 	}
 	return refusedRetry.Wait(ctx, refusals-2, nil) == nil
 }
 
-// untilRetry waits after an exchange that failed. A token that the server refuses,
-// or cannot be read, is not tried again at once, but another one in the file is.
+// untilRetry waits after a failed exchange. It ends the wait early if the file gets another
+// token.
 func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err error) bool {
 	policy := unreachableRetry
 	if protocol.Permanent(err) {

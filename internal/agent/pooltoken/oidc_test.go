@@ -22,13 +22,13 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// issued is one exchange as the server saw it.
+// issued is one exchange as the server received it.
 type issued struct {
 	at   time.Duration
 	form url.Values
 }
 
-// world is a source against a server that answers at once, under a fake clock.
+// world is a source with a server that answers at once, under a fake clock.
 type world struct {
 	t     *testing.T
 	file  string
@@ -38,7 +38,7 @@ type world struct {
 
 	mu        sync.Mutex
 	exchanges []issued
-	problems  []string // as they were told, "" for none
+	problems  []string // as reported, "" for none
 	life      int      // seconds of the tokens
 	fail      func(n int, subject string) (status int, body string)
 }
@@ -75,7 +75,6 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// write replaces the token file.
 func (w *world) write(content string) {
 	w.t.Helper()
 	if err := os.WriteFile(w.file, []byte(content), 0o600); err != nil {
@@ -83,14 +82,13 @@ func (w *world) write(content string) {
 	}
 }
 
-// count returns how many exchanges there were.
 func (w *world) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.exchanges)
 }
 
-// problem returns the problem that is shown now.
+// problem returns the current problem.
 func (w *world) problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +98,7 @@ func (w *world) problem() string {
 	return w.problems[len(w.problems)-1]
 }
 
-// token returns the token, or "" if there is none within the time.
+// token returns the token, or "" after the given time without one.
 func (w *world) token(within time.Duration) string {
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
@@ -111,7 +109,7 @@ func (w *world) token(within time.Duration) string {
 	return token
 }
 
-// inWorld runs part beside a source that is running.
+// inWorld runs part with a running source.
 func inWorld(t *testing.T, setUp, part func(w *world)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -194,7 +192,7 @@ func TestRenewalReadsTheFileAgain(t *testing.T) {
 		if got := w.exchanges[1].form.Get("subject_token"); got != "second.subject.token" {
 			t.Errorf("exchanged %q", got)
 		}
-		// The one before is good for some minutes more, and so is still masked.
+		// The previous token stays valid for some minutes and so is still masked.
 		if got := w.oidc.Values(); !slices.Contains(got, "pul-access-1") || !slices.Contains(got, "first.subject.token") {
 			t.Errorf("to be masked: %q", got)
 		}
@@ -237,7 +235,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 			t.Errorf("%d exchanges in 15 minutes of an outage", n)
 		}
 	})
-	// An outage that outlasts the token: nobody gets an expired one.
+	// No caller receives an expired token in an outage that outlasts it.
 	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 90*time.Minute) }, func(w *world) {
 		w.token(time.Second)
 		time.Sleep(61 * time.Minute)
@@ -254,7 +252,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
 		w.token(time.Second)
-		// As after the machine has slept: for us the token is still good.
+		// As after a sleep of the machine: the token still looks valid here.
 		time.Sleep(20 * time.Minute)
 		var callers sync.WaitGroup
 		for range 8 {
@@ -271,7 +269,7 @@ func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 		if n := w.count(); n != 2 {
 			t.Errorf("%d exchanges for one refusal", n)
 		}
-		// News about the token before change nothing.
+		// A late refusal of the previous token changes nothing.
 		w.oidc.Refused("pul-access-1")
 		time.Sleep(time.Minute)
 		if n := w.count(); n != 2 {
@@ -348,7 +346,7 @@ func TestServerThatRefusesSaysWhy(t *testing.T) {
 		if !strings.Contains(got, "no policy allows sub=ci") || strings.Contains(got, "bad.subject.token") || strings.Contains(w.log.String(), "bad.subject.token") {
 			t.Errorf("the problem shown is %q; the log:\n%s", got, w.log)
 		}
-		// Another token in the file is tried soon, whatever the pause is by now.
+		// Another token in the file is tried soon, regardless of the pause.
 		w.write("good.subject.token")
 		if got := w.token(10 * time.Second); got == "" {
 			t.Error("the new token in the file is not tried")
@@ -370,7 +368,7 @@ func TestAnswersThatAreNoTokens(t *testing.T) {
 			}
 		})
 	}
-	// Without a life the one that was asked for counts.
+	// Without a life in the answer, the requested one counts.
 	inWorld(t, func(w *world) {
 		w.write("a.b.c")
 		w.fail = func(int, string) (int, string) { return http.StatusOK, `{"access_token":"pul-1"}` }

@@ -7,8 +7,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Exchange exchanges the token in the file of opts once, and does not wait for anything: it is for
-// those who want to know whether it works. Problem and Log of opts are not used.
+// Exchange exchanges the token in the file of opts once, without waiting, to test the
+// configuration. It ignores Problem and Log.
 func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	subject, err := readFile(opts.File)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// exchange is a server that exchanges one token.
 type exchange func(protocol.TokenExchange) (protocol.PoolToken, error)
 
 func (e exchange) ExchangeToken(_ context.Context, x protocol.TokenExchange) (protocol.PoolToken, error) {

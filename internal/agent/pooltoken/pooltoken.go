@@ -1,17 +1,16 @@
-// Package pooltoken has the token by which an agent shows what pool it is of:
-// a fixed one ([Static]), or one for which the token of an OpenID Connect issuer
-// is exchanged again and again ([OIDC]).
+// Package pooltoken provides the token that authenticates an agent to its pool: a fixed one
+// ([Static]), or one exchanged for the token of an OpenID Connect issuer and renewed ([OIDC]).
 package pooltoken
 
 import "context"
 
-// Static is a token that somebody has configured. Nothing renews it.
+// Static is a configured token. It is never renewed.
 type Static string
 
 // Token returns the token.
 func (s Static) Token(context.Context) (string, error) { return string(s), nil }
 
-// Refused reports that there is no other token to be had.
+// Refused returns false: no other token is available.
 func (s Static) Refused(string) bool { return false }
 
 // Values returns the token.
