@@ -9,14 +9,14 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// clean makes a text that others have written one line that does nothing to a terminal.
+// clean makes untrusted text one line without terminal control characters.
 func clean(text string) string {
 	return string(termtext.Plain(nil, []byte(oneLine.Replace(text))))
 }
 
 var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// ago is a span for people: its two largest units.
+// ago formats a duration in its two largest units.
 func ago(d time.Duration) string {
 	d = max(d, 0).Truncate(time.Second)
 	day := 24 * time.Hour
@@ -31,7 +31,6 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
 }
 
-// size is a number of bytes for people.
 func size(n int64) string {
 	if n < 0 {
 		return "unknown"
@@ -49,10 +48,9 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// line is a name with its value.
 type line struct{ name, value string }
 
-// facts are what a report says about the agent itself, for both writers.
+// facts returns the report's lines about the agent itself, for both writers.
 func (r Report) facts() []line {
 	a := r.Agent
 	lines := []line{
@@ -139,7 +137,6 @@ func since(t *time.Time, now time.Time) string {
 	return " for " + ago(now.Sub(*t))
 }
 
-// table is rows under headings.
 type table struct {
 	heads []string
 	rows  [][]string
@@ -178,7 +175,7 @@ func orDash(text string) string {
 	return text
 }
 
-// DescribeJob is one job in few words, safe to print.
+// DescribeJob describes a job in few words, safe to print.
 func DescribeJob(j Job, now time.Time) string {
 	what := j.Stack
 	if what == "" {

@@ -14,15 +14,15 @@ table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:t
 th{font-weight:600}.s{padding:.1em .5em;border-radius:.3em;background:#b00020;color:#fff}.ready{background:#1b6e3c}.draining,.starting,.stopping{background:#7a5900}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}}`
 
-// PagePolicy returns the Content-Security-Policy of the page: nothing but its own style is loaded
-// or run, whatever a name in the report says.
+// PagePolicy returns the page's Content-Security-Policy, which allows nothing but its own
+// style, regardless of the names in the report.
 func PagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// WritePage writes a report as a page of HTML that needs no script and nothing from elsewhere, and
-// asks the browser to load it again every 5 seconds.
+// WritePage writes a report as an HTML page without scripts or external resources, which
+// reloads every 5 seconds.
 func WritePage(out io.Writer, r Report) error {
 	p := &page{}
 	p.raw(`<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="5"><title>`)
@@ -50,13 +50,12 @@ func WritePage(out io.Writer, r Report) error {
 	return err
 }
 
-// page is HTML under construction.
 type page struct{ b bytes.Buffer }
 
 // raw writes markup, which is always a constant of this file.
 func (p *page) raw(markup string) { p.b.WriteString(markup) }
 
-// text writes anything else.
+// text writes all other text, escaped.
 func (p *page) text(s string) { p.b.WriteString(html.EscapeString(clean(s))) }
 
 func (p *page) table(title, none string, t table) {

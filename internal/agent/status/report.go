@@ -1,9 +1,9 @@
-// Package status is what an agent says about itself to the people who operate it.
+// Package status is the agent's report to its operators.
 //
-// A [Report] is the one source of /status, of the control socket's answers and of the command
-// `status`: it is written as JSON, as a table by [WriteText] and as a page by [WritePage]. It holds
-// no secret. Names and messages in it come from servers and programs that are not trusted; both
-// writers take out what could harm a terminal or a browser.
+// A [Report] is the one source of /status, of the control socket's answers and of the status
+// command, as JSON, as a table ([WriteText]) and as a page ([WritePage]). It holds no secret.
+// Its names and messages come from untrusted servers and programs; both writers remove what
+// could harm a terminal or a browser.
 package status
 
 import (
@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// State is what an agent is up to, in one word.
+// State is the state of an agent in one word.
 type State string
 
-// The states of an agent. Only a ready one takes work; a draining one is on its way out because
-// somebody asked for it, which is no fault.
+// The states of an agent. Only a ready one takes jobs; draining is the operator's wish and no
+// fault.
 const (
 	Ready     State = "ready"
 	Starting  State = "starting"  // the server has not answered yet
-	NotReady  State = "not-ready" // it cannot take work, and the reasons say why
+	NotReady  State = "not-ready" // it cannot take jobs; see Reasons
 	Unhealthy State = "unhealthy" // it makes no progress: see health_threshold
-	Draining  State = "draining"  // it takes no more work and ends after the running jobs
-	Stopping  State = "stopping"  // it lets go of its jobs and ends
-	Ended     State = "ended"     // the last word of a control socket
+	Draining  State = "draining"  // it takes no more jobs and ends after the running ones
+	Stopping  State = "stopping"  // it detaches from its jobs and ends
+	Ended     State = "ended"     // in the last answer of a control socket
 )
 
-// Report is an agent at one moment. [Report.Judge] fills in State and Reasons.
+// Report is the state of an agent at one moment. [Report.Judge] fills in State and Reasons.
 type Report struct {
 	State   State    `json:"state"`
-	Reasons []string `json:"reasons"` // why it cannot take work; empty if it is ready
+	Reasons []string `json:"reasons"` // why it cannot take jobs; empty if it is ready
 	// Problems are what the agent waits for or works around, one sentence each.
 	Problems []string `json:"problems"`
 
@@ -50,13 +50,13 @@ type Report struct {
 	Jobs    []Job     `json:"jobs"`  // oldest first
 	Ended   []Outcome `json:"ended"` // the last ones, newest first; forgotten when the agent ends
 
-	// What Judge looks at and nobody else needs.
+	// Input of Judge only.
 	Draining bool `json:"-"`
 	Stopping bool `json:"-"`
 	Over     bool `json:"-"`
 }
 
-// Agent is who it is.
+// Agent identifies the agent.
 type Agent struct {
 	Version   string `json:"version"`
 	Instance  string `json:"instance"` // name of its directory below state_directory/instances
@@ -69,13 +69,13 @@ type Agent struct {
 // Server is the control plane as the agent sees it.
 type Server struct {
 	URL       string `json:"url"`
-	Connected bool   `json:"connected"` // the last poll was answered, and the token accepted
-	// BreakerOpen says that no work is asked for until a probe reaches the server, or for
+	Connected bool   `json:"connected"` // the server answered the last poll and accepted the token
+	// BreakerOpen says that the agent does not poll until a probe reaches the server, or for
 	// circuit_breaker_timeout.
 	BreakerOpen bool       `json:"breakerOpen"`
-	LastPoll    *time.Time `json:"lastPoll,omitempty"` // when a poll was answered last
+	LastPoll    *time.Time `json:"lastPoll,omitempty"` // of the last answered poll
 	Error       string     `json:"error,omitempty"`    // of the last poll
-	Since       *time.Time `json:"since,omitempty"`    // when it became connected, or not
+	Since       *time.Time `json:"since,omitempty"`    // of the last change of Connected
 }
 
 // Engine is the place where jobs run.
@@ -83,7 +83,7 @@ type Engine struct {
 	Target string     `json:"target"` // deploy_target
 	Up     bool       `json:"up"`
 	Error  string     `json:"error,omitempty"`
-	Since  *time.Time `json:"since,omitempty"` // when it became so; absent before the first look
+	Since  *time.Time `json:"since,omitempty"` // of the last change of Up; absent before the first check
 }
 
 // Kinds of tokens.
@@ -92,14 +92,14 @@ const (
 	TokenOIDC   = "oidc"
 )
 
-// Token is what the agent shows the server.
+// Token is the agent's credential for the server.
 type Token struct {
 	Kind      string     `json:"kind"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // of a token that was exchanged
-	Error     string     `json:"error,omitempty"`     // why there is none at the moment
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // of an exchanged token
+	Error     string     `json:"error,omitempty"`     // why none is available
 }
 
-// Slots are how many jobs the agent can run at a time, and runs.
+// Slots are the agent's capacity for jobs and the running ones.
 type Slots struct {
 	Total int `json:"total"`
 	Busy  int `json:"busy"`
@@ -110,25 +110,25 @@ type Slots struct {
 type Storage struct {
 	Directory string `json:"directory"`
 	FreeBytes int64  `json:"freeBytes"` // for the agent's user; -1 if unknown
-	// PendingLogBytes are of log that the agent itself has yet to deliver. What runners keep
-	// while they run is not among them.
+	// PendingLogBytes counts log that the agent itself has yet to deliver, without the logs of
+	// running runners.
 	PendingLogBytes int64 `json:"pendingLogBytes"`
 }
 
-// What an agent does about new releases of itself.
+// The agent's handling of its new releases.
 const (
 	UpdateInstalls = "installs" // finds, verifies and installs them
-	UpdateTells    = "tells"    // only says how to update
+	UpdateTells    = "tells"    // only prints how to update
 	UpdateOff      = "off"
 )
 
-// Update is what an agent knows about new releases of itself.
+// Update is the state of the agent's updates.
 type Update struct {
 	Mode      string     `json:"mode"`
 	Available string     `json:"available,omitempty"` // a version newer than the agent's
-	CheckedAt *time.Time `json:"checkedAt,omitempty"` // when it last looked for one
-	Error     string     `json:"error,omitempty"`     // of the last look, or of the update that it began
-	// State says in a sentence how far the update to Available is, or why there are none.
+	CheckedAt *time.Time `json:"checkedAt,omitempty"` // last check for one
+	Error     string     `json:"error,omitempty"`     // of the last check, or of the update that followed it
+	// State says in a sentence how far the update to Available is, or why updates are off.
 	State string `json:"state,omitempty"`
 }
 
@@ -144,11 +144,11 @@ type Phase string
 
 // The phases of a job.
 const (
-	Preparing   Phase = "preparing"   // its definition, its image, its container
-	StartingJob Phase = "starting"    // leave is asked for and the runner started
-	Running     Phase = "running"     // its runner is at work, or delivers its log and result
-	Reattaching Phase = "reattaching" // the agent was restarted and looks what became of it
-	Shipping    Phase = "shipping"    // its runner has ended without, so the agent delivers its log
+	Preparing   Phase = "preparing"   // fetching definition and image, creating the container
+	StartingJob Phase = "starting"    // asking for permission, starting the runner
+	Running     Phase = "running"     // its runner works, or delivers log and result
+	Reattaching Phase = "reattaching" // the restarted agent checks its state
+	Shipping    Phase = "shipping"    // the agent delivers the log of a dead runner
 	Reporting   Phase = "reporting"   // the agent delivers its result
 )
 
@@ -157,27 +157,27 @@ type Job struct {
 	JobID        string     `json:"jobID"`
 	DeploymentID string     `json:"deploymentID,omitempty"`
 	Pool         string     `json:"pool,omitempty"`
-	Stack        string     `json:"stack,omitempty"` // organization/project/stack; absent until it is known
+	Stack        string     `json:"stack,omitempty"` // organization/project/stack; absent while unknown
 	Operation    string     `json:"operation,omitempty"`
 	Epoch        int64      `json:"epoch,omitempty"`
 	Phase        Phase      `json:"phase"`
 	PhaseSince   time.Time  `json:"phaseSince"`
 	ClaimedAt    time.Time  `json:"claimedAt"`
-	StartedAt    *time.Time `json:"startedAt,omitempty"` // when its runner was started, if this process did that
+	StartedAt    *time.Time `json:"startedAt,omitempty"` // when this process started its runner
 	// Reattached says that another process of the agent had claimed it.
 	Reattached bool `json:"reattached,omitempty"`
-	// Log counts the log that the agent itself writes or delivers: the set-up step, and what a
-	// dead runner has left.
+	// Log counts the log that the agent itself writes or delivers: the set-up step and a dead
+	// runner's log.
 	Log LogBytes `json:"log"`
 }
 
 // LogBytes counts bytes of log.
 type LogBytes struct {
 	Written int64 `json:"written"`
-	Pending int64 `json:"pending"` // of them, not yet safe with the server
+	Pending int64 `json:"pending"` // not yet safe with the server
 }
 
-// Outcome is a job whose end the agent knows, or that it has let go of.
+// Outcome is a job that has ended, or from which the agent has detached.
 type Outcome struct {
 	JobID        string    `json:"jobID"`
 	DeploymentID string    `json:"deploymentID,omitempty"`
@@ -191,10 +191,10 @@ type Outcome struct {
 	EndedAt      time.Time `json:"endedAt"`
 }
 
-// Statuses of an [Outcome] that are the agent's own.
+// Statuses of an [Outcome] that only the agent uses.
 const (
-	Detached   = "detached"   // let go of; the next agent finds it
-	GivenAway  = "given-away" // the server has given it to another agent or closed it
+	Detached   = "detached"   // for the next agent process
+	GivenAway  = "given-away" // requeued to another agent, or closed
 	Unreported = "unreported" // its end could not be reported
 )
 
@@ -253,5 +253,4 @@ func orUnknown(text string) string {
 	return text
 }
 
-// stamp is a time for people.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the expected text anew")
 
-// sample is an agent at work, as docs/operations.md shows it.
+// sample is a busy agent, as in docs/operations.md.
 func sample() Report {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	at := func(d time.Duration) *time.Time {
@@ -70,7 +70,6 @@ func TestTextIsAsDocumented(t *testing.T) {
 	}
 }
 
-// The example of the JSON in the documentation is what the agent writes.
 func TestJSONIsAsDocumented(t *testing.T) {
 	want, err := json.MarshalIndent(sample(), "", "  ")
 	if err != nil {
@@ -89,7 +88,7 @@ func TestJSONIsAsDocumented(t *testing.T) {
 	}
 }
 
-// Names and messages come from servers and programs that nobody here trusts.
+// Names and messages come from untrusted servers and programs.
 func TestHostileText(t *testing.T) {
 	const hostile = "<img src=x onerror=alert(1)>\"'&\x1b[2J\x9b31m\u202e\r\nINJECTED\x00\x07"
 	r := sample()
@@ -123,7 +122,6 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// The page is whole by itself: no script, nothing from anywhere else.
 func TestPageIsSelfContained(t *testing.T) {
 	var page bytes.Buffer
 	if err := WritePage(&page, sample()); err != nil {

@@ -46,7 +46,7 @@ func WriteText(out io.Writer, r Report) error {
 	return nil
 }
 
-// Line says in one line how the agent is, for a service manager.
+// Line summarizes the report in one line, for a service manager.
 func (r Report) Line() string {
 	line := fmt.Sprintf("%s, %d of %d slots busy", r.State, r.Slots.Busy, r.Slots.Total)
 	if len(r.Reasons) > 0 {
