@@ -23,15 +23,14 @@ type report struct {
 
 // Handler serves GET and HEAD of these paths:
 //
-//   - /healthz answers 200 and "healthy", or 503 and "unhealthy", in JSON; a client that asks for
-//     Prometheus text with its Accept header gets the metrics instead, because scrape
+//   - /healthz answers 200 and "healthy", or 503 and "unhealthy", in JSON; a client whose
+//     Accept header asks for Prometheus text gets the metrics instead, because scrape
 //     configurations written for other agents name this path.
-//   - /readyz answers 200 if the agent could take work now, else 503 with the reasons.
-//   - /metrics always answers with the metrics.
-//   - /status answers with a page for people, or with JSON if that is asked for;
-//     /status.json always answers with JSON.
+//   - /readyz answers 200 if the agent can take jobs, else 503 with the reasons.
+//   - /metrics answers with the metrics.
+//   - /status answers with a page, or with JSON on request; /status.json with JSON.
 //
-// There is nothing here that changes anything: the port may be open to others.
+// No path changes anything, because the port may be open to others.
 func Handler(t *Tracker, m *Metrics, report func() status.Report) http.Handler {
 	metrics := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics:   true,
@@ -61,7 +60,6 @@ func Handler(t *Tracker, m *Metrics, report func() status.Report) http.Handler {
 	return mux
 }
 
-// readiness is the body of /readyz.
 type readiness struct {
 	Status  status.State `json:"status"`
 	Reasons []string     `json:"reasons"`
@@ -107,8 +105,8 @@ func writeReport(w http.ResponseWriter, t *Tracker) {
 	writeJSON(w, code, body)
 }
 
-// wantsMetrics reports whether an Accept header prefers one of the formats that only Prometheus
-// and its kind ask for to JSON. A plain */* or text/plain is a person or a probe.
+// wantsMetrics reports whether an Accept header prefers a format specific to Prometheus to
+// JSON. A plain */* or text/plain is a user or a probe.
 func wantsMetrics(accept []string) bool {
 	var metrics, other float64
 	eachAccepted(accept, func(mediaType string, params map[string]string, q float64) {
@@ -124,7 +122,6 @@ func wantsMetrics(accept []string) bool {
 	return metrics > other
 }
 
-// wantsJSON reports whether an Accept header prefers JSON to a page.
 func wantsJSON(accept []string) bool {
 	var asJSON, page float64
 	eachAccepted(accept, func(mediaType string, _ map[string]string, q float64) {
@@ -138,7 +135,7 @@ func wantsJSON(accept []string) bool {
 	return asJSON > page
 }
 
-// eachAccepted calls f for every media type of an Accept header that can be read.
+// eachAccepted calls f for every valid media type of an Accept header.
 func eachAccepted(accept []string, f func(mediaType string, params map[string]string, q float64)) {
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		mediaType, params, err := mime.ParseMediaType(part)

@@ -1,10 +1,9 @@
-// Package health shows the world how the agent is: /healthz says whether it makes progress,
-// /readyz whether it could take work, /status what it does, and /metrics has numbers for
-// Prometheus.
+// Package health serves the agent's health: /healthz reports whether it makes progress, /readyz
+// whether it can take jobs, /status what it does, and /metrics has numbers for Prometheus.
 //
-// A [Tracker] is told of every sign of progress, [Metrics] of jobs and polls; [Handler] serves
-// them and the agent's reports, and [Serve] runs the server. Nothing here can stop the agent: a
-// health server that cannot start is a warning, because the jobs matter more.
+// A [Tracker] records signs of progress, [Metrics] jobs and polls; [Handler] serves them and
+// the agent's reports, and [Serve] runs the server. A health server that cannot start is only a
+// warning, because the jobs matter more.
 package health
 
 import (
@@ -14,8 +13,8 @@ import (
 	"time"
 )
 
-// Tracker remembers the last sign of progress and what stands in its way. All methods may be
-// called from any goroutine.
+// Tracker records the last sign of progress and current problems. It is safe for concurrent
+// use.
 type Tracker struct {
 	threshold time.Duration
 
@@ -24,8 +23,8 @@ type Tracker struct {
 	problems map[string]string
 }
 
-// NewTracker returns a tracker of an agent that is healthy while its last sign of progress is not
-// older than threshold. The start counts as the first one.
+// NewTracker returns a tracker of an agent that is healthy while its last sign of progress is
+// not older than threshold. The start counts as the first one.
 func NewTracker(threshold time.Duration) *Tracker {
 	return &Tracker{threshold: threshold, last: time.Now(), problems: map[string]string{}}
 }
@@ -37,10 +36,9 @@ func (t *Tracker) Touch() {
 	t.last = time.Now()
 }
 
-// SetProblem tells of something the agent waits for or works around, such as an engine that is
-// down, as one sentence for an operator. It replaces the last one of the same name; an empty text
-// says that the problem is over. Problems are shown, they do not make an agent unhealthy: a
-// restart would not help.
+// SetProblem sets the named problem, such as an engine that is down, to a sentence for the
+// operator; an empty text clears it. Problems do not make an agent unhealthy: a restart would
+// not help.
 func (t *Tracker) SetProblem(name, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +49,7 @@ func (t *Tracker) SetProblem(name, text string) {
 	t.problems[name] = text
 }
 
-// LastActivity returns when the last sign of progress was.
+// LastActivity returns the time of the last sign of progress.
 func (t *Tracker) LastActivity() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +58,7 @@ func (t *Tracker) LastActivity() time.Time {
 
 // Healthy reports whether the last sign of progress is recent enough.
 func (t *Tracker) Healthy() bool {
-	// Since looks at the monotonic clock, so that a clock that is set cannot make an agent ill.
+	// Since uses the monotonic clock, so setting the clock cannot make an agent unhealthy.
 	return time.Since(t.LastActivity()) <= t.threshold
 }
 

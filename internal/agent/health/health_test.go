@@ -31,7 +31,6 @@ func post(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder 
 	return w
 }
 
-// nothing is a report that says nothing.
 func nothing() status.Report { return status.Report{} }
 
 func TestHealthz(t *testing.T) {
@@ -161,7 +160,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 
-		// A scrape of an unhealthy agent still succeeds, and says so.
+		// A scrape of an unhealthy agent succeeds and reports that.
 		<-time.After(61 * time.Second)
 		r := get(t, h, "/healthz", "text/plain;version=0.0.4")
 		if text := r.Body.String(); r.Code != 200 || !strings.Contains(text, "\nworkflow_agent_up 0\n") {

@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// onlyKnownHosts answers only requests for a name of this server, where it listens on
-// loopback only. Without that, a page of any site could read the answers in the browser of a
-// user of this machine, by having the name of its site resolve to this address (DNS
-// rebinding). A browser sends that name. A server that the operator has opened to a network
-// is asked by names that only the network knows.
+// onlyKnownHosts protects a server on loopback from DNS rebinding: it answers only requests for
+// a name of this server. Otherwise a page of any site could read the answers in a local user's
+// browser, by making the site's name resolve to this address; the browser sends that name. A
+// server on a network is requested by names that only the network knows.
 //
-// Addresses are accepted because no name was resolved. Names below .svc are those of
-// Kubernetes services, whose port may be forwarded to this machine; no public name ends so.
+// Addresses are accepted because no name was resolved. Names below .svc are those of Kubernetes
+// services, whose port may be forwarded to this machine; no public name ends in .svc.
 func onlyKnownHosts(listens net.Addr, addr string, handler http.Handler) http.Handler {
 	if at, err := netip.ParseAddrPort(listens.String()); err == nil && !at.Addr().Unmap().IsLoopback() {
 		return handler
@@ -36,7 +35,6 @@ func onlyKnownHosts(listens net.Addr, addr string, handler http.Handler) http.Ha
 	})
 }
 
-// hostOf returns the host of a host:port or host, in lower case and without a final dot.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

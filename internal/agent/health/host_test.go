@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// TestHostsOfRequests asks the running server by names that a browser could have been led to.
+// TestHostsOfRequests uses names that DNS rebinding could send.
 func TestHostsOfRequests(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestHostsOfRequests(t *testing.T) {
 		"127.0.0.1":                           http.StatusOK,
 		"[::1]:8080":                          http.StatusOK,
 		"[::1]":                               http.StatusOK,
-		"10.42.0.7:8080":                      http.StatusOK, // a kubelet asks by the pod's address
+		"10.42.0.7:8080":                      http.StatusOK, // a kubelet uses the pod's address
 		"[fd00::7]:8080":                      http.StatusOK,
 		"agent.example.com":                   http.StatusOK, // http_server_address
 		"workflow-agent.ns.svc:8080":          http.StatusOK, // Prometheus with role: service
@@ -69,7 +69,7 @@ func TestHostsOfRequests(t *testing.T) {
 	}
 }
 
-// TestHostsBeyondLoopback asks a server that is open to a network, by a name of that network.
+// TestHostsBeyondLoopback requests a server on a network by a name of that network.
 func TestHostsBeyondLoopback(t *testing.T) {
 	for listens, want := range map[string]int{
 		"0.0.0.0:8080":          http.StatusOK,

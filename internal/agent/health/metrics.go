@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the agent's numbers, in a registry of their own. All methods may be called from any
-// goroutine.
+// Metrics are the agent's numbers, in their own registry. They are safe for concurrent use.
 type Metrics struct {
 	registry    *prometheus.Registry
 	jobsRunning prometheus.Gauge
@@ -72,27 +71,27 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 			Name: "workflow_agent_problems",
 			Help: "How many things stand in the agent's way; /healthz names them.",
 		}, func() float64 { return float64(len(tracker.Problems())) }),
-		// The package collectors, where these two live now, links database/sql, which has no
-		// business in the agent.
+		// The collectors package, where these two are now, links database/sql, which the agent
+		// does not need.
 		prometheus.NewGoCollector(),                                       //nolint:staticcheck // see above
 		prometheus.NewProcessCollector(prometheus.ProcessCollectorOpts{}), //nolint:staticcheck // see above
 	)
 	return m
 }
 
-// JobStarted counts a job that starts to run.
+// JobStarted counts a running job.
 func (m *Metrics) JobStarted() { m.jobsRunning.Inc() }
 
-// JobLaunched tells that the runner of a job was started, so long after its claim.
+// JobLaunched records the time from a job's claim to the start of its runner.
 func (m *Metrics) JobLaunched(took time.Duration) { m.startTime.Observe(took.Seconds()) }
 
-// JobFinished counts a job that ended, so long after its claim. The result is one of few words,
-// such as succeeded, failed or lost: each is a time series.
+// JobFinished counts an ended job; took counts from its claim. Each result is a time series, so
+// only a few words are allowed, such as succeeded, failed or lost.
 func (m *Metrics) JobFinished(result string, took time.Duration) {
 	m.jobsRunning.Dec()
 	m.jobsDone.WithLabelValues(result).Inc()
 	m.jobTime.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// PollFailed counts a poll that got no answer, or not one that can be used.
+// PollFailed counts a poll without a usable answer.
 func (m *Metrics) PollFailed() { m.pollErrors.Inc() }

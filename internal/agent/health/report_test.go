@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// ready is an agent that could take work.
 func ready() status.Report {
 	poll := time.Unix(1_700_000_000, 0)
 	r := status.Report{
@@ -115,7 +114,7 @@ func TestStatusFormats(t *testing.T) {
 	}
 }
 
-// The port may be open to others, so nothing behind it changes anything.
+// The port may be open to others.
 func TestPortChangesNothing(t *testing.T) {
 	r := ready()
 	h, _ := handlerOf(&r)
@@ -127,7 +126,7 @@ func TestPortChangesNothing(t *testing.T) {
 	}
 }
 
-// Every metric of ours is in the documentation, and the other way round.
+// The documentation lists every metric of the agent, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
 	r := ready()
 	r.Token.ExpiresAt, r.Update.CheckedAt = &r.StartedAt, &r.StartedAt

@@ -6,19 +6,19 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// reportMetrics are the numbers that are read from a report whenever somebody scrapes.
+// reportMetrics are the numbers read from a report at each scrape.
 type reportMetrics struct {
 	report func() status.Report
 	gauges []reportGauge
 }
 
-// reportGauge is one number of a report; ok is false if there is none at the moment.
+// reportGauge is one number of a report; ok is false if it has no value.
 type reportGauge struct {
 	desc  *prometheus.Desc
 	value func(r status.Report) (value float64, ok bool)
 }
 
-// Watch adds the numbers that are read from reports. It is called once.
+// Watch adds the numbers that are read from reports. Call it once.
 func (m *Metrics) Watch(report func() status.Report) {
 	gauge := func(name, help string, value func(status.Report) (float64, bool)) reportGauge {
 		return reportGauge{prometheus.NewDesc("workflow_agent_"+name, help, nil, nil), value}
@@ -66,14 +66,14 @@ func (m *Metrics) Watch(report func() status.Report) {
 	}})
 }
 
-// Describe names the metrics.
+// Describe implements [prometheus.Collector].
 func (m *reportMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, g := range m.gauges {
 		out <- g.desc
 	}
 }
 
-// Collect reads all of them from one report, so that they fit together.
+// Collect reads all numbers from one report, so that they are consistent.
 func (m *reportMetrics) Collect(out chan<- prometheus.Metric) {
 	r := m.report()
 	for _, g := range m.gauges {

@@ -12,13 +12,12 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// listenRetry is for a port that is in use.
 var listenRetry = retry.Policy{First: 5 * time.Second, Max: time.Minute}
 
-// Serve serves handler on addr, host:port, until ctx ends, lets open requests finish for a few
-// seconds and returns. An addr without a host is all addresses, as for [net.Listen]; an empty addr
-// or port 0 turns the server off. An addr that cannot be listened on is a warning
-// and tried again now and then, because another process may only be on its way out.
+// Serve serves handler on addr, host:port, until ctx ends, and then lets open requests finish
+// for a few seconds. An addr without a host is all addresses, as for [net.Listen]; an empty
+// addr or port 0 turns the server off. If listening fails, Serve logs a warning and retries,
+// because another process may be about to release the port.
 func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.Entry) {
 	if _, port, err := net.SplitHostPort(addr); addr == "" || (err == nil && port == "0") {
 		log.Debug("The health server is turned off.")
@@ -31,7 +30,7 @@ func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.E
 	serveOn(ctx, listener, addr, handler, log)
 }
 
-// listen tries until it has a listener; it returns nil if ctx ends first.
+// listen retries until it has a listener; it returns nil if ctx ends first.
 func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 	var config net.ListenConfig
 	for failures := 0; ; failures++ {
@@ -50,7 +49,6 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 	}
 }
 
-// serveOn serves handler on the listener for addr until ctx ends.
 func serveOn(ctx context.Context, listener net.Listener, addr string, handler http.Handler, log *logrus.Entry) {
 	server := &http.Server{
 		Handler:           onlyKnownHosts(listener.Addr(), addr, handler),

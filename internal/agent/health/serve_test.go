@@ -15,7 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logBuffer collects what is logged.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -33,7 +32,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// await waits until text is logged; the server must not have ended before.
+// await waits until text is logged, and fails if the server ends first.
 func (l *logBuffer) await(t *testing.T, text string, served <-chan struct{}) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.String(), text); {
@@ -146,7 +145,7 @@ func TestTakenPortIsAWarning(t *testing.T) {
 	wait(t, served, "the return")
 }
 
-// TestListenTriesAgain: the port becomes free while the server waits for it.
+// TestListenTriesAgain frees the port while the server waits for it.
 func TestListenTriesAgain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
