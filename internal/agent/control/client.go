@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// answerTime bounds a question to an agent. It answers from memory.
+	// answerTime bounds a request to an agent, which answers from memory.
 	answerTime = 10 * time.Second
 	// maxAnswer bounds an answer, in bytes.
 	maxAnswer = 16 << 20
 )
 
-// ErrNotRunning says that no agent has the instance.
+// ErrNotRunning reports that no agent runs in the instance.
 var ErrNotRunning = errors.New("no agent runs there")
 
 // Instance is the directory of an agent that runs, or has run, on this host.
 type Instance struct {
-	Name string // the directory's: a number
+	Name string // of the directory: a number
 	dir  string
 }
 
 // Find returns the instances below a state directory, running or not, in the order of their
-// numbers. A state directory that nobody has used has none.
+// numbers.
 func Find(stateDir string) ([]Instance, error) {
 	base := filepath.Join(stateDir, "instances")
 	entries, err := os.ReadDir(base)
@@ -63,22 +63,23 @@ func Find(stateDir string) ([]Instance, error) {
 	return found, nil
 }
 
-// Status asks the agent how it is. It returns [ErrNotRunning] if there is none.
+// Status returns the agent's report, or [ErrNotRunning].
 func (i Instance) Status(ctx context.Context) (status.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return i.call(ctx, http.MethodGet, "/status")
 }
 
-// Drain tells the agent to take no more work and to end after its jobs, and returns its report.
+// Drain tells the agent to take no more jobs and to end after the running ones, and returns its
+// report.
 func (i Instance) Drain(ctx context.Context) (status.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return i.call(ctx, http.MethodPost, "/drain")
 }
 
-// DrainAndWait is [Instance.Drain] that returns when the agent has ended, with its last report, or
-// when ctx ends; the agent drains on then.
+// DrainAndWait is [Instance.Drain] that returns the last report when the agent has ended. If
+// ctx ends first, the agent continues to drain.
 func (i Instance) DrainAndWait(ctx context.Context) (status.Report, error) {
 	return i.call(ctx, http.MethodPost, "/drain?wait=true")
 }

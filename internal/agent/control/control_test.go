@@ -21,7 +21,6 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// dirs returns a state directory with the directory of an instance.
 func dirs(t *testing.T, name string) (state, instance string) {
 	t.Helper()
 	state = t.TempDir()
@@ -32,7 +31,7 @@ func dirs(t *testing.T, name string) (state, instance string) {
 	return state, instance
 }
 
-// agent is an agent that answers; ending it is closing over and calling stop.
+// testAgent answers requests. To end it, close over and call stop.
 type testAgent struct {
 	drained atomic.Int64
 	over    chan struct{}
@@ -67,7 +66,6 @@ func serveAgent(t *testing.T, dir string) *testAgent {
 	return a
 }
 
-// only returns the one instance of a state directory.
 func only(t *testing.T, state string) Instance {
 	t.Helper()
 	found, err := Find(state)
@@ -90,7 +88,7 @@ func TestStatusAndDrain(t *testing.T) {
 		t.Fatalf("got %+v, %v, drained %d times", report, err, a.drained.Load())
 	}
 
-	// Waiting for the end, once given up and once to the end.
+	// Wait for the end: once abandoned, once to the end.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
@@ -152,10 +150,10 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// An agent that hangs is not taken for one that does not run.
+// An agent that hangs differs from one that is not running.
 func TestAgentThatHangs(t *testing.T) {
 	state, dir := dirs(t, "0")
-	listener, err := Listen(dir) // and nobody serves it
+	listener, err := Listen(dir) // not served
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +165,7 @@ func TestAgentThatHangs(t *testing.T) {
 	}
 }
 
-// A process that was killed leaves its socket, which is no agent and not in the way.
+// A killed process leaves its socket, which must not disturb the next agent.
 func TestStaleSocket(t *testing.T) {
 	state, dir := dirs(t, "0")
 	address := &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, socketName)}
@@ -186,7 +184,7 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
-// A path that is too long for a socket's address is no obstacle.
+// A state directory may exceed the length of a socket's address.
 func TestLongStateDirectory(t *testing.T) {
 	state := filepath.Join(t.TempDir(), strings.Repeat("long/", 60), strings.Repeat("x", 200))
 	dir := filepath.Join(state, "instances", "12")
@@ -234,8 +232,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestOtherUsersAreKeptOut is run as root, which alone can become somebody else. The child tries
-// what a job of another user could.
+// TestOtherUsersAreKeptOut needs root, to become another user. The child does what that user's
+// job could.
 func TestOtherUsersAreKeptOut(t *testing.T) {
 	if path := os.Getenv("TEST_CONTROL_SOCKET"); path != "" {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
@@ -251,7 +249,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	// Everything above the socket is open, so that its own mode is what counts.
+	// All parent directories are open, so that only the socket's mode protects it.
 	dir, err := os.MkdirTemp("", "control-")
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +259,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveAgent(t, dir)
-	// The test binary itself is in a directory of root's.
+	// The test binary is in a directory of root's.
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Skip(err)

@@ -13,11 +13,11 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// Agent is what can be asked and told.
+// Agent is the agent behind the control socket.
 type Agent struct {
 	Report func() status.Report
 	Drain  func()          // returns at once
-	Over   <-chan struct{} // closed when the agent has done its last work
+	Over   <-chan struct{} // closed when the agent has finished
 }
 
 // Serve answers on listener until ctx ends, lets open requests finish for a few seconds, closes
@@ -29,15 +29,15 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		// No WriteTimeout: whoever waits for a drain waits as long as the jobs take.
+		// No WriteTimeout: a request that waits for a drain waits as long as the jobs run.
 	}
 	serve.Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("The control socket has stopped: the commands status and drain do not reach this agent until it is started again")
 	})
 }
 
-// handler serves GET /status and POST /drain. A drain with wait=true is answered when the agent
-// has ended, with its last report.
+// handler serves GET /status and POST /drain. With wait=true, a drain is answered with the last
+// report when the agent has ended.
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, r status.Report) {

@@ -1,8 +1,8 @@
-// Package control is how the operator of a host speaks to the agents that run on it: HTTP over a
-// unix socket in each agent's instance directory.
+// Package control connects the operator of a host to the agents on it: HTTP over a unix socket
+// in each agent's instance directory.
 //
-// The socket is there however the agent is configured, other users cannot reach it, and unlike the
-// health server's port it can change something: it can tell the agent to drain.
+// The socket exists in every configuration, and other users cannot reach it. Unlike the health
+// server's port, it can change something: drain the agent.
 package control
 
 import (
@@ -14,16 +14,14 @@ import (
 	"path/filepath"
 )
 
-// socketName is the name of the socket in an instance directory.
 const socketName = "control.sock"
 
-// maxSocketPath is the longest path that every system takes for a socket, in bytes: macOS has room
-// for 104 with the final zero.
+// maxSocketPath is the longest path of a socket that every system accepts, in bytes: macOS
+// allows 104 with the final zero.
 const maxSocketPath = 103
 
-// Listen makes the control socket in an instance directory, which the caller has locked: a socket
-// that is there already belonged to a process that died. It is for its owner only. Closing the
-// listener removes it.
+// Listen makes the control socket, for its owner only, in an instance directory that the caller
+// has locked: an existing socket belonged to a dead process. Closing the listener removes it.
 func Listen(dir string) (net.Listener, error) {
 	real := filepath.Join(dir, socketName)
 	if err := os.Remove(real); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,15 +36,14 @@ func Listen(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the control socket in %s: %w", dir, err)
 	}
-	listener.SetUnlinkOnClose(false) // by the path that was listened on, which may be gone by then
-	// Nobody else can come in before this: the directory is the owner's alone.
+	listener.SetUnlinkOnClose(false) // its path may be gone by then
+	// No other user can connect before this: the directory is the owner's alone.
 	if err := os.Chmod(real, 0o600); err != nil {
 		return nil, fmt.Errorf("protecting the control socket: %w", errors.Join(err, listener.Close()))
 	}
 	return &socket{listener, real}, nil
 }
 
-// socket is a listener that removes its file.
 type socket struct {
 	*net.UnixListener
 	path string
@@ -56,7 +53,7 @@ type socket struct {
 func (s *socket) Close() error {
 	err := s.UnixListener.Close()
 	if err != nil {
-		return err // closed before; the file may be another process's by now
+		return err // closed before; the file may now be another process's
 	}
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the control socket: %w", err)
@@ -64,9 +61,9 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// reach returns a path of the socket in dir that is short enough to be used as an address until
-// done is called. A directory whose name is too long is reached by a symbolic link in a private
-// directory for temporary files; the socket itself is always in dir.
+// reach returns a path of the socket in dir that is short enough for an address until done is
+// called. If dir is too long, the path leads through a symbolic link in a private temporary
+// directory.
 func reach(dir string) (path string, done func(), err error) {
 	if path = filepath.Join(dir, socketName); len(path) <= maxSocketPath {
 		return path, func() {}, nil
@@ -76,7 +73,7 @@ func reach(dir string) (path string, done func(), err error) {
 		if private, err = os.MkdirTemp(base, "agent-"); err != nil {
 			continue
 		}
-		done = func() { _ = os.RemoveAll(private) } // the link, not what it points to
+		done = func() { _ = os.RemoveAll(private) } // the link, not its target
 		link := filepath.Join(private, "i")
 		path = filepath.Join(link, socketName)
 		if len(path) > maxSocketPath {
