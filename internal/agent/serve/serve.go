@@ -1,4 +1,4 @@
-// Package serve runs an HTTP server for as long as a context lasts.
+// Package serve runs an HTTP server for the life of a context.
 package serve
 
 import (
@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// shutdownTime is how long requests may take to finish when the server ends.
 const shutdownTime = 3 * time.Second
 
-// Until serves on the listener until ctx ends, lets open requests finish for a few
-// seconds, closes the listener and returns. If the server stops before, failed is
-// called with the reason, and Until still waits for ctx. What the server would log
-// are the mistakes of clients, at their rate; it is discarded.
+// Until serves on the listener until ctx ends, lets open requests finish for a few seconds,
+// closes the listener and returns. If the server stops earlier, Until calls failed with the
+// reason and still waits for ctx. It discards the server's log, which clients could fill with
+// their mistakes.
 func Until(ctx context.Context, server *http.Server, listener net.Listener, failed func(error)) {
 	server.ErrorLog = stdlog.New(io.Discard, "", 0)
 	stopped := make(chan struct{})

@@ -18,7 +18,7 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// An open request is answered after the context has ended, and then nobody listens.
+// An open request is answered after the context has ended, and then the port is closed.
 func TestUntil(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -52,7 +52,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// A server that cannot go on says so and waits for the context all the same.
+// A server that fails reports it and still waits for the context.
 func TestUntilFails(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	listener := listen(t)
