@@ -13,13 +13,13 @@ type Monitor struct {
 	Metrics *health.Metrics
 }
 
-// Activity is a sign of progress.
+// Activity records a sign of progress.
 func (m Monitor) Activity() { m.Tracker.Touch() }
 
-// EngineState shows why no jobs can run.
+// EngineState reports why no jobs can run.
 func (m Monitor) EngineState(err error) { m.problem("engine", err) }
 
-// Polled shows why the server hands out no work.
+// Polled reports why the server hands out no jobs.
 func (m Monitor) Polled(err error) {
 	if err != nil {
 		m.Metrics.PollFailed()
@@ -27,16 +27,16 @@ func (m Monitor) Polled(err error) {
 	m.problem("server", err)
 }
 
-// Token shows why there is no fresh token of the pool.
+// Token reports why the pool has no fresh token.
 func (m Monitor) Token(err error) { m.problem("token", err) }
 
 // JobStarted counts a job.
 func (m Monitor) JobStarted() { m.Metrics.JobStarted() }
 
-// JobLaunched counts how long a job took to start.
+// JobLaunched records the time a job took to start.
 func (m Monitor) JobLaunched(took time.Duration) { m.Metrics.JobLaunched(took) }
 
-// JobEnded counts the end of a job. Lost jobs are counted apart from failed ones.
+// JobEnded counts the end of a job. Lost jobs count apart from failed ones.
 func (m Monitor) JobEnded(status string, reason workflow.Reason, took time.Duration) {
 	if reason == workflow.ReasonLost {
 		status = string(workflow.ReasonLost)

@@ -1,5 +1,5 @@
-// Package report assembles what a running agent reports about itself, for the control socket,
-// /status, metrics and the service manager.
+// Package report assembles the report of a running agent, for the control socket, /status,
+// metrics and the service manager.
 package report
 
 import (
@@ -13,15 +13,15 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// lowDisk is the free space of state_directory, in bytes, below which the agent's
-// report has a problem: logs that wait for their server need room.
+// lowDisk is the free space of state_directory, in bytes, below which the report has a problem:
+// undelivered logs need room.
 const lowDisk = 512 << 20
 
 // alwaysShown are the settings that a report has even if they are defaults.
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
 
-// New returns the source of the agent's reports: its own status, with what only
-// the process as a whole knows.
+// New returns the source of the agent's reports: the agent's status plus the state of the whole
+// process.
 func New(agentStatus func() status.Report, tracker *health.Tracker, c *config.Config) func() status.Report {
 	settings := []status.Setting{}
 	if file := c.File(); file != "" {
@@ -46,7 +46,7 @@ func New(agentStatus func() status.Report, tracker *health.Tracker, c *config.Co
 	}
 }
 
-// freeBytes is what the agent's user can still write to the disk of dir, or -1.
+// freeBytes returns the free space for the agent's user on the disk of dir, or -1.
 func freeBytes(dir string) int64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -12,8 +12,6 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// A report has the settings that differ from their defaults, the problems of the process and
-// the free space, in addition to the agent's own status.
 func TestReport(t *testing.T) {
 	path := t.TempDir() + "/agent.yaml"
 	if err := os.WriteFile(path, []byte("token: pul-secret-token\npolling_interval: 7s\nstate_directory: "+t.TempDir()+"\n"), 0o600); err != nil {
