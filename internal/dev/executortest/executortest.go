@@ -1,5 +1,5 @@
-// Package executortest is the suite that every executor passes: the comment of
-// [executor.Executor] as tests.
+// Package executortest is the test suite of the contract of [executor.Executor], which every
+// executor passes.
 package executortest
 
 import (
@@ -27,24 +27,23 @@ const patience = 60 * time.Second
 type Place struct {
 	// Open returns a new executor for the place. The suite closes it.
 	Open func(t *testing.T) executor.Executor
-	// Spec returns a job that the place can run; the suite sets JobID, Epoch and Owner.
+	// Spec returns a job for the place; the suite sets JobID, Epoch and Owner.
 	Spec func(t *testing.T) executor.Spec
-	// BadSpec returns one that Prepare refuses after it has begun to work; nil if
-	// the place has none.
+	// BadSpec returns a job that Prepare refuses after some work; nil if the place has none.
 	BadSpec func(t *testing.T) executor.Spec
-	// Visible returns what others than the job can see of a running one: the
-	// engine's description, command lines, environments.
+	// Visible returns what is visible of a running job outside of it: the engine's description,
+	// command lines, environments.
 	Visible func(t *testing.T, h executor.Handle) string
-	// Leftovers names the objects and processes that a job has in the place.
+	// Leftovers names a job's objects and processes in the place.
 	Leftovers func(t *testing.T, h executor.Handle) []string
 	// LeftoversOf does so for a job whose Prepare failed.
 	LeftoversOf func(t *testing.T, spec executor.Spec) []string
-	// Broken returns an executor for the place whose Start loses its connection when the
-	// runner has its launch document; nil if the place has no such connection.
+	// Broken returns an executor for the place whose Start loses its connection when the runner has
+	// its launch document; nil if the place has no such connection.
 	Broken func(t *testing.T) executor.Executor
-	// MemoryLimit is what jobs of the place may use, in MiB; 0 if there is no limit.
+	// MemoryLimit is the memory limit of jobs in MiB; 0 if there is none.
 	MemoryLimit int
-	// InProcess says that jobs are functions of the test, which have no environment.
+	// InProcess means that jobs are functions of the test, without an environment.
 	InProcess bool
 }
 
@@ -99,7 +98,6 @@ func Run(t *testing.T, place Place) {
 	}
 }
 
-// suite is one test's view of the place.
 type suite struct {
 	Place
 	t   *testing.T
@@ -113,7 +111,6 @@ var jobNumber struct {
 	n int
 }
 
-// unique returns a job id that no other test of the process has.
 func unique() string {
 	jobNumber.Lock()
 	defer jobNumber.Unlock()
@@ -195,7 +192,6 @@ func (s *suite) wait(h executor.Handle) executor.Exit {
 	return exit
 }
 
-// output returns all of the output of a job.
 func (s *suite) output(h executor.Handle) string {
 	s.t.Helper()
 	r, err := s.ex.Output(s.ctx, h)
@@ -210,7 +206,7 @@ func (s *suite) output(h executor.Handle) string {
 	return string(b)
 }
 
-// until reads the output of a job until text is in it.
+// until reads the output of a job until it contains text.
 func (s *suite) until(h executor.Handle, text string) {
 	s.t.Helper()
 	r, err := s.ex.Output(s.ctx, h)

@@ -88,7 +88,7 @@ func testContext(t *testing.T, s *suite) {
 	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
-	s.wantCode(h, program.ExitSignals+1) // so it was running all the time
+	s.wantCode(h, program.ExitSignals+1) // so it kept running
 }
 
 func testNotStarted(t *testing.T, s *suite) {
@@ -148,8 +148,8 @@ func testStartedOnce(t *testing.T, s *suite) {
 	}
 }
 
-// testStartBreaks holds Start to what its errors say: only an [executor.Error] says that
-// nothing of the job runs. After any other, asking again tells.
+// testStartBreaks checks the errors of Start: only an [executor.Error] means that nothing of the
+// job runs. After any other, a second Start shows whether it does.
 func testStartBreaks(t *testing.T, s *suite) {
 	var failure *executor.Error
 	ended, cancel := context.WithCancel(s.ctx)

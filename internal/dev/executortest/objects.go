@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// segment is the name of a file as a spool has them.
+// segment is a spool's name for a file.
 const segment = "step-0001-0000000000000000.log"
 
 func testSpool(t *testing.T, s *suite) {
@@ -86,8 +86,8 @@ func testResult(t *testing.T, s *suite) {
 	}
 }
 
-// testForgedResult has a job leave a result that fits the code by which some places
-// report a killed runner, and then has the runner killed.
+// testForgedResult has a job leave a result with the exit code by which some places report a killed
+// runner, and then has the runner killed.
 func testForgedResult(t *testing.T, s *suite) {
 	h := s.start(
 		program.Action{Result: `{"exitCode":137,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`},
@@ -140,7 +140,7 @@ func testList(t *testing.T, s *suite) {
 			t.Errorf("listed %+v", h)
 		}
 		if h.JobID == ended.JobID {
-			s.wantCode(h, 1) // it is as good as the first
+			s.wantCode(h, 1) // a listed handle works like the original
 		}
 	}
 	want := []string{prepared.JobID, ended.JobID}
@@ -221,8 +221,8 @@ func testEnvironment(t *testing.T, s *suite) {
 	}
 }
 
-// AgentSecret is the value of an environment variable that the caller of [Run]
-// sets and no job may see.
+// AgentSecret is the value of an environment variable that the caller of [Run] sets and no job may
+// see.
 const AgentSecret = "the-agent-s-token-4712"
 
 func testOutOfMemory(t *testing.T, s *suite) {
@@ -235,7 +235,7 @@ func testOutOfMemory(t *testing.T, s *suite) {
 		if exit.OOMKilled && !exit.Success() && !exit.Lost {
 			return
 		}
-		// An engine may lose the news of it (https://github.com/containerd/containerd/issues/8893).
+		// An engine may lose the OOM event (https://github.com/containerd/containerd/issues/8893).
 		if tries == 3 || exit.Signal != "SIGKILL" {
 			t.Fatalf("a job that used too much memory ended with %+v", exit)
 		}

@@ -1,6 +1,5 @@
-// Package program is what the jobs of the executor tests run: a small runner that
-// does what its launch document says, one action after the other. It has no
-// dependencies, so that it is a small static binary and a function in-process.
+// Package program is the runner of the executor tests: it runs the actions of its launch document
+// in order. Without dependencies it is a small static binary, or a function in-process.
 package program
 
 import (
@@ -12,39 +11,37 @@ import (
 	"time"
 )
 
-// ExitNoLaunch is the exit code for a missing or broken launch document; the
-// program has then done nothing.
+// ExitNoLaunch is the exit code for a missing or broken launch document, when no action was run.
 const ExitNoLaunch = 64
 
-// ExitSignals is added to the number of interrupts to make the exit code of
-// [Action.CountInterrupts].
+// ExitSignals plus the number of interrupts is the exit code of [Action.CountInterrupts].
 const ExitSignals = 100
 
 // Launch is the launch document.
 type Launch struct {
-	Secret  string   `json:"secret"` // nobody but the program may see it
+	Secret  string   `json:"secret"` // only the program may see it
 	Actions []Action `json:"actions"`
 }
 
-// Action is one thing to do. Exactly one member is set.
+// Action is one action. Exactly one member is set.
 type Action struct {
 	Print     string `json:"print,omitempty"`     // write the text to standard output
 	PrintErr  string `json:"printErr,omitempty"`  // write the text to standard error
 	Lines     int    `json:"lines,omitempty"`     // write that many numbered lines to standard output
-	WriteFile string `json:"writeFile,omitempty"` // write the file of this name in the job directory; its content is its name
+	WriteFile string `json:"writeFile,omitempty"` // write this file in the job directory; its content is its name
 	Result    string `json:"result,omitempty"`    // write this text as result.json
 	Exit      *int   `json:"exit,omitempty"`      // end with this code
-	// CountInterrupts waits for an interrupt, then until none has come for so
-	// long, and ends with the exit code ExitSignals + their number.
+	// CountInterrupts waits for an interrupt, then until none arrives for this long, and exits with
+	// ExitSignals plus their number.
 	CountInterrupts time.Duration `json:"countInterrupts,omitempty"`
 	Forever         bool          `json:"forever,omitempty"`    // ignore interrupts until killed
-	Allocate        int           `json:"allocate,omitempty"`   // use that many MiB of memory
+	Allocate        int           `json:"allocate,omitempty"`   // use this many MiB of memory
 	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
 	Child           bool          `json:"child,omitempty"`      // start a child that leaves the session and ignores interrupts
-	Environ         bool          `json:"environ,omitempty"`    // print the environment, an entry a line
+	Environ         bool          `json:"environ,omitempty"`    // print the environment, one entry per line
 }
 
-// Lines returns what [Action.Lines] prints.
+// Lines returns the output of [Action.Lines].
 func Lines(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -53,19 +50,19 @@ func Lines(n int) string {
 	return b.String()
 }
 
-// Host is what the program needs of where it runs.
+// Host is the program's environment.
 type Host struct {
 	Stdin      io.Reader
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Interrupts <-chan struct{}
-	Killed     <-chan struct{} // closed when a program that is no process is killed
+	Killed     <-chan struct{} // closed when a program that is not a process is killed
 	WriteFile  func(name string, data []byte) error
 	Environ    func() []string
 	StartChild func() error
 }
 
-// Run does what the launch document says and returns the exit code.
+// Run runs the actions of the launch document and returns the exit code.
 func Run(h Host) int {
 	data, err := io.ReadAll(h.Stdin)
 	var launch Launch

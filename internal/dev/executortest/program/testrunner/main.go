@@ -57,8 +57,8 @@ func run(jobDir string) int {
 	})
 }
 
-// startChild starts this program again, in a session of its own, and returns
-// when it is beyond interrupts.
+// startChild starts this program again, in its own session, and returns when the child ignores
+// interrupts.
 func startChild() error {
 	self, err := os.Executable()
 	if err != nil {
