@@ -1,6 +1,6 @@
-// Package fakes has the two peers of an agent for tests: an executor whose jobs are Go
-// functions in this process, and a server in memory. Both can be told to fail at every
-// call, and record what they were asked to do.
+// Package fakes has the two peers of an agent for tests: an executor whose jobs are Go functions in
+// this process, and an in-memory server. Both can fail at every call on demand, and record their
+// calls.
 package fakes
 
 import (
@@ -20,14 +20,14 @@ import (
 // Name is the deploy_target value of the fake.
 const Name = "fake"
 
-// Executor is a fake [executor.Executor]. Several of them can share one place
-// where the jobs are, as several agent processes do on one host: see [Executor.Reopen].
+// Executor is a fake [executor.Executor]. Several can share one place of jobs, as several agent
+// processes do on one host: see [Executor.Reopen].
 type Executor struct {
 	place *place
 }
 
-// New returns an executor in a place of its own. Until [Executor.OnRun] says
-// otherwise its jobs end at once with exit code 0.
+// New returns an executor in its own place. Without [Executor.OnRun] its jobs end at once with exit
+// code 0.
 func New() *Executor {
 	return &Executor{place: &place{
 		jobs:    map[string]*job{},
@@ -35,11 +35,10 @@ func New() *Executor {
 	}}
 }
 
-// Reopen returns another executor for the same place, like the one of an agent
-// that was started again: it shares the jobs and nothing else.
+// Reopen returns another executor for the same place, as after an agent's restart: it shares only
+// the jobs.
 func (e *Executor) Reopen() *Executor { return &Executor{place: e.place} }
 
-// place is where the jobs are.
 type place struct {
 	mu      sync.Mutex
 	jobs    map[string]*job // by object name
@@ -58,7 +57,6 @@ type hooks struct {
 	run     func(ctx context.Context, j *Job) executor.Exit
 }
 
-// handleData is the executor's part of a handle.
 type handleData struct {
 	Name string `json:"name"`
 }
@@ -66,14 +64,14 @@ type handleData struct {
 // Name returns [Name].
 func (e *Executor) Name() string { return Name }
 
-// Check returns what [Executor.SetCheck] set.
+// Check returns the error of [Executor.SetCheck].
 func (e *Executor) Check(ctx context.Context) error {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	return errors.Join(ctx.Err(), e.place.hooks.check)
 }
 
-// Prepare registers the job after the hook of [Executor.OnPrepare] agreed.
+// Prepare registers the job if the hook of [Executor.OnPrepare] returns nil.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	p := e.place
 	p.mu.Lock()
@@ -107,7 +105,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	return h, nil
 }
 
-// Start runs the job's function on a goroutine that [Executor.Close] waits for.
+// Start runs the job's function on a goroutine that [Executor.Shutdown] waits for.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	p := e.place
 	j, err := p.find(h)
@@ -165,7 +163,7 @@ func (p *place) run(j *job, launch []byte, run func(context.Context, *Job) execu
 	return true
 }
 
-// Wait returns what the job's function returned.
+// Wait returns the result of the job's function.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	j, err := e.place.started(h)
 	if err != nil {
@@ -186,7 +184,7 @@ func lost() executor.Exit {
 	return executor.Exit{Code: -1, Lost: true, Detail: "the job is gone"}
 }
 
-// Output follows what the job's function writes to [Job.Write].
+// Output follows the writes of the job's function to [Job.Write].
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, err := e.place.started(h)
 	if err != nil {
@@ -198,7 +196,7 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	return newFollower(ctx, j), nil
 }
 
-// Stop passes an interrupt to the job's function, or ends its context.
+// Stop sends an interrupt to the job's function, or ends its context.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	p := e.place
 	p.mu.Lock()
@@ -252,7 +250,7 @@ func (e *Executor) CopySpool(_ context.Context, h executor.Handle, dst string) e
 	return nil
 }
 
-// Remove forgets the job; one that still runs has its context ended.
+// Remove deletes the job and ends its context if it still runs.
 func (e *Executor) Remove(_ context.Context, h executor.Handle) error {
 	p := e.place
 	j, err := p.find(h)
@@ -293,11 +291,10 @@ func (e *Executor) List(_ context.Context, owner string) ([]executor.Handle, err
 	return out, nil
 }
 
-// Close does nothing: jobs go on. See [Executor.Shutdown] for the end of a test.
+// Close does nothing: jobs keep running. See [Executor.Shutdown] for the end of a test.
 func (e *Executor) Close() error { return nil }
 
-// Shutdown kills every job of the place and waits until their functions have
-// returned.
+// Shutdown kills every job of the place and waits until their functions have returned.
 func (e *Executor) Shutdown() {
 	p := e.place
 	p.mu.Lock()
@@ -308,7 +305,7 @@ func (e *Executor) Shutdown() {
 	p.running.Wait()
 }
 
-// find returns the job of h, nil if it is gone.
+// find returns the job of h, nil if it was removed.
 func (p *place) find(h executor.Handle) (*job, error) {
 	var d handleData
 	if h.Executor != Name {
@@ -322,7 +319,7 @@ func (p *place) find(h executor.Handle) (*job, error) {
 	return p.jobs[d.Name], nil
 }
 
-// started is find for calls that make sense after Start only.
+// started is find for calls that are valid only after Start.
 func (p *place) started(h executor.Handle) (*job, error) {
 	j, err := p.find(h)
 	if err != nil || j == nil {

@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/dev/fakes"
 )
 
-// runProgram is the suite's runner as a job's function.
 func runProgram(ctx context.Context, j *fakes.Job) executor.Exit {
 	code := program.Run(program.Host{
 		Stdin:      bytes.NewReader(j.Launch),
@@ -72,10 +71,10 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// brokenExecutor is one that does not hear that a job was started.
+// brokenExecutor loses the answer of Start.
 type brokenExecutor struct{ *fakes.Executor }
 
-// Start starts the job and says that the connection broke.
+// Start starts the job and reports a broken connection.
 func (e brokenExecutor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	return errors.Join(e.Executor.Start(ctx, h, launch), errors.New("the connection broke"))
 }

@@ -15,18 +15,18 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Job is what the function of a job sees of it.
+// Job is a job as its function sees it.
 type Job struct {
 	Spec   executor.Spec
-	Launch []byte // what the runner would read from its standard input
-	// Interrupts receives one value for each interrupt. Stop returns once it was
-	// taken, or when the job has ended.
+	Launch []byte // the runner's standard input
+	// Interrupts receives one value per interrupt. Stop returns once the value was received, or the
+	// job has ended.
 	Interrupts <-chan struct{}
 
 	job *job
 }
 
-// Write appends to the job's output, as the runner's standard output does.
+// Write appends to the job's output, like the runner's standard output.
 func (j *Job) Write(b []byte) (int, error) {
 	j.job.mu.Lock()
 	defer j.job.mu.Unlock()
@@ -36,15 +36,14 @@ func (j *Job) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// WriteFile puts a file into the job's directory. name is relative to it and
-// uses slashes: "spool/1.log", "result.json".
+// WriteFile puts a file into the job's directory. name is relative to it and uses slashes:
+// "spool/1.log", "result.json".
 func (j *Job) WriteFile(name string, data []byte) {
 	j.job.mu.Lock()
 	defer j.job.mu.Unlock()
 	j.job.files[name] = slices.Clone(data)
 }
 
-// job is one job of a place.
 type job struct {
 	public Job
 	handle executor.Handle
@@ -80,7 +79,7 @@ func newJob(spec executor.Spec, h executor.Handle) *job {
 	return j
 }
 
-// end records how the job ended. Only the first call counts.
+// end records the job's exit. Only the first call counts.
 func (j *job) end(exit executor.Exit) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,13 +91,13 @@ func (j *job) end(exit executor.Exit) {
 	close(j.done)
 }
 
-// remove ends the job as one whose objects were deleted under it.
+// remove ends the job as if its objects were deleted under it.
 func (j *job) remove() {
 	j.kill()
 	j.end(lost())
 }
 
-// exit returns how the job ended, with the result file it left, if any.
+// exit returns the job's exit, with its result file, if any.
 func (j *job) exit() executor.Exit {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -125,7 +124,6 @@ func (j *job) spool() map[string][]byte {
 	return out
 }
 
-// follower reads a job's output from the beginning to its end.
 type follower struct {
 	ctx    context.Context
 	cancel context.CancelFunc

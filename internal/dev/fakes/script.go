@@ -7,13 +7,12 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Record is what the executors of a place were asked to do for one job, over
-// all its epochs.
+// Record holds the calls to the executors of a place for one job, over all its epochs.
 type Record struct {
-	Spec        executor.Spec // of the last Prepare that succeeded
+	Spec        executor.Spec // of the last successful Prepare
 	Prepares    int
-	Starts      int      // calls, also those that failed
-	Launches    [][]byte // of the starts that ran something
+	Starts      int      // calls, including failed ones
+	Launches    [][]byte // of the starts that ran a job
 	Interrupts  int      // calls of Stop, whether or not the job still ran
 	Kills       int
 	SpoolCopies int
@@ -39,54 +38,54 @@ func (e *Executor) Record(jobID string) Record {
 	return r
 }
 
-// OnRun sets what jobs do that are started from now on. ctx ends when the job is
-// killed or removed; what the function returns then does not count.
+// OnRun sets the function of jobs that start from now on. ctx ends when the job is killed or
+// removed; the function's result is then ignored.
 func (e *Executor) OnRun(run func(ctx context.Context, j *Job) executor.Exit) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.run = run
 }
 
-// OnPrepare sets what Prepare does first. An error of it is the error of Prepare.
+// OnPrepare sets a hook that Prepare calls first. Its error is the error of Prepare.
 func (e *Executor) OnPrepare(prepare func(ctx context.Context, spec executor.Spec, progress func(line string)) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.prepare = prepare
 }
 
-// OnStart sets what Start does first. An error of it is the error of Start, and
-// the job does not run.
+// OnStart sets a hook that Start calls first. Its error is the error of Start, and the job does not
+// run.
 func (e *Executor) OnStart(start func(ctx context.Context, h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.start = start
 }
 
-// OnStarted sets what Start does last, when the job runs already. An error of it is the
-// error of Start, as when the connection to an engine breaks.
+// OnStarted sets a hook that Start calls last, when the job already runs. Its error is the error of
+// Start, as when the connection to an engine breaks.
 func (e *Executor) OnStarted(started func(h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.started = started
 }
 
-// OnRemove sets what Remove does first. An error of it is the error of Remove, and the
-// job stays.
+// OnRemove sets a hook that Remove calls first. Its error is the error of Remove, and the job
+// stays.
 func (e *Executor) OnRemove(remove func(h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.remove = remove
 }
 
-// SetCheck sets what Check returns; nil means that jobs can run.
+// SetCheck sets the result of Check; nil means that jobs can run.
 func (e *Executor) SetCheck(err error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.check = err
 }
 
-// Exit returns a function for [Executor.OnRun] that prints output and ends as exit says.
-// An exit for memory is executor.Exit{Code: 137, OOMKilled: true}.
+// Exit returns a function for [Executor.OnRun] that prints output and returns exit. An exit for
+// memory is executor.Exit{Code: 137, OOMKilled: true}.
 func Exit(output string, exit executor.Exit) func(context.Context, *Job) executor.Exit {
 	return func(_ context.Context, j *Job) executor.Exit {
 		if _, err := j.Write([]byte(output)); err != nil {
@@ -96,8 +95,8 @@ func Exit(output string, exit executor.Exit) func(context.Context, *Job) executo
 	}
 }
 
-// UntilInterrupt returns a function for [Executor.OnRun] that runs until the first
-// interrupt and then ends as exit says.
+// UntilInterrupt returns a function for [Executor.OnRun] that runs until the first interrupt and
+// then returns exit.
 func UntilInterrupt(exit executor.Exit) func(context.Context, *Job) executor.Exit {
 	return func(ctx context.Context, j *Job) executor.Exit {
 		select {

@@ -21,18 +21,18 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// PoolToken is the token that a [Server] takes from agents.
+// PoolToken is the token that a [Server] accepts from agents.
 const PoolToken = "pul-pool-token-of-the-test"
 
-// Server is a control plane in memory that speaks the whole protocol between server,
-// agents and runners, with faults on demand. Its exported fields, and those of its jobs,
-// are read in [Server.WaitFor] and changed in [Server.Update] while it serves.
+// Server is an in-memory control plane with the whole protocol between server, agents and runners,
+// and faults on demand. While it serves, read its exported fields, and those of its jobs, in
+// [Server.WaitFor] and change them in [Server.Update].
 type Server struct {
 	*httptest.Server
 	t testing.TB
 
 	Stock    bool // only the public calls: no epoch, no raw log, no result, no signatures
-	Unsigned bool // it signs no answers
+	Unsigned bool // no signatures of answers
 	Polls    []Poll
 	Queue    []*ServerJob
 
@@ -43,7 +43,7 @@ type Server struct {
 	fault   func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Poll is what an agent sent with a poll.
+// Poll is the content of an agent's poll.
 type Poll struct {
 	ID, Agent, Session string
 	Slots              int
@@ -56,7 +56,7 @@ type ServerJob struct {
 	Definition workflow.JobDefinition
 	Epoch      int64
 
-	Claimed  int // times handed out anew
+	Claimed  int // claims, without repeated answers
 	Phases   []protocol.Phase
 	Leave    bool
 	Cancel   bool
@@ -64,7 +64,7 @@ type ServerJob struct {
 	Gone     bool
 	Status   workflow.Status
 	Steps    map[int]workflow.StepStatus
-	Statuses []string // "1 running", in their order
+	Statuses []string // "1 running", in order of arrival
 	Logs     map[int][]byte
 	Lines    map[int][]string // of logs in the JSON form
 	Results  []protocol.ResultRequest
@@ -79,7 +79,7 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// Add puts a job into the queue.
+// Add queues a job.
 func (s *Server) Add(change ...func(*ServerJob)) *ServerJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,13 +108,13 @@ func (s *Server) Add(change ...func(*ServerJob)) *ServerJob {
 	return j
 }
 
-// wake notifies those that wait for a change. The caller holds the lock.
+// wake notifies waiters of a change. The caller holds the lock.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Update changes the server's state.
+// Update changes the server's state under the lock.
 func (s *Server) Update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,14 +122,14 @@ func (s *Server) Update(change func()) {
 	s.wake()
 }
 
-// View reads the server's state.
+// View reads the server's state under the lock.
 func (s *Server) View(read func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	read()
 }
 
-// WaitFor waits until ok, which is called under the lock, returns true.
+// WaitFor waits until ok, called under the lock, returns true.
 func (s *Server) WaitFor(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.After(2 * time.Minute)
@@ -165,14 +165,14 @@ func (s *Server) WaitForResult(j *ServerJob) protocol.ResultRequest {
 	return result
 }
 
-// WaitForFreeSlot waits until an agent asks for another job after its first poll.
+// WaitForFreeSlot waits until an agent polls again after its first poll.
 func (s *Server) WaitForFreeSlot() {
 	s.t.Helper()
 	s.WaitFor("the agent to ask for more", func() bool { return len(s.Polls) > 1 && s.Polls[len(s.Polls)-1].Slots == 1 })
 }
 
-// OnFault sets a function that answers a request itself and returns true, or lets it pass.
-// It is called without the lock and may read the request's body, which is not compressed.
+// OnFault sets a function that answers a request itself and returns true, or returns false to let
+// it pass. It is called without the lock and may read the request's uncompressed body.
 func (s *Server) OnFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.Update(func() { s.fault = fault })
 }
@@ -180,12 +180,12 @@ func (s *Server) OnFault(fault func(w http.ResponseWriter, r *http.Request) bool
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(r)
 	if err != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	s.mu.Lock()
 	fault, signs := s.fault, !s.Stock && !s.Unsigned
 	s.mu.Unlock()
-	signer := protocol.SignAnswers(w, r) // with the token as it was sent
+	signer := protocol.SignAnswers(w, r) // with the token as sent
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if fault != nil && fault(w, r) {
 		return
@@ -253,7 +253,7 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// claim returns the job for a poll, or nil and what to wait for.
+// claim returns the job for a poll, or nil and a channel to wait for.
 func (s *Server) claim(poll Poll) (*ServerJob, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,11 +376,11 @@ func decode[T any](t testing.TB, body []byte) (v T) {
 	return v
 }
 
-// Answer writes an answer of JSON.
+// Answer writes a JSON answer.
 func Answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // fails only if the client has gone
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }
 
 func readBody(r *http.Request) ([]byte, error) {
@@ -424,12 +424,12 @@ func (j *ServerJob) Has(step int, words ...string) bool {
 	})
 }
 
-// IsCall reports whether a request has this method and end of path.
+// IsCall reports whether a request has this method and path suffix.
 func IsCall(r *http.Request, method, suffix string) bool {
 	return r.Method == method && strings.HasSuffix(r.URL.Path, suffix)
 }
 
-// Drop cuts the connection of a request without an answer.
+// Drop closes the connection of a request without an answer.
 func Drop(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()
