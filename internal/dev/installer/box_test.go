@@ -17,10 +17,9 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// shell is a command line that runs a script.
 type shell []string
 
-// shells are those that people pipe install.sh into; zsh also as it is by itself.
+// shells are those that users pipe install.sh into; zsh also in its native mode.
 var shells = map[string]shell{
 	"dash":      {"dash"},
 	"ash":       {"busybox", "ash"},
@@ -29,7 +28,7 @@ var shells = map[string]shell{
 	"zsh as sh": {"zsh", "--emulate", "sh"},
 }
 
-// inShells runs a test in every shell that this machine has.
+// inShells runs a test in every shell of this machine.
 func inShells(t *testing.T, test func(t *testing.T, sh shell)) {
 	t.Helper()
 	found := 0
@@ -61,11 +60,11 @@ type box struct {
 	home   string
 	tmp    string   // TMPDIR
 	fake   string   // state of the fake service
-	path   []string // directories that come before the machine's own
-	only   string   // if not "", PATH is this alone
+	path   []string // directories before the machine's own
+	only   string   // if not "", the whole PATH
 	env    []string
-	script []byte // "": as a release of the mirror has it
-	piped  bool   // by standard input, as curl does
+	script []byte // nil: as in a release of the mirror
+	piped  bool   // on standard input, from curl
 	before string // shell code that runs before the script
 }
 
@@ -76,8 +75,8 @@ func newBox(t *testing.T, m *mirror, sh shell) *box {
 
 func (b *box) root() string { return filepath.Join(b.home, ".pulumi", "bin", release.Program) }
 
-// command is the installer with arguments. It is for a user always: tests do not
-// touch the machine, whoever runs them.
+// command is the installer with arguments, always for a user, so that tests running as root do not
+// change the machine.
 func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	for _, dir := range []string{b.home, b.fake} {
@@ -92,7 +91,7 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 		script = b.m.script(t)
 	}
 	if !slices.Contains(args, "--help") && !slices.Contains(args, "--system") {
-		// The machine may have a service of its own.
+		// The machine may have its own service.
 		args = append([]string{"--user", "--no-service"}, args...)
 	}
 	line := slices.Clone(b.sh)
@@ -127,8 +126,8 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 	return cmd
 }
 
-// run runs the installer and returns what it wrote and its exit code. However it
-// ended, it leaves nothing in TMPDIR.
+// run runs the installer and returns its output and exit code. However it ended, it must leave
+// nothing in TMPDIR.
 func (b *box) run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	out, code := output(t, b.command(t.Context(), t, args...))
@@ -148,7 +147,7 @@ func output(t *testing.T, cmd *exec.Cmd) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// want runs the installer, which must end with the code and say the words.
+// want runs the installer, which must exit with the code and print the words.
 func (b *box) want(t *testing.T, code int, words []string, args ...string) string {
 	t.Helper()
 	out, got := b.run(t, args...)
@@ -163,7 +162,7 @@ func (b *box) want(t *testing.T, code int, words []string, args ...string) strin
 	return out
 }
 
-// installed runs the installed agent, as its link is called, and returns its version.
+// installed runs the installed agent through its link and returns its version.
 func (b *box) installed(t *testing.T) string {
 	t.Helper()
 	versions := ""
@@ -184,7 +183,7 @@ func (b *box) installed(t *testing.T) string {
 	return versions
 }
 
-// whole checks that a version, and nothing but it and the one before, is installed.
+// whole checks that exactly a version and the one before are installed.
 func (b *box) whole(t *testing.T, version, before string) {
 	t.Helper()
 	if got := b.installed(t); got != version {
@@ -221,7 +220,6 @@ func (b *box) whole(t *testing.T, version, before string) {
 	}
 }
 
-// nothing checks that the user's home is empty.
 func (b *box) nothing(t *testing.T) {
 	t.Helper()
 	if left := names(t, b.home); len(left) > 0 {
@@ -258,7 +256,6 @@ func tools(t *testing.T, programs ...string) string {
 	return dir
 }
 
-// used are the programs that install.sh needs.
 var used = []string{
 	"sh", "awk", "cat", "chmod", "cp", "curl", "grep", "gzip", "id", "mktemp", "openssl", "rm", "sed", "sleep", "tail", "tar", "timeout", "uname",
 }
@@ -275,7 +272,7 @@ func machine(t *testing.T, system, processor string) string {
 	return dir
 }
 
-// host is the platform of the archive that this machine gets.
+// host is the platform of this machine's archive.
 func host(t *testing.T, version string) string {
 	t.Helper()
 	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)

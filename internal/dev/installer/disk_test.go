@@ -30,14 +30,14 @@ func tmpfs(t *testing.T, dir string, size int) {
 	})
 }
 
-// Where programs cannot be started, that is said, and nothing else is blamed.
+// TestNoExecution checks the message where programs cannot be started.
 func TestNoExecution(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
 	m.newest(t, "v1.0.0")
 	inShells(t, func(t *testing.T, sh shell) {
 		b := newBox(t, m, sh)
-		// It is none for what is downloaded.
+		// A noexec TMPDIR does no harm.
 		tmpfs(t, b.tmp, 8*padding)
 		if err := unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,8 @@ func TestNoExecution(t *testing.T) {
 	})
 }
 
-// A full disk is said in a line, and leaves what was there.
+// TestFullDisk checks that a full disk is reported in one line and leaves the existing
+// installation.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -84,7 +85,7 @@ func TestFullDisk(t *testing.T) {
 				out := b.want(t, 1, []string{room.says}, "--version=1.1.0")
 				b.whole(t, "v1.0.0", "")
 				t.Log(out)
-				// And for a new one nothing is left.
+				// A failed first installation leaves nothing.
 				if room.root > 0 {
 					b.want(t, 0, nil, "--uninstall", "--purge")
 					writeFile(t, filepath.Join(parent, "ballast"), make([]byte, padding), 0o600)

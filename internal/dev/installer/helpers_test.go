@@ -12,10 +12,10 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// full asks for every case of the long tests.
+// full runs every case of the long tests.
 var full = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
-// dash returns the shell for tests that need not run in every one.
+// dash returns the shell for tests that run in one shell only.
 func dash(t *testing.T) shell {
 	t.Helper()
 	for _, name := range []string{"dash", "sh"} {
@@ -27,7 +27,7 @@ func dash(t *testing.T) shell {
 	return nil
 }
 
-// agent builds the real agent once: the archives' programs hand "install" over to it.
+// agent builds the real agent once: the archives' programs delegate "install" to it.
 func agent(t *testing.T) string {
 	t.Helper()
 	path, err := buildAgent()
@@ -46,7 +46,7 @@ var buildAgent = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// built is the directory of what the tests build.
+// built is the directory of the tests' builds.
 var built string
 
 // TestMain makes and removes it.
@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// noSleep makes a directory with a sleep that is over at once.
+// noSleep makes a directory with a sleep that returns at once.
 func noSleep(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,6 @@ func noSleep(t *testing.T) string {
 	return dir
 }
 
-// link makes a link to a program of this machine.
 func link(t *testing.T, program, at string) {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -92,7 +91,7 @@ func runScript(t *testing.T, sh shell, script string) string {
 	return string(out)
 }
 
-// ignoreExit takes the end of a process that was killed for none.
+// ignoreExit ignores the exit error of a killed process.
 func ignoreExit(err error) error {
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil

@@ -56,13 +56,13 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// A mirror by URL, and the loaders of other machines.
+// TestMirror installs from mirrors by URL, with the downloaders of various machines.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
 	m.newest(t, "v1.2.3")
 	credentials := strings.Replace(m.url, "://", "://user:s3cret-word@", 1)
-	// Curl would make names of its own of these.
+	// Curl would expand this name.
 	if err := os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestMirror(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, m, dash(t))
 			b.script, b.only = source(t), c.only
-			// The loop would wait for a server that comes back.
+			// The retries would wait for the server to return.
 			b.path = []string{noSleep(t)}
 			out := b.want(t, c.code, nil, "--mirror", c.mirror, "--key", m.keyFile)
 			if strings.Contains(out, "s3cret") {
@@ -105,7 +105,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// Where a directory has a dollar or a quote in its name, and where there is no HOME.
+// TestPlaces uses a directory with a dollar and a quote in its name, and no HOME.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -114,7 +114,7 @@ func TestPlaces(t *testing.T) {
 		b := newBox(t, m, sh)
 		home := b.home
 		b.home = ""
-		if filepath.Base(sh[0]) != "zsh" { // which looks it up
+		if filepath.Base(sh[0]) != "zsh" { // zsh looks HOME up
 			b.want(t, 1, []string{"HOME is not set", "--dir"})
 		}
 		dir := filepath.Join(t.TempDir(), `it's $HOME "here"`)
@@ -134,7 +134,8 @@ func TestPlaces(t *testing.T) {
 		b.want(t, 1, []string{"--system needs root", "sudo sh -s -- --system"}, "--system")
 		b.before = ""
 		if os.Geteuid() == 0 {
-			// A home that is still to be made is nobody else's. And the shell of a strict person.
+			// A HOME that does not exist yet has no other owner; the options are those of a strict
+			// user's shell.
 			b.before = `HOME=$HOME/new; set -fC; `
 			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
 			b.want(t, 0, []string{"v1.2.3 was installed in " + filepath.Join(home, "new")})
@@ -185,7 +186,7 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// Every key that a release trusts is enough.
+// TestKeyRotation checks that any key that a release trusts suffices.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

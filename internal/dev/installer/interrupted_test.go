@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-// steps are the programs by which install.sh changes something.
+// steps are the programs by which install.sh changes files.
 var steps = []string{"awk", "chmod", "cp", "mktemp", "openssl", "rm", "tar"}
 
-// guillotine makes a directory with programs that end their whole process group by
-// SIGKILL before they do their n-th step.
+// guillotine makes a directory with programs that kill their process group by SIGKILL before their
+// n-th step.
 func guillotine(t *testing.T) (dir, count string) {
 	t.Helper()
 	return stepping(t, `if [ "$n" = "$CUT" ]; then kill -9 0; fi`)
 }
 
-// stepping makes a directory with programs that run a piece of shell, which knows the
-// number n of the step, before they do it. They are counted in a file.
+// stepping makes a directory with programs that run a piece of shell, which knows the number n of
+// the step, before each step. A file counts the steps.
 func stepping(t *testing.T, before string) (dir, count string) {
 	t.Helper()
 	dir, count = t.TempDir(), filepath.Join(t.TempDir(), "count")
@@ -43,11 +43,11 @@ exec "$real" "$@"
 	return dir, count
 }
 
-// beginning is what is there before an installation of v1.1.0 is broken off.
+// beginning is the state before an interrupted installation of v1.1.0.
 type beginning struct {
 	prepare func(t *testing.T, b *box)
-	good    []string // versions that may be there afterwards
-	before  string   // version that is kept at the end
+	good    []string // versions that may be installed afterwards
+	before  string   // version kept at the end
 }
 
 func beginnings(use []string) map[string]beginning {
@@ -57,8 +57,8 @@ func beginnings(use []string) map[string]beginning {
 	}
 }
 
-// Wherever it is killed, the old version or the new one works, and the next run ends
-// on the new one with nothing left over.
+// TestKilled checks that after a kill at any step the old or the new version works, and that the
+// next run installs the new one and leaves no leftovers.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -84,7 +84,7 @@ func TestKilled(t *testing.T) {
 				b.env = []string{"COUNT=" + count, "CUT=" + strconv.Itoa(cut)}
 				cmd := b.command(t.Context(), t, use...)
 				out, code := output(t, cmd)
-				if code == 0 { // there were fewer steps
+				if code == 0 { // no more steps
 					break
 				}
 				if code != -1 {
@@ -97,7 +97,7 @@ func TestKilled(t *testing.T) {
 					t.Fatalf("cut %d, before %s: there is %s", cut, lastLine(t, count), got)
 				}
 				b.path, b.env = nil, nil
-				if err := os.RemoveAll(b.tmp); err != nil { // what was downloaded stays there
+				if err := os.RemoveAll(b.tmp); err != nil { // the download stays there
 					t.Fatal(err)
 				}
 				if err := os.Mkdir(b.tmp, 0o700); err != nil {
@@ -105,7 +105,7 @@ func TestKilled(t *testing.T) {
 				}
 				b.want(t, 0, nil, use...)
 				before := c.before
-				if kind == "v1.1.0" { // the way back may be gone with the swap behind it
+				if kind == "v1.1.0" { // the swap may have removed the previous version
 					before = ""
 					if entries := names(t, filepath.Join(b.root(), "versions")); len(entries) > 1 {
 						before = c.before
@@ -122,8 +122,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Wherever Ctrl-C hits it, before a step or when the step has just been done, the old
-// version or the new one works, and it has cleaned up behind itself.
+// TestInterrupted checks that after a Ctrl-C before or after any step the old or the new version
+// works, and that the installer has cleaned up.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -143,7 +143,7 @@ func TestInterrupted(t *testing.T) {
 						t.Fatal(err)
 					}
 					c.prepare(t, template)
-					pace := 23 // every shell has its own mind about signals, and zsh is slow to start
+					pace := 23 // shells differ in signal handling, and zsh starts slowly
 					if full {
 						pace = 1
 					} else if filepath.Base(sh[0]) == "dash" {
@@ -172,7 +172,7 @@ func TestInterrupted(t *testing.T) {
 							return
 						}
 						at := fmt.Sprintf("cut %d, %s %s", cut, when, done[cut-1])
-						// 0: while it cleaned up, at the end. Now and then zsh makes another one of it.
+						// 0: during the clean-up at the end. zsh occasionally returns other codes.
 						if code != 130 && code != 0 && filepath.Base(sh[0]) != "zsh" {
 							t.Errorf("%s: exit code %d\n%s", at, code, out)
 						}
@@ -201,7 +201,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// hidden lists what begins with a dot in a directory, but for the lock that updates share.
+// hidden lists a directory's names that begin with a dot, except for the lock that updates share.
 func hidden(t *testing.T, dir string) []string {
 	t.Helper()
 	if _, err := os.Stat(dir); os.IsNotExist(err) {

@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// mirror is a directory with signed releases, and a server for it.
+// mirror is a directory with signed releases, and its server.
 type mirror struct {
 	dir     string
 	url     string
@@ -50,7 +50,6 @@ func newMirror(t *testing.T) *mirror {
 	return m
 }
 
-// downloads are the paths that were asked for.
 func (m *mirror) downloads() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +88,7 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	}
 }
 
-// program is the agent of an archive: it knows its version, and its install is the real one.
+// program is the agent in an archive: it knows its version, and its install is the real one.
 const program = `#!/bin/sh
 case $1 in
 version) if [ -e "$FAKE/mute" ]; then exit 126; fi; echo %[1]s ;;
@@ -101,14 +100,13 @@ esac
 // padding makes the archive larger than a small file system.
 const padding = 256 << 10
 
-// member is a file or a link in an archive.
 type member struct {
 	name, link string
 	data       []byte
 	kind       byte
 }
 
-// members are what the archive of a release has, without the directory.
+// members are the members of a release's archive, without the directory.
 func members(t *testing.T, version string) []member {
 	t.Helper()
 	noise := make([]byte, padding)
@@ -164,10 +162,10 @@ func archive(t *testing.T, top string, list []member) []byte {
 	return packed.Bytes()
 }
 
-// platforms are in Go's words.
+// platforms in Go's names.
 var platforms = [][2]string{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// release puts a release into the mirror; the extra members are in its archives too.
+// release adds a release to the mirror; its archives also have the extra members.
 func (m *mirror) release(t *testing.T, version string, extra ...member) {
 	t.Helper()
 	sums := release.Checksums{}
@@ -194,14 +192,13 @@ func (m *mirror) channel(t *testing.T, name, version string) {
 	m.put(t, release.ChannelFile(name), text, m.key)
 }
 
-// newest makes a release that is the newest of the stable channel.
+// newest makes the newest release of the stable channel.
 func (m *mirror) newest(t *testing.T, version string) {
 	t.Helper()
 	m.release(t, version)
 	m.channel(t, release.Stable, version)
 }
 
-// put writes a file with its signature.
 func (m *mirror) put(t *testing.T, name string, data []byte, key *ecdsa.PrivateKey) {
 	t.Helper()
 	signature, err := release.Sign(key, data)
@@ -212,7 +209,7 @@ func (m *mirror) put(t *testing.T, name string, data []byte, key *ecdsa.PrivateK
 	writeFile(t, filepath.Join(m.dir, name+release.SignatureSuffix), signature, 0o644)
 }
 
-// script returns install.sh as a release with these keys would have it.
+// script returns install.sh as a release with these keys publishes it.
 func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	if len(keys) == 0 {
@@ -232,7 +229,7 @@ func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 	return []byte(text)
 }
 
-// source returns install.sh as the repository has it.
+// source returns the repository's install.sh.
 func source(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile("../../../install.sh")

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Where a mirror was named with https, nothing goes over plain HTTP.
+// TestTLS checks that a mirror with https is never used over plain HTTP.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -31,7 +31,7 @@ func TestTLS(t *testing.T) {
 		}
 		files.ServeHTTP(w, r)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that hang up, which is what they shall
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that hang up, as intended
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -52,8 +52,8 @@ func TestTLS(t *testing.T) {
 	b.whole(t, "v1.2.3", "")
 }
 
-// A mirror that is out of order for a while is asked again, and what it says is shown
-// without what a terminal would obey.
+// TestFlakyMirror checks that requests to a failing mirror are retried, and that its messages are
+// printed without terminal control characters.
 func TestFlakyMirror(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -100,7 +100,7 @@ func TestFlakyMirror(t *testing.T) {
 	}
 }
 
-// Ctrl-C and a hang-up leave nothing.
+// TestSignals checks that Ctrl-C and a hang-up leave nothing.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -146,7 +146,7 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// Ctrl-C on a terminal reaches what downloads, whatever that is.
+// TestInterruptKey checks that Ctrl-C on a terminal reaches every downloader.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -206,7 +206,7 @@ func TestInterruptKey(t *testing.T) {
 	}
 }
 
-// Machines with a small or another userland.
+// TestUserlands runs on machines with a small or another userland.
 func TestUserlands(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -219,7 +219,7 @@ func TestUserlands(t *testing.T) {
 			link(t, "busybox", filepath.Join(busybox, name))
 		}
 	}
-	// A tar as macOS has it, where this machine has that.
+	// A tar like that of macOS, if available.
 	bsd := tools(t, without(used, "tar")...)
 	tar := "bsdtar"
 	if _, err := exec.LookPath(tar); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// typed runs the installer on a terminal, piped into the shell as curl does, and types
-// the answer when it asks.
+// typed runs the installer on a terminal, piped into the shell as curl does, and types the answer
+// at the prompt.
 func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 	t.Helper()
 	cmd, terminal := b.onTerminal(t, args...)
@@ -35,7 +35,7 @@ func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 			break // the end of a terminal is an error
 		}
 	}
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // the exit code suffices
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
@@ -100,7 +100,7 @@ func TestProfile(t *testing.T) {
 	})
 }
 
-// Which file, and when none.
+// TestProfileFiles checks which file is changed, if any.
 func TestProfileFiles(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -108,8 +108,8 @@ func TestProfileFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  []string
 		args []string
-		file string // "": none is changed
-		has  string // what is in it before
+		file string // "": no file is changed
+		has  string // content before
 	}{
 		"bash":            {[]string{"SHELL=/bin/bash"}, nil, ".bashrc", ""},
 		"sh":              {[]string{"SHELL=/bin/sh"}, nil, ".profile", ""},
@@ -149,7 +149,7 @@ func TestProfileFiles(t *testing.T) {
 	}
 }
 
-// On a terminal a downgrade is a question.
+// TestDowngradeAsked checks that a downgrade on a terminal needs a confirmation.
 func TestDowngradeAsked(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

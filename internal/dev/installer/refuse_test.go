@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// What a mirror may have done to a release. Each ends with one clear line, exit code 1
-// and nothing on the disk; and each over an installation leaves that as it was.
+// TestForgery covers changes of a mirror to a release. Each ends with one clear message, exit code
+// 1 and nothing on the disk; over an installation it leaves that unchanged.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	flip := func(t *testing.T, path string) {
@@ -101,7 +101,6 @@ func remove(t *testing.T, m *mirror, name string) {
 	}
 }
 
-// move puts the files of one version in the place of another.
 func move(t *testing.T, m *mirror, from, to string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(m.dir, to)); err != nil {
@@ -142,7 +141,7 @@ func TestMachines(t *testing.T) {
 				b.nothing(t)
 				return
 			}
-			b.run(t) // which may fail later: the agent of the archive is this machine's
+			b.run(t) // may fail later: the agent of the archive is this machine's
 			if asked := m.downloads(); !strings.Contains(asked, c.want+".tar.gz") {
 				t.Errorf("it downloaded %s", asked)
 			}
@@ -150,7 +149,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// Each program that is not there is named, with what it is for and how to get it.
+// TestMissingTools checks that each missing program is named, with its purpose and package.
 func TestMissingTools(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -169,7 +168,7 @@ func TestMissingTools(t *testing.T) {
 	}
 }
 
-// A package's files belong to its manager.
+// TestPackaged checks that files of a package are left to its manager.
 func TestPackaged(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// A download may break off at any byte: nothing of what came before runs. The
-// installer's first step outside the shell is mktemp after it has looked for its
-// programs; here every program that it could start leaves a trace.
+// TestTruncated checks that a download cut at any byte runs nothing. The installer's first external
+// program after its checks is mktemp; here every program that it could start leaves a trace.
 func TestTruncated(t *testing.T) {
 	t.Parallel()
 	script := newMirror(t).script(t)
@@ -35,7 +34,7 @@ func TestTruncated(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), sh[0], append(sh[1:len(sh):len(sh)], "-s", "--", "--user")...)
 			cmd.Stdin = bytes.NewReader(script[:n])
 			cmd.Env = []string{"PATH=" + spies, "HOME=" + t.TempDir()}
-			out, _ := cmd.CombinedOutput() // it fails, as a syntax error
+			out, _ := cmd.CombinedOutput() // fails with a syntax error
 			text, err := os.ReadFile(trace)
 			if err == nil {
 				out = append(out, text...)
@@ -48,16 +47,16 @@ func TestTruncated(t *testing.T) {
 			}
 			return string(out), len(text) > 0 || strings.Contains(string(out), "install.sh:")
 		}
-		for _, whole := range []int{len(script), len(script) - 1} { // the last byte is a line end
+		for _, whole := range []int{len(script), len(script) - 1} { // the last byte is a newline
 			if out, did := ran(whole); !did {
 				t.Fatalf("%d of %d bytes did nothing, so that this test proves nothing:\n%s", whole, len(script), out)
 			}
 		}
 		var cuts []int
 		for i, end := range ends {
-			// Shells that are slow to start have a part of the lines.
+			// Slow shells test a part of the lines.
 			if quick := filepath.Base(sh[0]); full || quick == "dash" || quick == "busybox" || i%9 == 0 {
-				cuts = append(cuts, end+i%2) // with the line end, or without
+				cuts = append(cuts, end+i%2) // with the newline, or without
 			}
 		}
 		for n := last; n < len(script)-1; n++ {

@@ -26,7 +26,7 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("the configuration is %q (%v)", text, err)
 		}
 
-		// An older one only if somebody says so.
+		// An older version only on request.
 		old := newMirror(t)
 		old.newest(t, "v1.1.9")
 		use := []string{"--mirror", old.url, "--key", old.keyFile}
@@ -40,7 +40,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// Agents that do not run on this machine do not replace one that does.
+// TestDoesNotRun checks that an agent that does not run on this machine replaces none that does.
 func TestDoesNotRun(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -75,7 +75,7 @@ func TestUninstall(t *testing.T) {
 		if left := names(t, b.root()); !slices.Equal(left, []string{"notes of mine", "pulumi-workflow-agent.yaml"}) {
 			t.Errorf("%q are left", left)
 		}
-		// It can be installed over what it left, and what is left can be removed without it.
+		// The agent can be reinstalled over its leftovers, and they can be removed without it.
 		b.want(t, 0, []string{"Installed v1.0.0"})
 		b.whole(t, "v1.0.0", "")
 		b.want(t, 0, nil, "--uninstall")
