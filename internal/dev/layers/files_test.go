@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// largest is the most bytes that a file of the repository has: nobody reads more, and
-// what was built by accident is larger.
+// largest bounds the files of the repository, in bytes: larger ones are build results.
 const largest = 1 << 20
 
-// TestNoLargeFiles checks that nothing is committed that was built.
+// TestNoLargeFiles checks that no build results are committed.
 func TestNoLargeFiles(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z")
 	list.Dir = root
@@ -23,7 +22,7 @@ func TestNoLargeFiles(t *testing.T) {
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // deleted, and git was not told yet
+			continue // deleted, but still in git's index
 		}
 		if err != nil {
 			t.Fatal(err)

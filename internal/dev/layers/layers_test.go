@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// module is the prefix of our own packages.
+// module is the import path prefix of this module.
 const module = "workflowagent/"
 
-// root is the root of the repository, seen from this package.
+// root is the root of the repository, relative to this package.
 const root = "../../.."
 
-// goPackage is what go list says about a package.
+// goPackage is the part of go list's output that the tests use.
 type goPackage struct {
 	ImportPath     string
 	Dir            string
@@ -65,7 +65,7 @@ func withinAny(importPath string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return within(importPath, path) })
 }
 
-// The groups of packages below internal. All others are shared by the programs.
+// The groups of packages below internal. The programs share all others.
 const (
 	agent  = module + "internal/agent"
 	host   = module + "internal/host"
@@ -74,7 +74,6 @@ const (
 	dev    = module + "internal/dev"
 )
 
-// ban lists packages that must not be imported, and the reason.
 type ban struct {
 	paths  []string
 	reason string
@@ -86,7 +85,7 @@ var (
 	updatePaths = []string{"github.com/creativeprojects/go-selfupdate", "github.com/google/go-github"}
 )
 
-// harmless are packages that are linked by way of others and do nothing by themselves.
+// harmless are packages that are linked indirectly and do nothing by themselves.
 func harmless() []string {
 	return []string{
 		// Only the interfaces of a driver; the package of UUIDs implements two of them.
@@ -179,16 +178,15 @@ func chainTo(packages []goPackage, from string, paths, allowed []string) []strin
 	return nil
 }
 
-// rule is about the direct imports of the packages within of (all if it is empty; only those
-// below it if it ends with a slash), except those within except. A banned path that ends with
-// "$" stands for that package without those below it.
+// rule is about the direct imports of the packages within of (all if it is empty; only those below
+// it if it ends with a slash), except those within except. A banned path that ends with "$"
+// excludes the packages below it.
 type rule struct {
 	of     string
 	except []string
 	ban    ban
 }
 
-// rules are the directions in which our packages may import.
 func rules() []rule {
 	return []rule{
 		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of ours"}},
@@ -211,7 +209,7 @@ func rules() []rule {
 	}
 }
 
-// TestImports checks the direct imports of every package of ours.
+// TestImports checks the direct imports of every package of this module.
 func TestImports(t *testing.T) {
 	for _, p := range ourPackages(t) {
 		for _, violation := range violations(p) {
@@ -220,7 +218,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// violations returns what a package imports and should not, each with the reason.
+// violations returns a package's forbidden imports, each with the reason.
 func violations(p goPackage) []string {
 	var found []string
 	for _, r := range rules() {
@@ -237,7 +235,7 @@ func violations(p goPackage) []string {
 	return found
 }
 
-// TestViolations checks that the rules can be broken at all.
+// TestViolations checks that the rules detect violations.
 func TestViolations(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string
@@ -312,7 +310,7 @@ func ourPackages(t *testing.T) []goPackage {
 	for _, goos := range []string{"linux", "darwin"} {
 		for _, p := range listPackages(t, goos, "./...") {
 			if seen[p.ImportPath] && goos != "linux" {
-				// The imports of the other system's files count, too.
+				// Add the imports of the other system's files.
 				i := slices.IndexFunc(ours, func(o goPackage) bool { return o.ImportPath == p.ImportPath })
 				ours[i].Imports = append(ours[i].Imports, p.Imports...)
 				ours[i].GoFiles = append(ours[i].GoFiles, p.GoFiles...)

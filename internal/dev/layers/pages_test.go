@@ -9,14 +9,13 @@ import (
 	"testing"
 )
 
-// namedTest matches the name of a test in a page, as in `TestArchives` or the
-// beginning of several in `TestDiskFull…`.
+// namedTest matches the name of a test in a page, as in `TestArchives` or the beginning of several
+// in `TestDiskFull…`.
 var namedTest = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w*)(…?)`)
 
-// testFunction matches the declaration of a test.
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// A page that names a test as evidence must not outlive the test.
+// TestPagesNameExistingTests checks that a test which a page names as evidence exists.
 func TestPagesNameExistingTests(t *testing.T) {
 	t.Parallel()
 	tests := testFunctions(t)

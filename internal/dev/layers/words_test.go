@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestPackageComments checks that every package has exactly one package comment, and that it
-// begins as godoc expects. Packages that hold nothing but tests are exempt.
+// TestPackageComments checks that every package, except those with only tests, has exactly one
+// package comment that begins as godoc expects.
 func TestPackageComments(t *testing.T) {
 	for _, p := range ourPackages(t) {
 		if len(p.GoFiles) == 0 {
@@ -53,8 +53,8 @@ func firstWords(text string) string {
 	return strings.Join(words[:min(3, len(words))], " ")
 }
 
-// TestNoUnfinishedWork checks that no shipped source has a note about work that is not done:
-// what is missing belongs into an issue, where somebody sees it.
+// TestNoUnfinishedWork checks that no shipped source has a note about unfinished work, which
+// belongs in an issue.
 func TestNoUnfinishedWork(t *testing.T) {
 	note := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
 	files := 0
