@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Clock is the clock of a machine that a test sets. The zero value stands at
-// some day in 2084.
+// Clock is a machine's clock that a test sets. The zero value is a day in 2084.
 type Clock struct {
 	mu         sync.Mutex
 	wall, boot time.Duration
@@ -20,14 +19,14 @@ func (c *Clock) Now() time.Time {
 	return time.Unix(0, 0).UTC().Add(1e6*time.Hour + c.wall)
 }
 
-// Boot returns the time since the start of the machine.
+// Boot returns the boot's id and the time since then.
 func (c *Clock) Boot() (string, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return "start " + c.start, c.boot
 }
 
-// Pass lets time pass.
+// Pass advances the clock by d.
 func (c *Clock) Pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,14 +34,14 @@ func (c *Clock) Pass(d time.Duration) {
 	c.boot += d
 }
 
-// Set sets the time of day by d.
+// Set changes the time of day by d.
 func (c *Clock) Set(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall += d
 }
 
-// Reboot starts the machine again.
+// Reboot reboots the machine.
 func (c *Clock) Reboot() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,8 +49,8 @@ func (c *Clock) Reboot() {
 	c.boot = 0
 }
 
-// Restore resumes the machine from a snapshot that was made d ago, with the
-// same id, while the time of day continues.
+// Restore resumes the machine from a snapshot made d ago, with the same id, while the time of day
+// continues.
 func (c *Clock) Restore(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

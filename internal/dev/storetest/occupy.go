@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Occupy lets a database, given as servers are given it, take no writes until
+// Occupy blocks writes to the database at dsn, which has the form of the server's setting, until
 // release is called.
 func Occupy(t testing.TB, dsn string) (release func()) {
 	t.Helper()

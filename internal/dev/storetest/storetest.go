@@ -1,5 +1,4 @@
-// Package storetest opens databases of both engines for tests: what a test asks
-// of one engine it asks of the other too.
+// Package storetest opens databases of both engines for tests.
 package storetest
 
 import (
@@ -16,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the admin connection that makes databases
+	_ "github.com/jackc/pgx/v5/stdlib" // for the admin connection that makes databases
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
@@ -24,33 +23,32 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// PostgresEnv names a connection string of a PostgreSQL superuser. Without it
-// the tests start a server of their own, if the machine has one installed.
+// PostgresEnv names a connection string of a PostgreSQL superuser. Without it the tests start their
+// own server, if PostgreSQL is installed.
 const PostgresEnv = "WORKFLOW_TEST_POSTGRES"
 
-// Log returns a log that goes nowhere.
+// Log returns a log that discards its entries.
 func Log() *logrus.Entry {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
 	return logrus.NewEntry(l)
 }
 
-// SQLite opens an empty SQLite database that ends with the test.
+// SQLite opens an empty SQLite database that is removed with the test.
 func SQLite(t testing.TB) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
 }
 
-// SQLiteAt is [SQLite] with the clock of a machine that the test sets.
+// SQLiteAt is [SQLite] with a machine's clock that the test sets.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
 }
 
-// tempDir is t.TempDir in memory where that has room: most of the time of these
-// tests is spent waiting for a disk to sync.
+// tempDir is t.TempDir in memory if that has room: these tests mostly wait for disk syncs.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	const memory, enough = "/dev/shm", 2 << 30
@@ -70,44 +68,43 @@ func tempDir(t testing.TB) string {
 	return dir
 }
 
-// Postgres opens an empty PostgreSQL database that ends with the test, which is
-// skipped where there is no server. Packages that use it call [Main].
+// Postgres opens an empty PostgreSQL database that is removed with the test. It skips the test if
+// no server is available. Packages that use it call [Main].
 func Postgres(t testing.TB) *store.DB {
 	t.Helper()
 	return open(t, postgres.database(t), "", nil)
 }
 
-// PostgresURL returns the address of a PostgreSQL database without any table,
-// for tests of what an older version left. It ends with the test.
+// PostgresURL returns the address of a PostgreSQL database without tables, for tests of upgrades.
+// It is removed with the test.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)
 }
 
-// PostgresPair opens one empty PostgreSQL database twice, the way two servers
-// do.
+// PostgresPair opens one empty PostgreSQL database twice, as two servers do.
 func PostgresPair(t testing.TB) (first, second *store.DB) {
 	t.Helper()
 	dsn := postgres.database(t)
 	return open(t, dsn, "", nil), open(t, dsn, "", nil)
 }
 
-// PostgresDSN makes an empty PostgreSQL database that ends with the test and
-// returns its address, for tests that run servers as processes.
+// PostgresDSN makes an empty PostgreSQL database that is removed with the test and returns its
+// address, for tests that run servers as processes.
 func PostgresDSN(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)
 }
 
-// Each runs a test on an empty database of either engine.
+// Each runs a test on an empty database of each engine.
 func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t)) })
 	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
 }
 
-// Main runs the tests of a package and stops the PostgreSQL server that they
-// may have started. TestMain passes its result to os.Exit.
+// Main runs the tests of a package and stops the PostgreSQL server that they may have started.
+// TestMain passes its result to os.Exit.
 func Main(m *testing.M) int {
 	defer postgres.stop()
 	return m.Run()
@@ -165,7 +162,6 @@ func (s *server) stop() {
 	}
 }
 
-// database makes a database for one test.
 func (s *server) database(t testing.TB) string {
 	t.Helper()
 	s.once.Do(s.start)
