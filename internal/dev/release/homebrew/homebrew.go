@@ -1,5 +1,5 @@
-// Package homebrew writes the formula by which Homebrew installs a release of the
-// agent. It is a formula and not a cask, because only formulae have services.
+// Package homebrew writes the formula by which Homebrew installs a release of the agent. It is a
+// formula and not a cask, because only formulae have services.
 package homebrew
 
 import (
@@ -13,28 +13,28 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Template is where the formula's template is, from the root of the repository.
-// File is the name of the formula in a tap.
+// Template is the path of the formula's template in the repository, File the name of the formula in
+// a tap.
 const (
 	Template = "packaging/homebrew/customer-managed-workflow-agent.rb.tmpl"
 	File     = release.Program + ".rb"
 )
 
-// system is what the formula has for an operating system.
+// system is the formula's data for an operating system.
 type system struct {
-	Name     string // in Homebrew's words: macos, linux
+	Name     string // Homebrew's name: macos, linux
 	Archives []archive
 }
 
 // archive is the release's archive for a platform.
 type archive struct {
-	Processor string // in Homebrew's words: arm, intel
+	Processor string // Homebrew's name: arm, intel
 	URL       string
 	Sum       string // SHA-256, hexadecimal
 }
 
-// Formula fills the template in for a release whose files are at HOME/VERSION/NAME.
-// The formula has the platforms that the checksums have.
+// Formula fills in the template for a release whose files are at HOME/VERSION/NAME and the
+// platforms in sums.
 func Formula(text, version, home string, sums release.Checksums) ([]byte, error) {
 	if err := release.CheckVersion(version); err != nil {
 		return nil, err

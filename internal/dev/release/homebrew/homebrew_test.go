@@ -26,10 +26,10 @@ const (
 	root    = "../../../.."
 )
 
-// program stands in for each program: it says its version and writes completions.
+// program replaces each program: it prints its version and writes completions.
 const program = "#!/bin/sh\ncase $1 in version) echo customer-managed-workflow-agent " + version + " ;; completion) echo \"complete for $2\" ;; esac\n"
 
-// testArchive is an archive as a release has it.
+// testArchive is an archive of the form in a release.
 func testArchive(t *testing.T, platform string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -86,15 +86,15 @@ func testRelease(t *testing.T) (archives map[string][]byte, formula []byte) {
 	return archives, formula
 }
 
-// evaluated is what the stand-in for Homebrew learned of a formula.
+// evaluated is the result of the fake Homebrew for a formula.
 type evaluated struct {
 	Said    map[string]string
 	Service map[string]any
 	Caveats string
 }
 
-// TestFormula evaluates the formula for every platform: what it downloads is the
-// archive of that platform by name and by sum, and what it installs is whole.
+// TestFormula evaluates the formula for every platform: it downloads that platform's archive, by
+// name and sum, and installs all of it.
 func TestFormula(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)
@@ -148,7 +148,7 @@ func TestFormula(t *testing.T) {
 			}
 			checkInstalled(t, prefix, config, environment)
 
-			// The next version leaves what the user wrote.
+			// The next version keeps the user's configuration.
 			if err := os.WriteFile(config, []byte("token: pul-mine\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -165,8 +165,8 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// evaluate unpacks an archive as Homebrew does, which enters the one directory in
-// it, and has the formula install it.
+// evaluate unpacks an archive as Homebrew does, which enters the archive's one directory, and runs
+// the formula's installation.
 func evaluate(t *testing.T, ruby, stub, file, system, processor, dir string, archive []byte, prefix string) (got evaluated) {
 	t.Helper()
 	tarball := exec.CommandContext(t.Context(), "tar", "xz", "-C", dir)
@@ -224,7 +224,7 @@ func checkInstalled(t *testing.T, prefix, config, environment string) {
 	}
 }
 
-// TestStandInIsStrict shows that the stand-in for Homebrew finds mistakes.
+// TestStandInIsStrict checks that the fake Homebrew finds mistakes.
 func TestStandInIsStrict(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)
@@ -301,6 +301,6 @@ func needRuby(t *testing.T) string {
 
 func hexadecimal(sum [32]byte) string {
 	var line bytes.Buffer
-	_, _ = release.Checksums{"x": sum}.WriteTo(&line) // a buffer takes everything
+	_, _ = release.Checksums{"x": sum}.WriteTo(&line) // a buffer never fails
 	return strings.Fields(line.String())[0]
 }

@@ -84,8 +84,8 @@ func (s Set) collectImage(a *archive, arch string) error {
 	return nil
 }
 
-// named lists what a descriptor names under each name and tag. The short name of the
-// OCI layout must be there once; engines that keep images in containerd read the other.
+// named lists a descriptor under each name and tag. The OCI layout's short name must occur once;
+// engines that keep images in containerd read the other annotation.
 func (s Set) named(a *archive, d v1.Descriptor, suffix string) {
 	for i, repository := range s.Repositories {
 		for _, tag := range Tags(s.Version) {
@@ -99,7 +99,7 @@ func (s Set) named(a *archive, d v1.Descriptor, suffix string) {
 	}
 }
 
-// blob is the name of content in an OCI image layout.
+// blob is the name of a blob in an OCI image layout.
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
 func opener(text []byte) func() (io.ReadCloser, int64, error) {

@@ -1,6 +1,5 @@
-// Package image makes the container images of a release from its programs, without
-// an engine and byte for byte the same each time, and writes them to an archive or a
-// registry.
+// Package image makes the container images of a release from its programs, reproducibly and without
+// an engine, and writes them to an archive or a registry.
 package image
 
 import (
@@ -26,21 +25,21 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// UID is the user and the group that the programs run as. It is the number that
-// other images without a shell use, too, so that a cluster's rules know it.
+// UID is the user and group of the programs, the number that other images without a shell use, so
+// that cluster policies know it.
 const UID = 65532
 
-// Product is what an image is made of.
+// Product is the content of an image.
 type Product struct {
-	// Repositories are its names in a registry, the old ones last.
+	// Repositories are its names in a registry, former names last.
 	Repositories []string
 
 	title    string
-	dir      string            // where the programs are in the image
+	dir      string            // of the programs in the image
 	programs []string          // of dir, for the image's own processor
-	anyOther []string          // of dir, for Linux on other processors, too
+	anyOther []string          // of dir, for Linux on any processor
 	links    map[string]string // in /usr/bin
-	state    string            // the one directory that the user may write
+	state    string            // the one directory that the user may write to
 	command  []string
 	env      []string
 	port     string
@@ -78,16 +77,16 @@ func Server() Product {
 	}
 }
 
-// Release is what the labels of images say, and their date.
+// Release is the source of the images' labels and date.
 type Release struct {
 	Version  string // v1.2.3
 	Revision string // commit
-	Source   string // URL, "" if there is none
+	Source   string // URL, or ""
 	Created  time.Time
 }
 
-// Image makes the image for linux/arch of the programs in a directory, as a
-// release's archive for that platform has them.
+// Image makes the image for linux/arch from a directory with the programs of that platform's
+// release archive.
 func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 	files, err := p.files(arch, programs)
 	if err != nil {
@@ -151,8 +150,8 @@ func (r Release) labels(p Product) map[string]string {
 	return labels
 }
 
-// files are the files of an image. Everything is root's but the one directory that
-// the programs may write.
+// files are the files of an image. All belong to root except for the directory that the programs
+// may write to.
 func (p Product) files(arch, programs string) ([]entry, error) {
 	roots, err := certificates()
 	if err != nil {
@@ -187,9 +186,8 @@ func (p Product) files(arch, programs string) ([]entry, error) {
 	return files, nil
 }
 
-// checkProgram refuses what could not run in the image, which has no loader and no
-// libraries: a program for something else than Linux, for another processor, or one
-// that is not static.
+// checkProgram refuses programs that could not run in the image, which has no loader and no
+// libraries: not for Linux, for another processor, or not static.
 func checkProgram(text []byte, arch string, anyProcessor bool) error {
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	machine, ok := machines[arch]

@@ -20,8 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// program is the smallest thing that is a Linux program for a machine. One with an
-// interpreter is not static.
+// program is the smallest Linux program for a machine. One with an interpreter is not static.
 func program(t *testing.T, machine elf.Machine, interpreted bool) []byte {
 	t.Helper()
 	header := elf.Header64{
@@ -66,7 +65,6 @@ var testRelease = Release{
 	Created: time.Date(2026, 11, 22, 3, 4, 5, 0, time.UTC),
 }
 
-// testSet is a product for all processors.
 func testSet(t *testing.T, p Product, r Release) Set {
 	t.Helper()
 	s := Set{Product: p, Release: r, Images: map[string]v1.Image{}}
@@ -119,8 +117,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestFiles checks every file of the agent's image: what it is, whose, and that only
-// one directory can be written by the user that the programs run as.
+// TestFiles checks the kind and owner of every file of the agent's image, and that the programs'
+// user can write to only one directory.
 func TestFiles(t *testing.T) {
 	got := map[string]string{}
 	image := testSet(t, Agent(), testRelease).Images["arm64"]
@@ -162,7 +160,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestSameBytes makes everything twice, from files of other times in other places.
+// TestSameBytes makes everything twice, from files with other times and paths.
 func TestSameBytes(t *testing.T) {
 	for _, p := range []Product{Agent(), Server()} {
 		var archives [2]bytes.Buffer

@@ -24,7 +24,7 @@ import (
 type Set struct {
 	Product
 	Release
-	Images map[string]v1.Image // by processor in Go's words
+	Images map[string]v1.Image // by processor in Go's names
 }
 
 // Tags are the tags of a version: itself, and latest unless it is a prerelease.
@@ -35,7 +35,7 @@ func Tags(version string) []string {
 	return []string{version, "latest"}
 }
 
-// Index is the image that stands for all processors.
+// Index is the multi-platform image.
 func (s Set) Index() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range slices.Sorted(maps.Keys(s.Images)) {
@@ -50,9 +50,9 @@ func (s Set) Index() (v1.ImageIndex, error) {
 	return annotated, nil
 }
 
-// Push writes the images to a registry, under PREFIX/NAME:TAG for each of the names
-// and tags, and for each processor with -PROCESSOR at the end of the tag. Who may
-// write is read from Docker's own configuration. Tags come after what they name.
+// Push writes the images to a registry, under PREFIX/NAME:TAG for all names and tags, and for each
+// processor with -PROCESSOR after the tag. Credentials come from Docker's configuration. It writes
+// tags after the content that they name.
 func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 	index, err := s.Index()
 	if err != nil {
@@ -93,8 +93,8 @@ func reference(prefix, repository, tag string) (name.Tag, error) {
 	return ref, nil
 }
 
-// WriteArchive writes the images as one tar archive that is an OCI image layout, which
-// skopeo and podman read, and has the list that "docker load" of every version reads.
+// WriteArchive writes the images as one tar archive that is an OCI image layout, for skopeo and
+// podman, and has the manifest for every version of "docker load".
 func (s Set) WriteArchive(out io.Writer) error {
 	index, err := s.Index()
 	if err != nil {
@@ -111,14 +111,13 @@ func (s Set) WriteArchive(out io.Writer) error {
 	return w.Close()
 }
 
-// archive is what an archive of images has.
 type archive struct {
 	layout v1.IndexManifest // index.json
 	docker []dockerImage    // manifest.json
 	blobs  map[string]func() (io.ReadCloser, int64, error)
 }
 
-// dockerImage is an image in the list of "docker load".
+// dockerImage is an image in the manifest of "docker load".
 type dockerImage struct {
 	Config   string
 	RepoTags []string

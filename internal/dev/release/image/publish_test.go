@@ -24,14 +24,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestPush pushes to a registry and reads back what every name leads to.
+// TestPush pushes to a registry and reads every name back.
 func TestPush(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	prefix := strings.TrimPrefix(server.URL, "http://") + "/team"
 	s := testSet(t, Agent(), testRelease)
-	for range 2 { // also over what is there already
+	for range 2 { // also over existing images
 		pushed, err := s.Push(t.Context(), prefix+"/")
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func unpack(t *testing.T, archive io.Reader, dir string) {
 	}
 }
 
-// TestCertificates parses all authorities and looks for one that is in wide use.
+// TestCertificates parses all authorities and checks for a widely used one.
 func TestCertificates(t *testing.T) {
 	text, err := certificates()
 	if err != nil {

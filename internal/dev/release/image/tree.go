@@ -15,7 +15,6 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// entry is one file of an image.
 type entry struct {
 	path  string // absolute
 	text  []byte
@@ -25,8 +24,8 @@ type entry struct {
 	isDir bool
 }
 
-// writeTree writes files with the directories above them as a tar archive, in the
-// order of their names and all with one time.
+// writeTree writes files and their parent directories as a tar archive, in the order of their names
+// and with one time.
 func writeTree(out io.Writer, files []entry, at time.Time) error {
 	all := map[string]entry{}
 	for _, e := range files {
@@ -62,10 +61,9 @@ func writeTree(out io.Writer, files []entry, at time.Time) error {
 	return w.Close()
 }
 
-// certificates returns the authorities that Mozilla trusts, as PEM. They come from a
-// module of the Go project, so that go.mod says which they are, and a build of another
-// day or machine has the same. Those that Mozilla trusts only in part are left out,
-// because a file of certificates cannot say so.
+// certificates returns the authorities that Mozilla trusts, in PEM. They come from a module of the
+// Go project, so that go.mod pins them and builds are reproducible. Those that Mozilla trusts only
+// in part are omitted, because PEM cannot express the restriction.
 func certificates() ([]byte, error) {
 	var text []byte
 	n := 0

@@ -12,13 +12,13 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// archiveKeyFile is the name of the GPG key that repositories are signed with.
+// archiveKeyFile is the public GPG key of the repositories.
 const archiveKeyFile = release.Program + ".asc"
 
 func aptTools() []tool { return append(gpgTools(), tool{"apt-ftparchive", "apt-utils"}) }
 
-// apt adds the .deb packages to the repository in the mirror. Each channel is a suite, and
-// keeps all its versions.
+// apt adds the .deb packages to the mirror's repository. Each channel is a suite, and keeps all its
+// versions.
 func (m *maker) apt(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "apt")
 	for _, channel := range channelsOf(m.version) {
@@ -32,7 +32,7 @@ func (m *maker) apt(ctx context.Context) error {
 	return m.writeArchiveKey(ctx, root, release.Program+".sources", m.aptSources)
 }
 
-// aptSuite writes the lists of a suite and signs them.
+// aptSuite writes and signs the lists of a suite.
 func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	dists := filepath.Join(root, "dists", suite)
 	// The old signature must not stay next to new lists.
@@ -81,7 +81,7 @@ func ftparchive(ctx context.Context, root string, args ...string) ([]byte, error
 	return output(cmd)
 }
 
-// aptSources is the file for /etc/apt/sources.list.d. It carries the key.
+// aptSources is the file for /etc/apt/sources.list.d, with the key.
 func (m *maker) aptSources(key []byte) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "# Put this file into /etc/apt/sources.list.d/. Suites: stable, or beta.\n"+
@@ -96,8 +96,8 @@ func (m *maker) aptSources(key []byte) []byte {
 	return text.Bytes()
 }
 
-// writeArchiveKey writes the public GPG key into a repository and, if the mirror has a
-// home, the file with which a machine uses the repository.
+// writeArchiveKey writes the public GPG key into a repository and, if the mirror has a home, the
+// file by which a machine uses the repository.
 func (m *maker) writeArchiveKey(ctx context.Context, root, name string, text func(key []byte) []byte) error {
 	key, err := m.gpg.run(ctx, "--armor", "--export")
 	if err != nil {

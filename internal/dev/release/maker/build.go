@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// build has goreleaser compile the programs and pack archives and packages, and takes
-// those as the files of the release.
+// build runs goreleaser, which compiles the programs and packs archives and packages, and collects
+// these for the release.
 func (m *maker) build(ctx context.Context) error {
 	dist := filepath.Join(m.dist, "build")
 	config, err := m.goreleaserConfig(dist)
@@ -27,16 +27,16 @@ func (m *maker) build(ctx context.Context) error {
 		return fmt.Errorf("finding the staged files: %w", err)
 	}
 	for _, args := range [][]string{
-		{"check"}, // refuses what later versions will not read
-		// One at a time: the order of an archive's members must not depend on which program
-		// was compiled first. The compiler uses all processors by itself.
+		{"check"}, // refuses what later versions cannot read
+		// One at a time: the order of an archive's members must not depend on which program was
+		// compiled first. The compiler uses all processors by itself.
 		{"release", "--snapshot", "--clean", "--parallelism", "1", "--config"},
 	} {
 		cmd := exec.CommandContext(ctx, m.goreleaser, append(args, config)...)
 		cmd.Dir = m.root
 		cmd.Env = append(os.Environ(), m.environment(stage)...)
 		if !term.IsTerminal(int(os.Stderr.Fd())) {
-			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // with CI it would colour whatever it writes to
+			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // with CI set, goreleaser colours all output
 		}
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -46,7 +46,7 @@ func (m *maker) build(ctx context.Context) error {
 	return m.collect(dist)
 }
 
-// environment is what .goreleaser.yaml reads.
+// environment is the input of .goreleaser.yaml.
 func (m *maker) environment(stage string) []string {
 	signing := m.gpgKeyFile
 	if m.gpg != nil {
@@ -63,8 +63,8 @@ func (m *maker) environment(stage string) []string {
 	}
 }
 
-// goreleaserConfig writes .goreleaser.yaml with another directory for what is made and
-// with the wanted platforms, and returns its path.
+// goreleaserConfig writes .goreleaser.yaml with another output directory and the wanted platforms,
+// and returns its path.
 func (m *maker) goreleaserConfig(dist string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(m.root, ".goreleaser.yaml"))
 	if err != nil {
@@ -99,8 +99,8 @@ func (m *maker) goreleaserConfig(dist string) (string, error) {
 	return file, nil
 }
 
-// collect moves archives and packages into the directory of the release's files, which
-// holds nothing else.
+// collect moves archives and packages into the directory of the release's files, which it empties
+// first.
 func (m *maker) collect(dist string) error {
 	if err := os.RemoveAll(m.files); err != nil {
 		return fmt.Errorf("clearing the last release: %w", err)
@@ -123,7 +123,6 @@ func (m *maker) collect(dist string) error {
 	return nil
 }
 
-// isPackage reports whether a name is that of an archive or a package.
 func isPackage(name string) bool {
 	for _, suffix := range []string{".tar.gz", ".deb", ".rpm"} {
 		if strings.HasSuffix(name, suffix) {
@@ -133,7 +132,7 @@ func isPackage(name string) bool {
 	return false
 }
 
-// debianVersion is a version as packages write it: 1.2.3~rc.1 sorts before 1.2.3.
+// debianVersion is a version in the form of packages: 1.2.3~rc.1 sorts before 1.2.3.
 func debianVersion(version string) string {
 	return strings.Replace(strings.TrimPrefix(version, "v"), "-", "~", 1)
 }

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The configuration that goreleaser gets has another directory and other platforms, and is
-// the repository's in everything else.
+// TestGoreleaserConfig checks that goreleaser's configuration differs from the repository's only in
+// the directory and the platforms.
 func TestGoreleaserConfig(t *testing.T) {
 	m := newTestMaker(t)
 	m.targets = []platform{{"linux", "arm64"}, {"darwin", "amd64"}}
@@ -62,7 +62,7 @@ func TestGoreleaserConfig(t *testing.T) {
 	}
 }
 
-// No key is in the environment of goreleaser, only where the GPG key is.
+// TestEnvironment checks that goreleaser's environment holds no key, only the path of the GPG key.
 func TestEnvironment(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.gpgKeyFile = "v1.2.3", "/keys/gpg.asc"
@@ -83,7 +83,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A release's directory holds this release and nothing of the last one.
+// TestCollect checks that a release's directory holds nothing of the previous release.
 func TestCollect(t *testing.T) {
 	m := newTestMaker(t)
 	built := t.TempDir()
@@ -111,7 +111,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Debian's list of changes is dated by the commit.
+// TestChangelog checks that Debian's changelog has the commit's date.
 func TestChangelog(t *testing.T) {
 	m := newTestMaker(t)
 	m.version = "v1.2.3-rc.1"

@@ -32,8 +32,8 @@ func (m *maker) checksums(context.Context) error {
 	return m.writeSigned(filepath.Join(m.files, release.ChecksumsFile), text.Bytes())
 }
 
-// writeSigned writes a text and, next to it, its signature by the release key. The signature
-// is there first: a client that sees only one of them new refuses both and tries again.
+// writeSigned writes a text after its signature by the release key: a client that sees only one of
+// them new refuses both and retries.
 func (m *maker) writeSigned(file string, text []byte) error {
 	signature, err := release.Sign(m.key.private, text)
 	if err != nil {

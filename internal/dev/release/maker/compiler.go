@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// minimumGo is the oldest Go that a release may be built with. It is raised with each
-// release of Go that fixes a vulnerability in what the programs use.
+// minimumGo is the oldest Go for building a release. Raise it with each release of Go that fixes a
+// vulnerability in the programs.
 const minimumGo = "go1.26.8"
 
-// checkGo returns an error if a program was built with a Go that is older than minimumGo.
 func checkGo(program, built string) error {
 	// Experiments and vendors follow after a space or a dash: go1.26.8 X:nogreenteagc.
 	plain, _, _ := strings.Cut(built, " ")

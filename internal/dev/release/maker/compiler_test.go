@@ -22,7 +22,7 @@ func TestCheckGo(t *testing.T) {
 		{"go1.26.7", false},
 		{"go1.26rc1", false},
 		{"go1.9.99", false},
-		{"devel go1.27-abcdef", false}, // nothing says which fixes it has
+		{"devel go1.27-abcdef", false}, // its fixes are unknown
 		{"unknown", false},
 		{"", false},
 	} {
@@ -35,7 +35,7 @@ func TestCheckGo(t *testing.T) {
 	}
 }
 
-// TestOldGoMakesNoRelease builds nothing: it says of a program that it was built by an older Go.
+// TestOldGoMakesNoRelease uses a fake program that claims to be built by an older Go.
 func TestOldGoMakesNoRelease(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// writeFile writes a file that everybody may read, by one rename.
+// writeFile writes a world-readable file atomically.
 func writeFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("making a directory: %w", err)
@@ -21,7 +21,7 @@ func writeFile(file string, text []byte) error {
 	return nil
 }
 
-// copyFile copies a file that everybody may read, by one rename.
+// copyFile copies a file atomically and makes it world-readable.
 func copyFile(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return fmt.Errorf("making a directory: %w", err)

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// formula writes the formula for Homebrew among the files of the release.
+// formula adds the formula for Homebrew to the release.
 func (m *maker) formula(context.Context) error {
 	if m.home == "" {
 		m.notes = append(m.notes, "no Homebrew formula was made: it needs RELEASE_HOME, the URL of the archives")

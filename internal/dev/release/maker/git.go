@@ -26,7 +26,7 @@ func repository() (string, error) {
 	return root, nil
 }
 
-// commitTime returns when the checked-out commit was made.
+// commitTime returns the time of the checked-out commit.
 func commitTime(ctx context.Context, root string) (time.Time, error) {
 	text, err := git(ctx, root, "log", "-1", "--format=%ct")
 	if err != nil {
@@ -39,8 +39,8 @@ func commitTime(ctx context.Context, root string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// versionOf returns the version that the commit's tag gives it. A commit without one, or with
-// changes on top of it, gets a version below all releases that grows with time.
+// versionOf returns the version in the commit's tag. A commit without one, or with uncommitted
+// changes, gets a version below all releases that grows with time.
 func versionOf(ctx context.Context, root string, commit time.Time, changed bool) (string, error) {
 	if tag, err := git(ctx, root, "describe", "--tags", "--exact-match", "--match", "v*"); err == nil && !changed {
 		return tag, nil
@@ -52,13 +52,13 @@ func versionOf(ctx context.Context, root string, commit time.Time, changed bool)
 	return fmt.Sprintf("v0.0.0-dev.%d.g%s", commit.Unix(), revision), nil
 }
 
-// isChanged reports whether the checkout has something that is not committed.
+// isChanged reports whether the checkout has uncommitted changes.
 func isChanged(ctx context.Context, root string) (bool, error) {
 	changes, err := git(ctx, root, "status", "--porcelain")
 	return changes != "", err
 }
 
-// git returns what a git command prints, without white space around it.
+// git returns the trimmed output of a git command.
 func git(ctx context.Context, root string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = root

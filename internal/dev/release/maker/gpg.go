@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// gpg signs packages and repositories, with a key ring of this run that holds one key.
+// gpg signs packages and repositories, with a temporary key ring that holds one key.
 type gpg struct {
 	home string
 	file string // the secret key, armored
 }
 
-// findGPGKey takes the given key or that of this machine into a key ring of this run.
-// Without gpg there is no key of this machine, and what needs it is left out.
+// findGPGKey imports the given key or that of this machine into a temporary key ring. Without gpg
+// this machine has no key, and the steps that need it are skipped.
 func (m *maker) findGPGKey(ctx context.Context) error {
 	if len(missingTools(gpgTools())) > 0 {
 		if m.gpgKeyFile == "" {
@@ -43,7 +43,7 @@ func (m *maker) findGPGKey(ctx context.Context) error {
 
 func gpgTools() []tool { return []tool{{"gpg", "gnupg"}} }
 
-// newGPGKey returns a fresh secret key, armored. RSA is what every rpm of today checks.
+// newGPGKey returns a fresh secret key, armored. Every current rpm can verify RSA.
 func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
 	fresh := &gpg{home: filepath.Join(m.scratch, "gpg-new")}
 	if err := os.Mkdir(fresh.home, 0o700); err != nil {
@@ -57,15 +57,14 @@ func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
 	return fresh.run(ctx, "--armor", "--export-secret-keys")
 }
 
-// run runs gpg with its key ring.
 func (g *gpg) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "gpg", append([]string{"--homedir", g.home, "--batch", "--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback"}, args...)...)
 	return output(cmd)
 }
 
-// close ends the agent that gpg started for the key ring.
+// close stops the agent that gpg started for the key ring.
 func (g *gpg) close() {
 	//nolint:noctx // It runs when the context may have ended, and takes no time.
 	cmd := exec.Command("gpgconf", "--homedir", g.home, "--kill", "all")
-	_ = cmd.Run() // The agent also ends by itself when its directory goes.
+	_ = cmd.Run() // the agent also ends when its directory is removed
 }

@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// images makes the container images from the archives for Linux, writes them into the
-// directory images next to the release, and pushes them if that was asked for.
+// images makes the container images from the archives for Linux, writes them into the directory
+// images next to the release, and pushes them if requested.
 func (m *maker) images(ctx context.Context) error {
 	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
 	if err != nil {
@@ -93,8 +93,8 @@ func (m *maker) writeImages(ctx context.Context, set image.Set) error {
 	return err
 }
 
-// unpack writes the regular files of an archive of ours, from its one directory, into a
-// directory of this run, which it returns.
+// unpack writes the regular files of a release archive, from its one directory, into a temporary
+// directory, which it returns.
 func (m *maker) unpack(name string) (dir string, err error) {
 	file, err := os.Open(filepath.Join(m.files, name))
 	if err != nil {
@@ -118,7 +118,7 @@ func (m *maker) unpack(name string) (dir string, err error) {
 			return "", fmt.Errorf("reading %s: %w", name, err)
 		}
 		if header.Typeflag != tar.TypeReg || path.Dir(path.Dir(header.Name)) != "." {
-			continue // links, and manual pages one level further down
+			continue // links, and manual pages one level below
 		}
 		text, err := io.ReadAll(r)
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// tinyProgram is the head of a static Linux program, which is all that an image asks for.
+// tinyProgram is the head of a static Linux program, which suffices for an image.
 func tinyProgram(arch string) string {
 	machine := map[string]string{"amd64": "\x3e\x00", "arm64": "\xb7\x00"}[arch]
 	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00" + machine + "\x01\x00\x00\x00" + strings.Repeat("\x00", 28) + "\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00\x00"
@@ -49,7 +49,7 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 			t.Fatal(err)
 		}
 	}
-	// What images do not take: a link, and a file further down with the name of a program.
+	// Images omit these: a link, and a file further down with the name of a program.
 	for _, header := range []tar.Header{
 		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
 		{Name: dir + "man/" + programs[0], Mode: 0o644},

@@ -24,8 +24,8 @@ type releaseKey struct {
 	public  []byte // PEM
 }
 
-// keys finds the keys that sign. Where none was given, a key of this machine is used, and
-// made the first time.
+// keys finds the signing keys. For those not given it uses keys of this machine, which the first
+// run makes.
 func (m *maker) keys(ctx context.Context) error {
 	if err := m.findReleaseKey(); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (m *maker) findReleaseKey() error {
 	return nil
 }
 
-// machineKey returns the file of a key of this machine. If it is not there, it writes what
-// fresh returns, for its owner only.
+// machineKey returns the file of a key of this machine. If it is missing, it writes the output of
+// fresh, readable only by the owner.
 func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, error) {
 	dir := filepath.Join(m.cache, "release-keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -85,7 +85,7 @@ func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, e
 	if err != nil {
 		return "", err
 	}
-	// Two runs at once must agree on one key: the first link stays.
+	// Concurrent runs must agree on one key: the first link stays.
 	draft, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o600))
 	if err != nil {
 		return "", fmt.Errorf("keeping a key of this machine: %w", err)

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// The key of this machine is made once, also by two runs at the same time, and is the
-// owner's alone.
+// TestMachineKey checks that this machine's key is made once, also by concurrent runs, and is
+// readable only by its owner.
 func TestMachineKey(t *testing.T) {
 	m := &maker{options: options{cache: t.TempDir()}}
 	files, keys := make([]string, 8), make([][]byte, 8)
@@ -45,8 +45,8 @@ func TestMachineKey(t *testing.T) {
 	}
 }
 
-// A given key signs, the keys to trust are built in beside it, and no note says that it is
-// a key of this machine.
+// TestGivenKeys checks that a given key signs, that the trusted keys are built in alongside it, and
+// that no note mentions a key of this machine.
 func TestGivenKeys(t *testing.T) {
 	dir := t.TempDir()
 	text, err := newReleaseKey()
@@ -82,7 +82,7 @@ func TestGivenKeys(t *testing.T) {
 	}
 }
 
-// What is no key is refused, and nothing of the file is in the error.
+// TestBadKeys checks that an invalid key is refused, with nothing of the file in the error.
 func TestBadKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key.pem")
 	if err := os.WriteFile(file, []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"), 0o600); err != nil {

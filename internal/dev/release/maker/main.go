@@ -1,6 +1,6 @@
-// Command maker makes a release: it has goreleaser build the archives and packages that
-// .goreleaser.yaml describes and makes from them everything else that a release and its
-// mirror have. "make packages" runs it; docs/releasing.md is for the people who do.
+// Command maker makes a release: goreleaser builds the archives and packages that .goreleaser.yaml
+// describes, and maker everything else of a release and its mirror. "make packages" runs it;
+// docs/releasing.md describes its use.
 package main
 
 import (
@@ -29,25 +29,24 @@ func main() {
 	os.Exit(code)
 }
 
-// usageError is a mistake in the command line.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
 
-// options are the command line. An empty one stands for a default that is worked out.
+// options are the command line. Empty ones have computed defaults.
 type options struct {
 	version    string // v1.2.3
-	dist       string // what is made goes here
+	dist       string // output directory
 	mirror     string // mirror to add the release to; "" = dist/mirror
 	platforms  string // comma-separated, as linux/amd64; "" = all
-	home       string // URL of the mirror that is put into programs and install.sh
+	home       string // URL of the mirror, for programs and install.sh
 	keyFile    string // private release key
-	trust      string // more public release keys, PEM: of the key before or after this one
+	trust      string // more public release keys, PEM: the previous or next one
 	gpgKeyFile string // secret key that signs packages and repositories
-	cache      string // where the keys of this machine are kept
+	cache      string // directory of this machine's keys
 	goreleaser string // program
 	push       string // REGISTRY/PREFIX to push images to; "" = nowhere
-	require    bool   // a missing tool is an error, not a part left out
+	require    bool   // a missing tool is an error instead of a skipped part
 }
 
 func run(ctx context.Context, args []string) error {

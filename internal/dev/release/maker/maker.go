@@ -12,35 +12,32 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// maker is a release in the making.
 type maker struct {
 	options
 	root    string    // of the repository
-	time    time.Time // of the commit; dates everything that must come out the same each time
+	time    time.Time // of the commit; dates everything that must be reproducible
 	targets []platform
-	files   string // directory of the release's files, flat as they are published
+	files   string // directory of the release's files, flat as published
 	scratch string // for this run; only its owner may enter
 	staged  string // files of archives and packages, for this run
 	leftOut []string
-	notes   []string // that the person who made it must read
+	notes   []string // for the operator
 
 	key       *releaseKey
 	gpg       *gpg   // nil if this machine has no gpg
 	publicPEM []byte // the keys that programs trust
 }
 
-// platform is a target in Go's words.
+// platform is a target in Go's names.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// supported are the platforms of a release.
 func supported() []platform {
 	return []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 }
 
-// newMaker works out what is to be made and prepares its directories. The caller calls
-// close.
+// newMaker completes the options and prepares the directories. The caller calls close.
 func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 	m := &maker{options: o}
 	defer func() {
@@ -84,14 +81,14 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 	if m.mirror == "" {
 		m.mirror = filepath.Join(m.dist, "mirror")
 	}
-	if m.scratch, err = os.MkdirTemp("", "maker-"); err != nil { // MkdirTemp lets only the owner in.
+	if m.scratch, err = os.MkdirTemp("", "maker-"); err != nil { // only its owner may enter
 		return nil, fmt.Errorf("making a directory for this run: %w", err)
 	}
 	m.files = filepath.Join(m.dist, "release")
 	return m, nil
 }
 
-// close removes what only this run needed.
+// close removes the run's temporary files.
 func (m *maker) close() {
 	if m.gpg != nil {
 		m.gpg.close()
@@ -119,7 +116,7 @@ func (m *maker) make(ctx context.Context) error {
 	return nil
 }
 
-// plan returns the steps that this machine can do, and notes the others.
+// plan returns the steps that this machine can run, and notes the others.
 func (m *maker) plan() ([]step, error) {
 	var todo []step
 	for _, s := range steps() {
@@ -135,7 +132,6 @@ func (m *maker) plan() ([]step, error) {
 	return todo, nil
 }
 
-// report prints what was made, and what was not.
 func (m *maker) report() {
 	fmt.Printf("\n%s is made:\n  %s\n  %s\n", m.version, m.files, m.mirror)
 	for _, part := range m.leftOut {

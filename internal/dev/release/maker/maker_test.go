@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// newTestMaker returns a maker with a release key of its own and empty directories. The
-// version is the caller's to set.
+// newTestMaker returns a maker with its own release key and empty directories. The caller sets the
+// version.
 func newTestMaker(t *testing.T) *maker {
 	t.Helper()
 	m := &maker{
@@ -36,7 +36,7 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// command runs a program in a directory, which must succeed, and returns what it says.
+// command runs a program in a directory, which must succeed, and returns its output.
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
@@ -80,7 +80,8 @@ func TestCheckHome(t *testing.T) {
 	}
 }
 
-// A machine without a step's tools leaves the step out and says so, unless all was required.
+// TestPlan checks that a step without its tools is skipped with a note, or fails if all are
+// required.
 func TestPlan(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	m := &maker{}
@@ -112,7 +113,7 @@ func TestDebianVersion(t *testing.T) {
 	}
 }
 
-// A commit without a tag gets a version that is one, below all releases.
+// TestVersionOf checks that a commit without a tag gets a valid version below all releases.
 func TestVersionOf(t *testing.T) {
 	need(t, "git")
 	dir := t.TempDir()
@@ -150,7 +151,7 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
-// Mistakes in the command line end with code 2, before anything is made.
+// TestUsage checks that mistakes in the command line end with code 2, before anything is made.
 func TestUsage(t *testing.T) {
 	t.Chdir("../../../..") // the root of the repository
 	for name, args := range map[string][]string{

@@ -17,11 +17,11 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publicKeyFile is the name of the public release keys in a mirror. Who trusts a mirror
-// takes them from elsewhere.
+// publicKeyFile holds the public release keys in a mirror. Clients that trust a mirror get them
+// elsewhere.
 const publicKeyFile = "release-key.pem"
 
-// publish adds the release to the mirror, which keeps the releases it has.
+// publish adds the release to the mirror, which keeps its releases.
 func (m *maker) publish(context.Context) error {
 	if err := m.publishFiles(); err != nil {
 		return err
@@ -32,8 +32,7 @@ func (m *maker) publish(context.Context) error {
 	return m.publishInstaller()
 }
 
-// publishFiles puts the release's files into the directory of its version, whole or not at
-// all.
+// publishFiles puts the release's files into the directory of its version, atomically.
 func (m *maker) publishFiles() error {
 	entries, err := os.ReadDir(m.files)
 	if err != nil {
@@ -65,7 +64,6 @@ func (m *maker) publishFiles() error {
 	return nil
 }
 
-// channelsOf returns the channels that a version belongs to.
 func channelsOf(version string) []string {
 	if strings.Contains(version, "-") {
 		return []string{release.Beta}
@@ -73,8 +71,8 @@ func channelsOf(version string) []string {
 	return []string{release.Stable, release.Beta}
 }
 
-// channels writes the files that name the newest release of each channel. It comes last:
-// they send everybody to what must be whole by then.
+// channels writes the files that name the newest release of each channel. It is the last step: they
+// send clients to files that must be complete by then.
 func (m *maker) channels(context.Context) error {
 	for _, channel := range channelsOf(m.version) {
 		file := filepath.Join(m.mirror, release.ChannelFile(channel))
@@ -83,7 +81,7 @@ func (m *maker) channels(context.Context) error {
 			return err
 		}
 		if newest != m.version {
-			continue // An older series got a release; the newest one stays.
+			continue // a release of an older series; the newest one stays
 		}
 		text := release.Channel{Version: m.version, Published: time.Now()}.Text()
 		if err := m.writeSigned(file, text); err != nil {
@@ -93,8 +91,8 @@ func (m *maker) channels(context.Context) error {
 	return nil
 }
 
-// newestIn returns the newer one of a version and of the version that a channel file names
-// if there is one.
+// newestIn returns the newer one of a version and the version that a channel file names, if the
+// file exists.
 func newestIn(file, version string) (string, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +140,7 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 		name, _, _ := strings.Cut(string(line), "=")
 		value, ok := values[name]
 		if !ok {
-			return line // the second line of this name: counted below
+			return line // the second line with this name: counted below
 		}
 		delete(values, name)
 		return []byte(name + `="` + value + `"`)
@@ -153,11 +151,11 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 	return filled, nil
 }
 
-// homePattern is what the URL of a mirror may hold: it becomes part of a shell script, of
+// homePattern restricts the URL of a mirror, because it becomes part of a shell script, of
 // configuration files and of the linker's flags.
 var homePattern = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
 
-// checkHome returns the URL without slashes at its end.
+// checkHome returns the URL without trailing slashes.
 func checkHome(home string) (string, error) {
 	if home != "" && !homePattern.MatchString(home) {
 		return "", &usageError{fmt.Errorf("%q is not the URL of a mirror: it must be like https://releases.example.com/agent, without spaces, quotes or a query", home)}

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publishVersion puts a release with one archive of no meaning into the mirror.
+// publishVersion publishes a release with one dummy archive.
 func publishVersion(t *testing.T, m *maker, version string) {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
@@ -31,7 +31,7 @@ func publishVersion(t *testing.T, m *maker, version string) {
 	}
 }
 
-// channel reads a channel file of the mirror after its signature; "" if there is none.
+// channel reads a channel file of the mirror after its signature; "" if it is missing.
 func channel(t *testing.T, m *maker, name string) string {
 	t.Helper()
 	file := filepath.Join(m.mirror, release.ChannelFile(name))
@@ -60,8 +60,8 @@ func channel(t *testing.T, m *maker, name string) string {
 	return c.Version
 }
 
-// Each release is added to the ones before it, and a channel names its newest, whatever the
-// order in which they are made.
+// TestMirror checks that each release is added to the previous ones, and that a channel names its
+// newest in any order of releases.
 func TestMirror(t *testing.T) {
 	m := newTestMaker(t)
 	for _, step := range []struct{ version, stable, beta string }{
@@ -99,7 +99,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// The tools that people have check what we sign.
+// TestChecksums verifies the signatures with common tools.
 func TestChecksums(t *testing.T) {
 	need(t, "openssl", "sha256sum")
 	m := newTestMaker(t)
@@ -114,7 +114,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// A channel file that cannot be read is not written over.
+// TestBrokenChannel checks that an unreadable channel file is not overwritten.
 func TestBrokenChannel(t *testing.T) {
 	m := newTestMaker(t)
 	file := filepath.Join(m.mirror, release.ChannelFile(release.Stable))

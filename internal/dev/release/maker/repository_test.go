@@ -10,8 +10,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// packageOf gives the maker a version with one file, which the caller makes, and returns
-// its path.
+// packageOf gives the maker a version with one file, which the caller makes, and returns its path.
 func (m *maker) packageOf(t *testing.T, version, name string) string {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
@@ -71,7 +70,7 @@ func TestAptRepository(t *testing.T) {
 				t.Errorf("%s has no %s:\n%s", suite, version, list)
 			}
 		}
-		// The files are where the list says, relative to the repository.
+		// The list has paths relative to the repository.
 		for line := range strings.Lines(string(list)) {
 			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Filename: "); ok {
 				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
@@ -79,7 +78,7 @@ func TestAptRepository(t *testing.T) {
 				}
 			}
 		}
-		// What is signed names the list by its sum.
+		// The signed file names the list by its sum.
 		sum := strings.Fields(command(t, dir, "sha256sum", "main/binary-amd64/Packages"))[0]
 		if !strings.Contains(signed, " "+sum+" ") {
 			t.Errorf("%s: InRelease does not name the list %s:\n%s", suite, sum, signed)
@@ -131,7 +130,7 @@ func TestYumRepository(t *testing.T) {
 	}
 }
 
-// Without a home there is no file that says where the repository is.
+// TestRepositoryWithoutHome checks that no file names the repository's address.
 func TestRepositoryWithoutHome(t *testing.T) {
 	need(t, "gpg", "apt-ftparchive")
 	m := newTestMaker(t)

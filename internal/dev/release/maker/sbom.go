@@ -24,11 +24,11 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbomSuffix takes the place of an archive's .tar.gz.
+// sbomSuffix replaces an archive's .tar.gz.
 const sbomSuffix = ".cdx.json"
 
-// bills writes a software bill of materials next to each archive: CycloneDX, from what the
-// Go linker wrote into the programs that are in the archive.
+// bills writes a software bill of materials next to each archive: CycloneDX, from the Go linker's
+// records in the archived programs.
 func (m *maker) bills(context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(m.files, "*.tar.gz"))
 	if err != nil {
@@ -46,15 +46,14 @@ func (m *maker) bills(context.Context) error {
 	return nil
 }
 
-// program is a Go program in an archive.
 type program struct {
 	name string
 	sum  [32]byte
 	info *debug.BuildInfo
 }
 
-// bill returns the bill of an archive. It comes out the same each time: it is dated by the
-// commit and has no serial number.
+// bill returns the bill of an archive. It is reproducible: dated by the commit and without a serial
+// number.
 func (m *maker) bill(archive string) ([]byte, error) {
 	data, err := os.ReadFile(archive)
 	if err != nil {
@@ -104,8 +103,8 @@ func (m *maker) bill(archive string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// programsIn reads the programs of an archive, in the order of their names. Anything that
-// may be executed must be one.
+// programsIn reads the programs of an archive, in the order of their names. Every executable must
+// be one.
 func programsIn(archive []byte) ([]program, error) {
 	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -139,7 +138,7 @@ func programsIn(archive []byte) ([]program, error) {
 	return programs, nil
 }
 
-// programComponent describes a program, with the settings that it was built with.
+// programComponent describes a program, with its build settings.
 func (m *maker) programComponent(ref string, p program) cdx.Component {
 	properties := []cdx.Property{{Name: "go:version", Value: p.info.GoVersion}}
 	for _, s := range p.info.Settings {
@@ -164,7 +163,7 @@ func librariesOf(info *debug.BuildInfo) []cdx.Component {
 }
 
 func library(module, version string) cdx.Component {
-	// The specification of package URLs wants Go's names in lower case.
+	// The specification of package URLs requires Go's names in lower case.
 	purl := "pkg:golang/" + strings.ToLower(module) + "@" + url.QueryEscape(version)
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: purl}
 }

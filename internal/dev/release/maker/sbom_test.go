@@ -45,7 +45,7 @@ func packTar(t *testing.T, file string, programs map[string][]byte) {
 	}
 }
 
-// The program is this test itself.
+// TestBills uses this test's own binary as the program.
 func TestBills(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestBills(t *testing.T) {
 	}
 }
 
-// What can be executed and is not one of our programs has no place in an archive.
+// TestBillOfSomethingElse checks that any other executable in an archive is refused.
 func TestBillOfSomethingElse(t *testing.T) {
 	m := newTestMaker(t)
 	for name, programs := range map[string]map[string][]byte{"a script": {"one": []byte("#!/bin/sh\n")}, "nothing": nil} {

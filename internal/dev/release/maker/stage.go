@@ -15,7 +15,7 @@ import (
 
 // stage makes the files of archives and packages that goreleaser does not compile.
 func (m *maker) stage(ctx context.Context) error {
-	// goreleaser takes files from below its working directory only. git ignores dist.
+	// goreleaser takes files only from below its working directory. git ignores dist.
 	if err := os.MkdirAll(filepath.Join(m.root, "dist"), 0o755); err != nil {
 		return fmt.Errorf("making a directory: %w", err)
 	}
@@ -24,7 +24,7 @@ func (m *maker) stage(ctx context.Context) error {
 		return fmt.Errorf("making a directory: %w", err)
 	}
 	m.staged = dir
-	// Each archive has the runners for Linux containers, whatever the agent runs on.
+	// Each archive has the runners for Linux containers, whatever the agent's platform.
 	for name, arch := range map[string]string{
 		"workflow-runner-embeddable":       "amd64",
 		"workflow-runner-embeddable-arm64": "arm64",
@@ -45,7 +45,7 @@ func (m *maker) stage(ctx context.Context) error {
 	return m.changelog(filepath.Join(dir, "changelog.Debian.gz"))
 }
 
-// compile builds a runner as .goreleaser.yaml has it built.
+// compile builds a runner with the flags of .goreleaser.yaml.
 func (m *maker) compile(ctx context.Context, to, arch string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true",
 		"-ldflags", "-s -w -X main.version="+m.version, "-o", to, "./cmd/workflow-runner")
@@ -55,10 +55,10 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 	return err
 }
 
-// generated writes what the agent generates: manual pages and shell completions.
+// generated writes the agent's manual pages and shell completions.
 func (m *maker) generated(ctx context.Context, dir string) error {
 	agent := filepath.Join(m.scratch, release.Program)
-	// The flags of the other builds, whose packages are compiled once then.
+	// With the flags of the other builds, packages are compiled only once.
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
 		"-o", agent, "./cmd/"+release.Program)
 	build.Dir = m.root
@@ -72,8 +72,7 @@ func (m *maker) generated(ctx context.Context, dir string) error {
 	return completions(ctx, agent, filepath.Join(dir, "completions"))
 }
 
-// completions writes the files by which shells complete the agent's command line, under the
-// names that each shell looks for.
+// completions writes the agent's completion files under the names that each shell expects.
 func completions(ctx context.Context, agent, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("making a directory: %w", err)
@@ -117,11 +116,11 @@ func (m *maker) manual(ctx context.Context, agent, dir string) error {
 	return nil
 }
 
-// maintainer is who answers for the packages, as in .goreleaser.yaml.
+// maintainer is the packages' maintainer, as in .goreleaser.yaml.
 const maintainer = "The workflowagent developers <maintainers@example.invalid>"
 
-// changelog writes Debian's list of changes. It has this version only: what changed is told
-// where the release is published.
+// changelog writes Debian's changelog with this version only: the published release describes its
+// changes.
 func (m *maker) changelog(file string) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s (%s-1) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n",
@@ -146,7 +145,7 @@ License: Apache-2.0
 	return nil
 }
 
-// writeGzip compresses without a name or a time, so that it comes out the same each time.
+// writeGzip compresses reproducibly, without a name or a time.
 func writeGzip(file string, text []byte) error {
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)

@@ -5,17 +5,17 @@ import (
 	"os/exec"
 )
 
-// step is one part of a release. Each has a file of its own.
+// step is one part of a release. Each has its own file.
 type step struct {
 	name  string
 	needs []tool
 	run   func(*maker, context.Context) error
 }
 
-// tool is a program that a step runs, and the Debian package that brings it.
+// tool is a program that a step runs, and its Debian package.
 type tool struct{ program, from string }
 
-// steps are the parts of a release in the order in which they are made.
+// steps are the parts of a release in order.
 func steps() []step {
 	return []step{
 		{"keys", nil, (*maker).keys},
@@ -24,7 +24,7 @@ func steps() []step {
 		{"images", nil, (*maker).images},
 		{"Homebrew formula", nil, (*maker).formula},
 		{"bills of materials", nil, (*maker).bills},
-		// What has to be in the list of checksums comes before it.
+		// Everything in the list of checksums comes before it.
 		{"checksums", nil, (*maker).checksums},
 		{"mirror", nil, (*maker).publish},
 		{"apt repository", aptTools(), (*maker).apt},
@@ -33,7 +33,7 @@ func steps() []step {
 	}
 }
 
-// missingTools names the tools that this machine does not have.
+// missingTools names the tools that this machine lacks.
 func missingTools(tools []tool) []string {
 	var missing []string
 	for _, t := range tools {

@@ -13,8 +13,8 @@ import (
 
 func yumTools() []tool { return append(gpgTools(), tool{"createrepo_c", "createrepo-c"}) }
 
-// yum adds the .rpm packages to the repositories in the mirror. Each channel is one, and
-// keeps all its versions.
+// yum adds the .rpm packages to the mirror's repositories. Each channel is one, and keeps all its
+// versions.
 func (m *maker) yum(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "yum")
 	for _, channel := range channelsOf(m.version) {
@@ -28,9 +28,9 @@ func (m *maker) yum(ctx context.Context) error {
 	return m.writeArchiveKey(ctx, root, release.Program+".repo", func([]byte) []byte { return m.yumRepo() })
 }
 
-// yumChannel writes the lists of a repository and signs them.
+// yumChannel writes and signs the lists of a repository.
 func (m *maker) yumChannel(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // Without Linux there are no packages.
+	if err := os.MkdirAll(dir, 0o755); err != nil { // without Linux there are no packages
 		return fmt.Errorf("making the repository: %w", err)
 	}
 	if _, err := output(exec.CommandContext(ctx, "createrepo_c", "--quiet", "--no-database", dir)); err != nil {
