@@ -17,8 +17,8 @@ const (
 	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
 )
 
-// The phases of a job. A job that is a process needs no preparation, and its runner starts only after
-// leave is granted.
+// The phases of a job. A job that is a process needs no preparation, and its runner starts only
+// after leave is granted.
 const (
 	inClaimed   = "claimed"
 	inAsking    = "asking leave"
