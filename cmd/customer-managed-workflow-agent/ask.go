@@ -71,7 +71,6 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 	return changes, nil
 }
 
-// checkAnswer runs the checks of the newest answer and prints those that failed.
 func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string, text []byte, changes []config.Change) (bool, error) {
 	if c.noCheck {
 		return true, nil
@@ -126,7 +125,6 @@ func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, cu
 	return config.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
 }
 
-// terminal is where the operator answers questions.
 type terminal struct {
 	in  *os.File
 	out io.Writer

@@ -18,7 +18,6 @@ import (
 	"workflowagent/internal/host/doctor"
 )
 
-// configuring is one run of the configure command.
 type configuring struct {
 	options config.LoadOptions
 	version string
@@ -30,7 +29,6 @@ type configuring struct {
 	noCheck                             bool
 }
 
-// newConfigureCommand returns the command that writes the configuration file.
 func newConfigureCommand(version string, options func() config.LoadOptions) *cobra.Command {
 	c := configuring{version: version}
 	cmd := &cobra.Command{
@@ -133,7 +131,6 @@ func (c *configuring) nameFlags(err error, path string) string {
 	return strings.Join(lines, "\n")
 }
 
-// settingFlag is a flag for one key.
 type settingFlag struct{ name, key, value string }
 
 func (c *configuring) flags() []settingFlag {
@@ -156,7 +153,6 @@ func (c *configuring) terminal() (*terminal, bool) {
 	return t, c.serviceURL == "" && c.tokenFile == "" && c.deployTarget == "" && len(c.set) == 0
 }
 
-// fromFlags returns the changes that the flags request.
 func (c *configuring) fromFlags() ([]config.Change, error) {
 	var changes []config.Change
 	add := func(flag, key, value string) error {
@@ -272,7 +268,6 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 	return errors.New("nothing was written, because a check failed; correct it, or use --no-check")
 }
 
-// write replaces the file and prints the next steps.
 func (c *configuring) write(path string, was, text []byte, changes []config.Change, loaded *config.Config) error {
 	if was != nil && bytes.Equal(was, text) {
 		fmt.Fprintln(c.out, "Nothing to change: the file has these settings.")

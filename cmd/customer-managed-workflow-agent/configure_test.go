@@ -178,7 +178,6 @@ func TestConfigureRefuses(t *testing.T) {
 			if w.content(t) != before {
 				t.Errorf("the file was changed:\n%s", w.content(t))
 			}
-			// No other files were left.
 			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 2 {
 				t.Errorf("left %v, %v", entries, err)
 			}
@@ -210,7 +209,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dialogue is a configure on a real terminal.
 type dialogue struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -240,7 +238,6 @@ func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
 	return &dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
 }
 
-// expect reads until the terminal shows text.
 func (d *dialogue) expect(text string) {
 	d.t.Helper()
 	for {

@@ -24,7 +24,6 @@ import (
 // maxDefinition limits a job definition, in bytes.
 const maxDefinition = 16 << 20
 
-// newDebugCommand returns the commands for debugging.
 func newDebugCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "debug",
@@ -78,7 +77,6 @@ To run it in an image instead, give the definition to the runner in a container:
 	return cmd
 }
 
-// debugRunner runs a job with the runner of the configuration.
 func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool) (err error) {
 	definition, err := readDefinition(cmd.InOrStdin(), jobFile)
 	if err != nil {

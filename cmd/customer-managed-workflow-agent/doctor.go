@@ -23,7 +23,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// newDoctorCommand returns the command that finds what keeps an agent from working.
 func newDoctorCommand(version string, load loader) *cobra.Command {
 	var asJSON bool
 	o := doctor.Options{Version: version, UserAgent: userAgent(version)}
@@ -156,7 +155,6 @@ func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end f
 	return place, func() error { return errors.Join(place.Close(), remove()) }, nil
 }
 
-// userAgent returns the agent's User-Agent header.
 func userAgent(version string) string {
 	return fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
 }

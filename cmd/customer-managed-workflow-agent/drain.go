@@ -21,7 +21,6 @@ const (
 	drainWord = 30 * time.Second
 )
 
-// newDrainCommand returns the command that stops an agent after its jobs.
 func newDrainCommand(load loader) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
@@ -76,7 +75,6 @@ and 4 if the agent still drains when --timeout is over.`,
 	return cmd
 }
 
-// drainAndWait drains an agent and prints what it waits for until it has ended.
 func drainAndWait(ctx context.Context, out io.Writer, agent control.Instance) error {
 	type end struct {
 		report status.Report
@@ -112,7 +110,6 @@ func drainAndWait(ctx context.Context, out io.Writer, agent control.Instance) er
 	}
 }
 
-// drained reports how a drain ended.
 func drained(out io.Writer, agent control.Instance, report status.Report, err error) error {
 	switch {
 	case errors.Is(err, control.ErrNotRunning):

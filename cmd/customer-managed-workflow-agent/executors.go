@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/agent/executor/process"
 )
 
-// newExecutor returns the configured executor.
 func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error) {
 	switch c.DeployTarget {
 	case config.TargetDocker:

@@ -50,7 +50,6 @@ func runningAgents(ctx context.Context, load loader, name string) ([]running, er
 	return nil, codeError{fmt.Errorf("no agent runs with the state directory %s; an agent with another configuration is found with its --config, or as its user", c.StateDirectory), exitNone}
 }
 
-// instanceFlag adds the flag that selects an agent.
 func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
 	cmd.Flags().StringVar(name, "instance", "", usage)
 	_ = cmd.RegisterFlagCompletionFunc("instance", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -66,7 +65,6 @@ func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
 	}) // fails only for a flag that does not exist
 }
 
-// names lists agents in a sentence.
 func names(agents []running) string {
 	var list []string
 	for _, a := range agents {

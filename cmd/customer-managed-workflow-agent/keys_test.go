@@ -19,6 +19,7 @@ import (
 )
 
 // The tests of this file start the real agent with a setting and check its effect.
+// internal/agent/config/effect_test.go lists the tests of each key.
 
 func freePort(t *testing.T, host string) string {
 	t.Helper()

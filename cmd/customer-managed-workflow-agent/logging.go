@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// newLog returns the agent's own log as configured.
 func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)

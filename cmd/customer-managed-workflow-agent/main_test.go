@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// execute runs a command line and returns its output and exit code.
 func execute(t *testing.T, args ...string) (string, int, error) {
 	t.Helper()
 	root := newRootCommand("v9.8.7")

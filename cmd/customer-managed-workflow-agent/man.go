@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// newManCommand returns the command that writes the manual pages of a release.
 func newManCommand(version string) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{

@@ -19,7 +19,6 @@ func wholeTree() *cobra.Command {
 	return root
 }
 
-// everyCommand calls f for every visible command.
 func everyCommand(cmd *cobra.Command, f func(*cobra.Command)) {
 	f(cmd)
 	for _, child := range cmd.Commands() {
@@ -55,7 +54,6 @@ func TestHelpShowsOwnFlags(t *testing.T) {
 	}
 }
 
-// manualPages writes all pages and returns them by name.
 func manualPages(t *testing.T) (dir string, pages map[string]string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "man")
@@ -136,7 +134,6 @@ func TestManualIsWellFormed(t *testing.T) {
 	}
 }
 
-// complete requests completions like a shell.
 func complete(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code, err := execute(t, append([]string{cobra.ShellCompRequestCmd}, args...)...)

@@ -159,7 +159,6 @@ func TestDrainCommand(t *testing.T) {
 		t.Errorf("drain: %d, %v, %s", code, err, out)
 	}
 
-	// While its job is running the wait times out.
 	out, code, err := execute(t, "drain", "--instance", "1", "--wait", "--timeout", "1200ms")
 	if code != exitTime || !strings.Contains(out, "waiting for 1 job: update of acme/web/prod") || !strings.Contains(err.Error(), "still draining") {
 		t.Errorf("a drain that takes too long: %d, %v\n%s", code, err, out)

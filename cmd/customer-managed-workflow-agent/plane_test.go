@@ -138,7 +138,6 @@ func (p *plane) plan(kind workflow.Type) {
 	}})
 }
 
-// look returns a copy of what the plane has recorded.
 func (p *plane) look() (polls []seenPoll, statuses []time.Time, results []protocol.ResultRequest, logs string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +155,6 @@ echo "said by the job"
 while [ -e "$here/hold" ] && [ ! -e "$here/go" ]; do read -t 1 none 2>/dev/null || sleep 0.05; done
 `
 
-// agentProcess is an agent process, configured by its environment.
 type agentProcess struct {
 	t      *testing.T
 	dir    string // with the runner and its files
@@ -268,7 +266,6 @@ func (a *agentProcess) until(what string, met func() bool) {
 	}
 }
 
-// launches returns the launch documents that runners received.
 func (a *agentProcess) launches() []protocol.Launch {
 	a.t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.dir, "launch-*.json"))

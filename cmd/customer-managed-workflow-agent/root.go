@@ -74,7 +74,6 @@ func usesConfig(cmd *cobra.Command) bool {
 // loader reads the configuration that the command line's flags name.
 type loader func() (*config.Config, error)
 
-// noArgs reports arguments as a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%q is not known to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())}

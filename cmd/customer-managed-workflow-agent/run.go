@@ -28,7 +28,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newRunCommand returns the command that runs the agent.
 func newRunCommand(version string, load loader) *cobra.Command {
 	var (
 		verbose bool
@@ -86,7 +85,6 @@ func liveLong() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
 }
 
-// run runs the agent with a configuration until it ends.
 func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Updater, s *service.Supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
@@ -242,7 +240,6 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 	}
 }
 
-// reveal returns the plain host variables for jobs.
 func reveal(vars []config.ForwardedVar) map[string]string {
 	plain := map[string]string{}
 	for _, v := range vars {

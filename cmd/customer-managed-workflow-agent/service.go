@@ -49,7 +49,6 @@ Stopping, restarting, upgrading and uninstalling the service leave running deplo
 	return cmd
 }
 
-// serviceAction returns a command for one action on the service.
 func serviceAction(verb, short, done string, open func() (service.Service, error), do func(service.Service) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb, Short: short, Args: noArgs,
@@ -68,7 +67,6 @@ func serviceAction(verb, short, done string, open func() (service.Service, error
 	}
 }
 
-// notInstalled adds advice to the error of a missing service.
 func notInstalled(s service.Service, err error) error {
 	if errors.Is(err, kardianos.ErrNotInstalled) {
 		return fmt.Errorf("the service is not installed, %s is missing: see %s service install --help (a user's service needs --user with every command)", s.File(), service.DefaultName)

@@ -15,10 +15,8 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// watchInterval is the pause between two updates of status --watch.
 const watchInterval = 2 * time.Second
 
-// newStatusCommand returns the command that shows the agents of this host.
 func newStatusCommand(load loader) *cobra.Command {
 	var asJSON, watch bool
 	var instance string
@@ -77,7 +75,6 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	}
 }
 
-// showStatus prints the agents once.
 func showStatus(ctx context.Context, out io.Writer, load loader, instance string, asJSON bool) error {
 	agents, err := runningAgents(ctx, load, instance)
 	if err != nil {

@@ -26,7 +26,6 @@ import (
 // exitNewer is the exit code of update --check if a newer release is available.
 const exitNewer = 10
 
-// newUpdateCommand returns the command that updates the installation.
 func newUpdateCommand(version string, options func() config.LoadOptions, load loader) *cobra.Command {
 	u := updateCommand{version: version, options: options}
 	cmd := &cobra.Command{
@@ -71,7 +70,6 @@ installed, and 1 if not.`,
 	return cmd
 }
 
-// updateCommand is one call of update.
 type updateCommand struct {
 	version        string // of this program
 	options        func() config.LoadOptions
@@ -82,7 +80,6 @@ type updateCommand struct {
 	stdout, stderr io.Writer
 }
 
-// updateAnswer is what update prints.
 type updateAnswer struct {
 	Version   string    `json:"version"`             // that is installed now
 	Available string    `json:"available,omitempty"` // that was found
@@ -179,7 +176,6 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	return upkeep.NewFinder(c, caPEM, memory)
 }
 
-// config returns the configuration of the service.
 func (u *updateCommand) config() (*config.Config, error) {
 	o := u.options()
 	if chosen, err := service.Chosen(u.service); o.Path == "" && err == nil {
@@ -228,7 +224,6 @@ func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installa
 	return nil
 }
 
-// print prints the answer as JSON, or that the installation is up to date.
 func (u *updateCommand) print(answer updateAnswer) error {
 	if !u.asJSON {
 		text := "%s is installed, and no newer release is available.\n"

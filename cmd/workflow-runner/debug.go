@@ -18,7 +18,6 @@ import (
 // maxDefinition limits a job definition, in bytes.
 const maxDefinition = 16 << 20
 
-// newDebugCommand returns the command that runs a job without a server.
 func newDebugCommand(code *int) *cobra.Command {
 	var jobFile string
 	var keep bool
@@ -47,7 +46,6 @@ The environment is the caller's. Step 0 is the agent's and is not run.`,
 	return cmd
 }
 
-// debugJob runs the job in its own directory.
 func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
 	protectErr := process.Protect()
 	signals := takeSignals()

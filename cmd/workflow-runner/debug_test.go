@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/runner"
 )
 
-// debugging runs workflow-runner debug with its own directory for temporary files.
 func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp string, code int) {
 	t.Helper()
 	cmd := program(t, append([]string{"debug"}, args...)...)

@@ -72,7 +72,6 @@ func versionText() string {
 	return "unknown"
 }
 
-// askpass answers a question of git or ssh.
 func askpass(file, prompt string) int {
 	answer, err := source.Answer(file, prompt)
 	if err == nil {

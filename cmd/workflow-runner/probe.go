@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/runner"
 )
 
-// newProbeCommand returns the command that probes URLs from this host.
 func newProbeCommand() *cobra.Command {
 	var timeout time.Duration
 	var caFile string

@@ -59,7 +59,6 @@ func newStepCommands() []*cobra.Command {
 	}
 }
 
-// step returns a command without arguments that reads its parameters first.
 func step(name, short string, run func(cmd *cobra.Command, p *steps.Params) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    name,

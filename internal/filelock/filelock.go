@@ -88,7 +88,6 @@ func sign(f *os.File) {
 	}
 }
 
-// holder returns the process id in the file, or 0.
 func holder(f *os.File) int {
 	text := make([]byte, 20)
 	n, _ := f.ReadAt(text, 0)

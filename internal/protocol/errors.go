@@ -67,7 +67,6 @@ func (e *APIError) Error() string {
 
 const foreignHint = "not signed by the server: a proxy or load balancer answered in its place, or an older server replaced it"
 
-// hints suggest what to do about a status.
 var hints = map[int]string{
 	http.StatusUnauthorized:      "the token is wrong, expired or revoked",
 	http.StatusProxyAuthRequired: "the proxy wants credentials: set them in HTTPS_PROXY",
@@ -211,7 +210,6 @@ func apiError(method, path string, secrets []string, status int, header http.Hea
 	}
 }
 
-// isPage reports whether an answer is for browsers.
 func isPage(header http.Header, body []byte) bool {
 	return strings.HasPrefix(header.Get("Content-Type"), "text/html") || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }

@@ -190,7 +190,6 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 	return a.logAck(r)
 }
 
-// logAck reads an acknowledgement of log.
 func (a answer) logAck(r call) (LogAck, error) {
 	var ack struct {
 		Received *int64 `json:"received"`

@@ -103,7 +103,6 @@ func pollHeader(p PollRequest) http.Header {
 	return h
 }
 
-// ceilSeconds returns d in whole seconds, rounded up.
 func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // heldBy reports whether Preference-Applied names wait, with or without a value.

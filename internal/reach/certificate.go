@@ -66,7 +66,6 @@ func (v *verifier) fail(err error, problem, advice string) error {
 	return err
 }
 
-// explain describes the problem with the certificates.
 func (v *verifier) explain(err error) error {
 	leaf := v.seen[0]
 	var invalid x509.CertificateInvalidError
@@ -108,7 +107,6 @@ func commonName(c *x509.Certificate) string {
 	return strings.Join(names(c), ", ")
 }
 
-// names returns the hosts that a certificate is for.
 func names(c *x509.Certificate) []string {
 	var all []string
 	for _, name := range c.DNSNames {

@@ -17,7 +17,6 @@ import (
 // host of its engine.
 const Gateway = "gateway"
 
-// engineTime is the timeout of one address.
 const engineTime = 3 * time.Second
 
 // Engines returns those of the addresses (unix:///path or tcp://host:port) at which a container

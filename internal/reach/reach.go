@@ -173,7 +173,6 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 	return true
 }
 
-// maxAddresses limits how many addresses of a host are tried.
 const maxAddresses = 8
 
 // connect tries the addresses one after the other, each with an equal share of the time.
@@ -243,7 +242,6 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 	}
 }
 
-// explain describes why no answer came.
 func (t *Trace) explain(req *http.Request, v *verifier, err error) {
 	err = cause(err)
 	var record tls.RecordHeaderError

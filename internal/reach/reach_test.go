@@ -35,7 +35,6 @@ func try(t *testing.T, rawURL string, o Options) *Trace {
 	return Try(ctx, rawURL, o)
 }
 
-// want checks which stage failed and why.
 func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	tb.Helper()
 	if t.Failed != stage {
@@ -48,7 +47,6 @@ func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	}
 }
 
-// authority signs the certificates of the tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

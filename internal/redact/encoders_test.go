@@ -19,7 +19,6 @@ import (
 // specials are the characters that encoders treat differently.
 const specials = " !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~üé€😀\u00a0\t\x1b\x7f"
 
-// randomSecrets returns secrets of letters and specials.
 func randomSecrets(seed uint64, n int) []string {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	pool := []rune(specials)
@@ -219,7 +218,6 @@ func TestRealEncodersOfBash(t *testing.T) {
 	}
 }
 
-// FuzzGoEncoders tries any secret in the encoders of Go's standard library.
 func FuzzGoEncoders(f *testing.F) {
 	for _, secret := range randomSecrets(3, 8) {
 		f.Add(secret)

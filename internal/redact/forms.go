@@ -63,7 +63,6 @@ func pieces(form string) iter.Seq[string] {
 	}
 }
 
-// encodings returns s itself and in all encodings.
 func encodings(s string) []string {
 	all := []string{s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s)))}
 	all = append(all, base64Forms(s)...)
@@ -127,7 +126,6 @@ func urlForms(s string) []string {
 	return all
 }
 
-// percentEncode escapes all but letters, digits and the characters in safe.
 func percentEncode(s, safe string) string {
 	var b strings.Builder
 	b.Grow(3 * len(s))

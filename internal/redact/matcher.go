@@ -83,7 +83,6 @@ func newMatcher(needles []string) *matcher {
 	return m
 }
 
-// link appends the link of a needle, the next one of sorted.
 func (m *matcher) link(n string) {
 	// The prefixes of a needle are among the prefixes of the one before it.
 	next := len(m.links) - 1
@@ -100,7 +99,6 @@ func (m *matcher) link(n string) {
 	m.links = append(m.links, l)
 }
 
-// bucket returns the bucket for the first [MinLength] bytes of b.
 func (m *matcher) bucket(b []byte) *bucket {
 	_ = b[5]
 	prefix := uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint16(b[4:]))<<32
@@ -197,7 +195,6 @@ func (m *matcher) tail(text []byte) int {
 	return 0
 }
 
-// isPrefix reports whether some needle begins with s.
 func (m *matcher) isPrefix(s string) bool {
 	i, found := slices.BinarySearch(m.sorted, s)
 	return found || i < len(m.sorted) && strings.HasPrefix(m.sorted[i], s)

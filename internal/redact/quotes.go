@@ -50,7 +50,6 @@ func jsonForms(s string) []string {
 	return all
 }
 
-// jsonText returns s between the quotes of a JSON string.
 func jsonText(s string, html bool) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -66,7 +65,6 @@ func jsonText(s string, html bool) string {
 	return text
 }
 
-// slashes escapes slashes as some writers of JSON do.
 func slashes(s string) string { return strings.ReplaceAll(s, "/", `\/`) }
 
 // dotNet returns s as .NET's System.Text.Json escapes it.
@@ -103,7 +101,6 @@ func escapeASCII(s, format string) string {
 	return b.String()
 }
 
-// languageForms returns s as programming languages and data formats quote it.
 func languageForms(s string) []string {
 	inner := func(q string) string { return q[1 : len(q)-1] }
 	all := []string{
@@ -181,7 +178,6 @@ func yamlText(s string) string {
 	return b.String()
 }
 
-// shellForms returns s as shells quote it.
 func shellForms(s string) []string {
 	return []string{
 		strings.ReplaceAll(s, "'", `'\''`),  // "set -x", ${name@Q}

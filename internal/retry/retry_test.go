@@ -27,7 +27,6 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// asked is an error with a Retry-After.
 type asked time.Duration
 
 func (asked) Error() string               { return "busy" }

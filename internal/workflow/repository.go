@@ -154,7 +154,6 @@ func collapse(path string) string {
 	return path
 }
 
-// check validates what both forms of an address share.
 func (r *Repository) check() error {
 	if strings.HasPrefix(r.User, "-") || strings.ContainsFunc(r.User+r.Password, unicode.IsControl) || !utf8.ValidString(r.User+r.Password) {
 		return errors.New("its user name or password holds what none can have")

@@ -235,7 +235,6 @@ func (s *Settings) protect() {
 	}
 }
 
-// secretFields returns the credentials of the settings, without the environment.
 func (s *Settings) secretFields() []*Secret {
 	var out []*Secret
 	add := func(ps ...*Secret) {

@@ -61,7 +61,6 @@ func settingsTree(s *Settings) (map[string]any, error) {
 	return parseTree(data)
 }
 
-// parseTree decodes JSON and keeps the members that Settings knows.
 func parseTree(data []byte) (map[string]any, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(data, &raw); err != nil {

@@ -104,7 +104,6 @@ type Options struct {
 	Disk func(path string) (free, total uint64, err error)
 }
 
-// The timeouts of checks.
 const (
 	usualLimit = 10 * time.Second
 	pullLimit  = 10 * time.Minute

@@ -89,7 +89,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// remove removes a program from the PATH of jobs.
 func (w *world) remove(t *testing.T, name string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(w.bin, name)); err != nil {
@@ -99,7 +98,6 @@ func (w *world) remove(t *testing.T, name string) {
 
 func (w *world) set(settings ...string) { w.settings = append(w.settings, settings...) }
 
-// examine loads the configuration and runs the doctor.
 func (w *world) examine(t *testing.T, names ...string) Report {
 	t.Helper()
 	o := w.options
@@ -139,7 +137,6 @@ func (w *world) examine(t *testing.T, names ...string) Report {
 	return report
 }
 
-// want checks the outcome of one check and that it mentions all of the words.
 func want(t *testing.T, report Report, name string, status Status, words ...string) {
 	t.Helper()
 	for _, r := range report.Checks {

@@ -154,7 +154,6 @@ func (e *examination) versions(what, version string) Result {
 	return ok(what + " is version " + version)
 }
 
-// plainExit drops the path from an error of starting a program.
 func plainExit(err error) error {
 	if p, isPath := errors.AsType[*os.PathError](err); isPath {
 		return p.Err

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// escape is a known escape from a container.
 type escape struct {
 	component string // as the engine names it
 	cves      string
@@ -29,7 +28,6 @@ var escapes = []escape{
 	{component: "Docker Desktop", cves: "CVE-2025-9074", from: "4.25.0", fixed: []string{"4.44.3"}},
 }
 
-// knownEscapes returns the escapes that affect the components' versions.
 func knownEscapes(components map[string]string) []string {
 	var out []string
 	for _, e := range escapes {
@@ -40,7 +38,6 @@ func knownEscapes(components map[string]string) []string {
 	return out
 }
 
-// in reports whether the escape affects version v.
 func (e escape) in(v []int) bool {
 	if from, ok := parseVersion(e.from); ok && slices.Compare(v, from) < 0 {
 		return false

@@ -77,7 +77,6 @@ func (p *place) Remove(ctx context.Context, h executor.Handle) error {
 	return p.removeErr
 }
 
-// engine is a Docker Engine with configured answers.
 type engine struct {
 	facts    docker.Facts
 	err      error

@@ -53,7 +53,6 @@ func (e *examination) checkConfig(context.Context) Result {
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
 
-// checkState checks that the agent can write to its state directory, or create it.
 func (e *examination) checkState(context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
@@ -124,7 +123,6 @@ func (e *examination) checkDisk(context.Context) Result {
 	return e.space(dir, "the logs of jobs", "make room, or set state_directory to a larger disk")
 }
 
-// space checks the free space of dir's disk.
 func (e *examination) space(dir, what, advice string) Result {
 	free, total, err := e.opts.Disk(dir)
 	switch {
@@ -192,7 +190,6 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	return ok(addr + " is taken by an agent that is healthy")
 }
 
-// health is an agent's answer to /healthz.
 type health struct {
 	Status       string     `json:"status"`
 	LastActivity *time.Time `json:"lastActivity"`

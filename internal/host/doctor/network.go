@@ -179,7 +179,6 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	return ok("the server accepts " + what + "; its pool is " + e.pool())
 }
 
-// pool returns the server's name of the token's pool.
 func (e *examination) pool() string {
 	if e.token.PoolName == "" {
 		return e.token.PoolID

@@ -154,7 +154,6 @@ func runAll(ctx context.Context, checks []check, done func(Result)) {
 	}
 }
 
-// runOne runs one check within its timeout.
 func runOne(ctx context.Context, c check) Result {
 	limited, cancel := context.WithTimeoutCause(ctx, c.limit, errTooLong)
 	defer cancel()
@@ -178,5 +177,4 @@ func warn(found, advice string) Result { return Result{Status: Warn, Found: foun
 
 func fail(found, advice string) Result { return Result{Status: Fail, Found: found, Advice: advice} }
 
-// noConfig is the result of a check that needs the configuration.
 func noConfig() Result { return skip("there is no configuration that can be read") }

@@ -75,7 +75,6 @@ func jobPath(environ []string) string {
 	return ""
 }
 
-// find returns the first of the programs that is in path, or "".
 func find(path string, names ...string) string {
 	for _, name := range names {
 		for _, dir := range filepath.SplitList(path) {
@@ -89,7 +88,6 @@ func find(path string, names ...string) string {
 	return ""
 }
 
-// versionOf runs a program and returns the first line of its version.
 func versionOf(ctx context.Context, file, arg, path string) (version string, err error) {
 	home, err := os.MkdirTemp("", "workflow-doctor-")
 	if err != nil {

@@ -22,10 +22,8 @@ import (
 )
 
 const (
-	// trialCleanup is the timeout for removing the trial job.
 	trialCleanup = 30 * time.Second
-	// probeTime is the trial job's timeout for reaching URLs.
-	probeTime = 10 * time.Second
+	probeTime    = 10 * time.Second
 	// maxOutput limits how much of the trial job's output is read, in bytes.
 	maxOutput = 1 << 20
 	// maxSaid limits how much of it is shown, in bytes.
@@ -105,7 +103,6 @@ func (e *examination) engineReached(addresses []string) Result {
 	return fail(found, "let the engine listen on its socket only, or demand certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
 }
 
-// jobFailed explains why the trial job failed.
 func jobFailed(err error, said string) Result {
 	advice := "this is how every job would fail: mend it, then run doctor again"
 	r := fail(err.Error(), advice)
@@ -204,7 +201,6 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	return nil, lastLine(output), exitError(exit)
 }
 
-// exitError describes how a trial job without a report ended.
 func exitError(exit executor.Exit) error {
 	how := fmt.Sprintf("with exit code %d and no report", exit.Code)
 	switch {
@@ -230,7 +226,6 @@ func readOutput(ctx context.Context, ex executor.Executor, h executor.Handle) ([
 	return io.ReadAll(io.LimitReader(output, maxOutput))
 }
 
-// findReport finds the line with the runner's report.
 func findReport(output []byte) *reach.Report {
 	for line := range bytes.Lines(output) {
 		var report reach.Report

@@ -210,7 +210,6 @@ func lastLine(text string) string {
 	}, lines[len(lines)-1])
 }
 
-// service returns the options of the installation's service.
 func (i *installer) service() service.Options {
 	return service.Options{User: !i.System, Executable: filepath.Join(i.at.Root, release.Program)}
 }
@@ -225,7 +224,6 @@ func (i *installer) lingerHint() {
 	}
 }
 
-// root returns the directory of the installation.
 func (i *installer) root() (string, error) {
 	uid := os.Geteuid()
 	if i.System && uid != 0 {

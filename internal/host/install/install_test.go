@@ -69,7 +69,6 @@ func (f fake) Start() error                                    { f.m.calls += "s
 func (f fake) Stop() error                                     { f.m.calls += "stop "; return nil }
 func (f fake) Uninstall() error                                { f.m.calls += "uninstall "; return nil }
 
-// run runs an installer and returns its output.
 func (m *machine) run(t *testing.T, o Options) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -95,7 +94,6 @@ func (m *machine) run(t *testing.T, o Options) (string, error) {
 
 func (m *machine) root() string { return filepath.Join(m.home, ".pulumi", "bin", release.Program) }
 
-// stage creates the directory that install.sh passes on.
 func (m *machine) stage(t *testing.T, version string) string {
 	t.Helper()
 	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)

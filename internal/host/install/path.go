@@ -45,7 +45,6 @@ func (i *installer) terminal() *os.File {
 	return tty
 }
 
-// linkSystem links the machine's agent into PATH.
 func (i *installer) linkSystem() {
 	for _, name := range []string{release.Program, release.OldName} {
 		link, target := filepath.Join(systemLinks, name), filepath.Join(i.at.Root, name)
@@ -121,7 +120,6 @@ func (i *installer) extended(profile string) bool {
 	return strings.Contains(string(text), i.profileLine()) || usual && olderLine.Match(text)
 }
 
-// extendPath offers to extend PATH in the user's profile.
 func (i *installer) extendPath() {
 	if i.NoPath || inPath(i.at.Root) {
 		return

@@ -118,7 +118,6 @@ func (i *installer) installedService(ctx context.Context) (service.Service, serv
 	return s, state, err
 }
 
-// waitForProcesses waits until no process executes a program of the installation.
 func (i *installer) waitForProcesses(ctx context.Context) error {
 	if i.Yes {
 		return nil

@@ -201,7 +201,6 @@ func (l *launchd) prepare() error {
 	return nil
 }
 
-// makeFile creates a missing file with that text, for root only.
 func makeFile(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

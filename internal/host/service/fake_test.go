@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// answer is a program's answer.
 type answer struct {
 	out string
 	err error

@@ -116,7 +116,6 @@ func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner 
 	return change(file, info.Mode().Perm(), owner)
 }
 
-// rewriteFile replaces a file's content and owner by one rename.
 func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -147,7 +146,6 @@ type runner interface {
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
-// exitError is a program's failure, with its own message.
 type exitError struct {
 	command string
 	code    int
@@ -169,7 +167,6 @@ func exitCode(err error) int {
 	return -1
 }
 
-// execRunner runs programs on this machine.
 type execRunner struct{}
 
 func (execRunner) run(ctx context.Context, name string, args ...string) (string, error) {

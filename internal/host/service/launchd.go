@@ -255,7 +255,6 @@ func (l *launchd) Describe(ctx context.Context) (State, error) {
 	return state, nil
 }
 
-// Logs writes the end of the log file.
 func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
 	args := []string{"-n", strconv.Itoa(lines)}
 	if follow {

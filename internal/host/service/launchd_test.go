@@ -17,7 +17,6 @@ import (
 	"github.com/kardianos/service"
 )
 
-// notLoaded is the answer of launchctl print for a service that is not loaded.
 var notLoaded = answer{err: &exitError{"launchctl print", 113, "Could not find service"}}
 
 func TestPropertyLists(t *testing.T) {
@@ -163,7 +162,6 @@ func TestLaunchctlNeverAgrees(t *testing.T) {
 	})
 }
 
-// TestDaemonFiles checks the owners of a daemon's files.
 func TestDaemonFiles(t *testing.T) {
 	l := scratchLaunchd(t, Options{Account: "nobody"}, &scripted{})
 	nobody, err := user.Lookup("nobody")
@@ -246,7 +244,6 @@ func TestLaunchctlPrint(t *testing.T) {
 	}
 }
 
-// TestLaunchctlStates reads the states that a service passes through.
 func TestLaunchctlStates(t *testing.T) {
 	commands := &scripted{}
 	l := newLaunchd(mustDefault(t, Options{Executable: "/opt/agent", Name: "test-agent", User: true}), commands, t.TempDir())

@@ -117,7 +117,6 @@ func (s *Supervision) isAlive() bool {
 // WaitingForConfiguration begins the status of a service without a token.
 const WaitingForConfiguration = "waiting for a configuration"
 
-// configPause is the time between two checks for a configuration.
 const configPause = 2 * time.Second
 
 // AwaitConfiguration returns the configuration once it identifies the agent. On a terminal it

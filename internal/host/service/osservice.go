@@ -163,7 +163,6 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.Updates.check()
 }
 
-// flags returns the flags that name the service on a command line.
 func (o Options) flags() string {
 	var flags string
 	if o.User {
@@ -175,7 +174,6 @@ func (o Options) flags() string {
 	return flags
 }
 
-// firstFile returns the first existing file, or the first name.
 func firstFile(names ...string) string {
 	for _, name := range names {
 		if _, err := os.Lstat(name); err == nil {

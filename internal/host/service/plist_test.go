@@ -13,7 +13,6 @@ import (
 
 //go:generate go test -run ^TestPackagedPropertyLists$ -update .
 
-// packaged is the directory of the property lists for roll-outs.
 const packaged = "../../../packaging/launchd"
 
 func packagedLists() map[string]Options {

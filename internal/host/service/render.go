@@ -22,7 +22,6 @@ var plistText string
 // stepsVersion is the first systemd that supports growing pauses between restarts.
 const stepsVersion = 254
 
-// render returns the unit for a version of systemd.
 func (s *systemd) render(version int) ([]byte, error) {
 	o := s.options
 	arguments := runArguments(o)
@@ -39,7 +38,6 @@ func (s *systemd) render(version int) ([]byte, error) {
 	})
 }
 
-// render returns the property list.
 func (l *launchd) render() ([]byte, error) {
 	var arguments strings.Builder
 	for _, argument := range append(runArguments(l.options), "--env-file", l.EnvironmentFile()) {
@@ -51,7 +49,6 @@ func (l *launchd) render() ([]byte, error) {
 	}, map[string]bool{"Account": l.options.Account != ""})
 }
 
-// runArguments returns the command line of the service.
 func runArguments(o Options) []string {
 	arguments := []string{o.Executable, "run"}
 	if o.Config != "" {
@@ -63,7 +60,6 @@ func runArguments(o Options) []string {
 	return arguments
 }
 
-// wantedBy returns the target that starts the service.
 func wantedBy(o Options) string {
 	if o.User {
 		return "default.target"
@@ -203,7 +199,6 @@ func (u *Updates) check() error {
 	return nil
 }
 
-// renderUpdates returns the two units of the helper.
 func (s *systemd) renderUpdates(version int) (path, unit []byte, err error) {
 	o := s.options
 	arguments := updateArguments(o)
@@ -230,7 +225,6 @@ func (s *systemd) renderUpdates(version int) (path, unit []byte, err error) {
 // oneshotRestartVersion is the first systemd that restarts a unit of type oneshot.
 const oneshotRestartVersion = 244
 
-// renderUpdates returns the property list of the helper.
 func (l *launchd) renderUpdates() ([]byte, error) {
 	var arguments strings.Builder
 	for _, argument := range append(updateArguments(l.options), "--env-file", l.EnvironmentFile()) {

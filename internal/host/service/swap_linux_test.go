@@ -82,7 +82,6 @@ func unlessRoots(t *testing.T, dir, secret string) {
 	}
 }
 
-// renew creates the file anew.
 func renew(t *testing.T, path string, owner int) {
 	t.Helper()
 	if err := os.RemoveAll(path); err != nil {

@@ -33,7 +33,6 @@ func (s systemdSystem) New(service.Interface, *service.Config) (service.Service,
 	return newSystemd(s.options, execRunner{})
 }
 
-// systemd is one service of systemd.
 type systemd struct {
 	unsupported
 	options  Options
@@ -196,7 +195,6 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	return state, nil
 }
 
-// Logs writes the journal of the unit.
 func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
 	args := []string{"--no-pager", "--output=cat", "--lines=" + strconv.Itoa(lines)}
 	if s.options.User {
@@ -210,7 +208,6 @@ func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 	return s.commands.stream(ctx, out, "journalctl", args...)
 }
 
-// rights reports missing rights early.
 func (s *systemd) rights() error {
 	if s.options.User {
 		return s.session()

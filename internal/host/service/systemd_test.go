@@ -76,7 +76,6 @@ func TestWordsOfUnits(t *testing.T) {
 	}
 }
 
-// userService is a user's service in the test's own home.
 func userService(t *testing.T, commands *scripted) *systemd {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())

@@ -119,7 +119,6 @@ func sharesState(dirs []string, unit, account string) error {
 	return nil
 }
 
-// registrations returns the unit, and those of its helper for updates.
 func (s *systemd) registrations(version int) ([]registration, error) {
 	text, err := s.render(version)
 	if err != nil {
@@ -138,7 +137,6 @@ func (s *systemd) registrations(version int) ([]registration, error) {
 	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper}), nil
 }
 
-// allUnits returns the names of the service's units.
 func (s *systemd) allUnits() []string {
 	units := []string{s.unit()}
 	if s.options.Updates != nil {
@@ -176,7 +174,6 @@ func (s *systemd) restore(ctx context.Context, undo func() error, cause error) e
 	return cause
 }
 
-// Enable has the service start at boot, or with the user's session.
 func (s *systemd) Enable(ctx context.Context) error {
 	if _, err := s.ctl(ctx, append([]string{"enable"}, s.allUnits()...)...); err != nil || s.options.Updates == nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// updatesIn returns the paths of an installation that updates itself.
 func updatesIn(root, state string) *Updates {
 	return &Updates{
 		Root: root, Program: filepath.Join(root, "proven", DefaultName), State: state, Stage: filepath.Join(state, "updates"),

@@ -123,7 +123,6 @@ func (a *Applier) Recover(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// open checks and locks the installation.
 func (a *Applier) open() (root *os.Root, unlock func(), err error) {
 	if err := a.checkOwner(); err != nil {
 		return nil, nil, err

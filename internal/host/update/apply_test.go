@@ -57,7 +57,6 @@ func TestGoodUpdate(t *testing.T) {
 	}
 }
 
-// pid returns the ID of the service's process.
 func (h *house) pid(t testing.TB) int {
 	t.Helper()
 	r, err := (&unit{root: h.root}).read()
@@ -67,7 +66,6 @@ func (h *house) pid(t testing.TB) int {
 	return r.PID
 }
 
-// updates checks that a good update to the version works.
 func (h *house) updates(t testing.TB, version string) {
 	t.Helper()
 	if err := Unstage(h.stage); err != nil {
@@ -146,7 +144,6 @@ func TestWaiting(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// behave changes the behaviour of a version.
 func (h *house) behave(t testing.TB, version, behaviour string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(h.root, versionsDir, version, release.Program), []byte(program(version, behaviour)), 0o755); err != nil {
@@ -178,7 +175,6 @@ func TestNotNow(t *testing.T) {
 	h.updates(t, "v1.1.0")
 }
 
-// TestStopped checks that a stopped service stays stopped.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -367,7 +363,6 @@ func TestKeys(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// TestTwoAtOnce checks that one update excludes another.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

@@ -70,7 +70,6 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 	return result, a.drop(root, j)
 }
 
-// confirm ends a successful update.
 func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	step("healthy")
 	if err := point(root, provenLink, j.To); err != nil {
@@ -88,7 +87,6 @@ func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	return nil
 }
 
-// drop ends an update that was rolled back.
 func (a *Applier) drop(root *os.Root, j *journal) error {
 	if err := forget(root); err != nil {
 		return err
@@ -212,7 +210,6 @@ func (j journal) check() error {
 	return nil
 }
 
-// readJournal returns the journal of an update in progress, or nil.
 func readJournal(root *os.Root) (*journal, error) {
 	text, err := readIn(root, JournalFile, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,7 +27,6 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// noise returns incompressible data.
 func noise(size int) string {
 	data := make([]byte, size)
 	_, _ = rand.Read(data)

@@ -74,7 +74,6 @@ func (c careful) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// stalled returns the reason why a request was ended.
 func stalled(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return errStalled
@@ -136,7 +135,6 @@ func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadC
 
 const userAgent = "customer-managed-workflow-agent"
 
-// statusError is an answer without the file.
 type statusError struct {
 	url, status string
 	code        int
@@ -144,12 +142,10 @@ type statusError struct {
 
 func (e statusError) Error() string { return fmt.Sprintf("GET %s: %s", e.url, e.status) }
 
-// Is reports whether the file is missing.
 func (e statusError) Is(target error) bool {
 	return target == ErrNotFound && (e.code == http.StatusNotFound || e.code == http.StatusGone)
 }
 
-// readSmall reads a small file to its end and closes it.
 func readSmall(body io.ReadCloser) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, maxSmall+1))
 	_ = body.Close()

@@ -40,7 +40,6 @@ func openPlain(dir *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// readPlain reads a small regular file.
 func readPlain(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -49,7 +48,6 @@ func readPlain(path string, limit int64) ([]byte, error) {
 	return readOpen(f, limit)
 }
 
-// readIn reads a small regular file of a directory.
 func readIn(dir *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := openPlain(dir, name)
 	if err != nil {
@@ -120,7 +118,6 @@ func syncDir(dir *os.Root, name string) error {
 	return finish(f)
 }
 
-// sweep removes everything from a directory except some files.
 func sweep(dir *os.Root, but ...string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {

@@ -53,7 +53,6 @@ func program(version, behaviour string) string {
 	return fmt.Sprintf("#!/bin/sh\ncase $1 in version) echo %s ;; state) echo %s ;; esac\n", version, behaviour)
 }
 
-// entry is a file of an archive.
 type entry struct {
 	name, content, link string
 	kind                byte // 0: a regular file
@@ -71,7 +70,6 @@ func archiveName(version string) string {
 	return name
 }
 
-// contents returns the files of a correct release.
 func contents(version, behaviour string) []entry {
 	wrap := wrapName(version) + "/"
 	entries := []entry{{name: wrap, kind: tar.TypeDir}}
@@ -114,10 +112,8 @@ func pack(t testing.TB, entries []entry) []byte {
 	return out.Bytes()
 }
 
-// files are the files of a release by name.
 type files map[string][]byte
 
-// newRelease returns the files of a release for this platform.
 func newRelease(t testing.TB, key *ecdsa.PrivateKey, version, behaviour string) files {
 	t.Helper()
 	return signed(t, key, files{archiveName(version): pack(t, contents(version, behaviour)), "other-file": []byte("other")})
@@ -180,14 +176,12 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// hits is how often a file was requested.
 func (s *site) hits(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[name]
 }
 
-// publish puts a release into the mirror and makes it the newest of the channel.
 func (s *site) publish(t testing.TB, key *ecdsa.PrivateKey, channel, version string, at time.Time, f files) {
 	t.Helper()
 	s.mu.Lock()
@@ -209,7 +203,6 @@ func (s *site) finder(t testing.TB, keys release.Keys, memory string) *Finder {
 	return f
 }
 
-// published is the time of the first release.
 var published = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 // house is an installation with a service, and a stage.

@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Names in the root of an installation.
 const (
 	versionsDir = "versions"
 	currentLink = "current"

@@ -47,7 +47,6 @@ func writeAll(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
-// emptyHouse has a stage and no installation yet.
 func emptyHouse(t *testing.T) *house {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

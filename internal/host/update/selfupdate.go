@@ -64,7 +64,6 @@ var ErrNotFound = errors.New("no such release")
 // ErrDevelopment is returned by a build without a version to compare.
 var ErrDevelopment = errors.New("this is a development build without a version to compare with a release: install a release")
 
-// findTime limits a search for a release.
 const findTime = 2 * time.Minute
 
 // Open returns a finder. It makes no request.

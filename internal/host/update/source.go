@@ -25,7 +25,6 @@ func (f *Finder) newSource(want string) upstream.Source {
 	return &mirror{Finder: f, want: want, links: map[int64]*url.URL{}}
 }
 
-// wanted returns the names of the required files of a release.
 func (f *Finder) wanted(version string) ([]string, error) {
 	archive, err := release.Archive(version, f.goos, f.goarch)
 	return []string{archive, release.ChecksumsFile, release.ChecksumsFile + release.SignatureSuffix}, err
@@ -40,7 +39,6 @@ type mirror struct {
 	links map[int64]*url.URL // by the number of the asset
 }
 
-// ListReleases returns only the wanted release.
 func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
 	found := listed{version: m.want}
 	if m.want == "" {

@@ -183,7 +183,6 @@ func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name s
 	return finish(to)
 }
 
-// counter reports the number of bytes written.
 type counter struct {
 	done, total int64
 	progress    func(done, total int64)
@@ -197,7 +196,6 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// same reports whether the file exists with the checksum.
 func same(dir *os.Root, name string, want [32]byte) bool {
 	f, err := openPlain(dir, name)
 	if err != nil {

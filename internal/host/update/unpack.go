@@ -169,7 +169,6 @@ func openIntake(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// readRequest returns the requested version.
 func readRequest(stage *os.Root) (request, error) {
 	var r request
 	text, err := readIn(stage, RequestFile, 4<<10)

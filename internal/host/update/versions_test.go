@@ -77,7 +77,6 @@ func (h *house) versions(t testing.TB, want ...string) {
 	}
 }
 
-// TestProven checks which program runs the updater.
 func TestProven(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

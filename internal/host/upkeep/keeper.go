@@ -27,7 +27,6 @@ type Source interface {
 	Stage(ctx context.Context, c update.Candidate, s update.Staging) error
 }
 
-// Default times.
 const (
 	firstCheck    = 5 * time.Minute // after the start, so that a crash loop makes no checks
 	checkInterval = 6 * time.Hour
@@ -50,7 +49,6 @@ type Options struct {
 	Stage   string
 	// Advice says how the operator updates, if releases are only announced.
 	Advice string
-	// Report returns the state of the agent.
 	Report func() status.Report
 	Log    *logrus.Entry
 
@@ -114,7 +112,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// check checks for a release once, and announces or installs it.
 func (k *Keeper) check(ctx context.Context) error {
 	c, err := k.o.Source.Latest(ctx)
 	if err != nil {
@@ -221,7 +218,6 @@ func (k *Keeper) failed(err error) {
 	k.say(k.o.Log.WithError(err).Warn, "updating the agent failed; trying again later")
 }
 
-// say logs a line once.
 func (k *Keeper) say(log func(...any), text string) {
 	k.mu.Lock()
 	known := k.logged == text+k.state.Available+k.state.Error

@@ -21,7 +21,6 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// source is a source whose newest release the test sets.
 type source struct {
 	mu      sync.Mutex
 	version string
@@ -77,7 +76,6 @@ func installation(t *testing.T) (*update.Installation, string) {
 	return &update.Installation{Root: root, Version: "v1.0.0"}, stage
 }
 
-// keep runs a keeper until the test ends.
 func keep(t *testing.T, o Options) (*Keeper, *test.Hook) {
 	t.Helper()
 	log, hook := test.NewNullLogger()
@@ -100,7 +98,6 @@ func keep(t *testing.T, o Options) (*Keeper, *test.Hook) {
 	return k, hook
 }
 
-// said counts the lines of the log that contain a text.
 func said(hook *test.Hook, text string) int {
 	n := 0
 	for _, e := range hook.AllEntries() {
