@@ -11,7 +11,6 @@ const maxAbsence = 24 * time.Hour
 // missedBeats is the number of missed beats after which all servers count as down.
 const missedBeats = 3
 
-// beat is the last heartbeat of any server.
 type beat struct {
 	at     time.Time     // by the database's clock
 	every  time.Duration // until the next beat is due
@@ -19,12 +18,11 @@ type beat struct {
 	boot   time.Duration // since the machine started
 }
 
-// LeaseTime returns the time against which leases and silence are judged and heartbeats are
-// recorded. If no server has committed a beat for a while (all servers were down, or the database
-// took no writes) or the clock was set, the transaction first shifts all stored times that are
-// judged by it, so that every client and agent keeps the time it had at the last beat. It shifts
-// the beat too, so only one server does this. Call it before recording a time: a time recorded by
-// the changed clock would be shifted as well.
+// LeaseTime returns the time by which leases and silence are judged and heartbeats recorded. If all
+// servers were down, the database took no writes or the clock was set, the transaction first shifts
+// all times judged by it, so that every client and agent keeps the time it had at the last beat. It
+// shifts the beat too, so only one server does this. Call it before recording a time, or the
+// changed clock's time is shifted as well.
 func (tx *Tx) LeaseTime() (time.Time, error) {
 	last, err := tx.lastBeat()
 	now := tx.Now()
@@ -46,8 +44,8 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 	return now, tx.Beat(now, last.every)
 }
 
-// passed compares the last beat with the clock: away is how long no server was up, step by how much
-// the clock was set.
+// passed compares now with the last beat: away is how long no server was up, step the clock's
+// change.
 func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, step time.Duration) {
 	away = now.Sub(b.at)
 	// A machine that resumes a snapshot, and a container with its own clock, keep the id.
@@ -112,7 +110,6 @@ func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	return err
 }
 
-// logAbsence logs the shifts of a committed transaction.
 func (db *DB) logAbsence(tx *Tx) {
 	if tx.away > 0 {
 		db.log.WithField("away", tx.away.Round(time.Second)).Info("no server was up for a while; leases and silence of jobs are extended by that time")

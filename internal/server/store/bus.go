@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// postgresChannel is the LISTEN/NOTIFY channel that carries all notes.
 const postgresChannel = "workflow_server"
 
 // note is a message that is delivered once its transaction has committed.
@@ -33,7 +32,6 @@ func (db *DB) Subscribe(channel string, fn func(payload string)) (cancel func())
 	return db.bus.subscribe(channel, fn)
 }
 
-// bus distributes notes to the subscribers of this process.
 type bus struct {
 	mu   sync.RWMutex
 	next int
@@ -78,7 +76,6 @@ func (b *bus) publish(notes []note) {
 	}
 }
 
-// missed reports to every subscriber that notes may have been missed.
 func (b *bus) missed() {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

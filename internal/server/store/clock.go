@@ -12,8 +12,8 @@ import (
 type Clock interface {
 	// Now returns the wall clock time, which the operator or NTP may set.
 	Now() time.Time
-	// Boot returns an id of the machine's current boot, "" if the system reports none, and the time
-	// since then, sleep included.
+	// Boot returns the id of the current boot, "" if unknown, and the time since then, sleep
+	// included.
 	Boot() (id string, since time.Duration)
 }
 
@@ -43,7 +43,6 @@ func (tx *Tx) Now() time.Time {
 	return tx.now
 }
 
-// ask reads the database's clock.
 func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	if !db.Shared() {
 		return db.clock.Now().UTC(), nil
@@ -66,8 +65,7 @@ func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// Skew returns by how much this machine's clock is ahead of the database's, accurate to half a
-// round trip.
+// Skew returns how far this machine's clock is ahead of the database's, within half a round trip.
 func (db *DB) Skew(ctx context.Context) (time.Duration, error) {
 	before := db.clock.Now()
 	now, err := db.ask(ctx, db.pool)

@@ -70,7 +70,6 @@ type DeploymentFilter struct {
 	Offset  int
 }
 
-// deploymentOrder maps a client's sort keys to columns.
 var deploymentOrder = map[string]string{
 	"":          "d.created_at",
 	"created":   "d.created_at",
@@ -90,8 +89,7 @@ type DeploymentJob struct {
 	PoolName string // "" if the job has no pool or the pool was deleted
 }
 
-// Deployments returns one page of a list, without settings, results and notes, and the number of
-// all deployments that the filter selects.
+// Deployments returns a page of a list, without settings, results and notes, and the list's length.
 func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	order, ok := deploymentOrder[f.Sort]
 	if !ok {
@@ -109,7 +107,6 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	if f.Asc {
 		direction = "ASC"
 	}
-	// Settings, results and notes may be large, and lists do not show them.
 	columns := strings.NewReplacer("d.configuration", "'{}'", "j.result", "''", "j.notes", "''").Replace(deploymentColumns + ", " + jobColumns("j."))
 	list, err := collect(tx, readDeploymentJob, "SELECT "+columns+", COALESCE(p.name, '')"+fromDeployments+
 		"JOIN jobs j ON j.deployment_id = d.id LEFT JOIN agent_pools p ON p.id = j.pool_id "+where+

@@ -52,8 +52,7 @@ func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) 
 	return next, more, err
 }
 
-// followEvents advances next over at most limit events and reports whether it reached a gap or the
-// end.
+// followEvents advances next over at most limit events; gap reports a gap or the end.
 func (tx *Tx) followEvents(updateID string, next *int64, limit int) (gap bool, err error) {
 	found := 0
 	err = tx.queryEach(fmt.Sprintf("SELECT sequence FROM engine_events WHERE update_id = $1 AND sequence >= $2 ORDER BY sequence LIMIT %d", limit),
@@ -102,8 +101,7 @@ func (tx *Tx) LastSequence(updateID string) (int64, error) {
 	return n, err
 }
 
-// DeleteUpdates removes at most limit events and updates of a stack and reports whether all are
-// removed.
+// DeleteUpdates removes at most limit events and updates of a stack; done reports that none remain.
 func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {
 	n, err := tx.exec(fmt.Sprintf(`DELETE FROM engine_events WHERE (update_id, sequence) IN (
 		SELECT e.update_id, e.sequence FROM updates u JOIN engine_events e ON e.update_id = u.id

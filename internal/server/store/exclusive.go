@@ -17,9 +17,9 @@ const (
 	exclusiveCheck = 5 * time.Second
 )
 
-// Exclusive runs work on one of the servers that share a database. It waits until no other server
-// runs work of this name; the context of work ends when the lock is lost. A SQLite database has
-// only one server.
+// Exclusive runs work on one of the servers that share a database: it waits until no other runs
+// work of this name, and cancels work's context when the lock is lost. A SQLite database
+// has only one server.
 func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Context) error) error {
 	if !db.Shared() {
 		return work(ctx)

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// MigrateAgain migrates an open PostgreSQL database again, as another starting server does.
+// MigrateAgain migrates an open database again, as another starting server does.
 func MigrateAgain(ctx context.Context, db *DB) error { return migrate(ctx, db.engine, db.pool) }
 
 // Exec runs a statement.

@@ -11,8 +11,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestIsFull covers errors that a test cannot cause; server.TestNotReadyOnAFullDisk fills a real
-// disk.
+// TestIsFull covers errors that tests cannot cause; server.TestNotReadyOnAFullDisk fills a disk.
 func TestIsFull(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -28,6 +28,7 @@ type Member struct {
 // TokenKind is the purpose of a token.
 type TokenKind string
 
+// The kinds of token.
 const (
 	PersonalToken TokenKind = "personal" // acts as its user
 	OrgToken      TokenKind = "org"      // acts as the organization
@@ -235,8 +236,7 @@ func (tx *Tx) TouchToken(id string, at time.Time) error {
 	return err
 }
 
-// DeleteExpiredTokens removes at most limit tokens that expired before a time and returns their
-// number.
+// DeleteExpiredTokens removes at most limit tokens expired before a time and returns their number.
 func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`DELETE FROM tokens WHERE id IN (
 		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1 LIMIT %d)`, limit), micros(before))

@@ -111,7 +111,6 @@ var jobColumnNames = []string{
 // jobColumns lists a job's columns in the order of jobTimes.fields.
 func jobColumns(prefix string) string { return prefix + strings.Join(jobColumnNames, ", "+prefix) }
 
-// jobTimes holds the columns whose form differs from the fields of a job.
 type jobTimes struct {
 	pinned, skip, stock, cancel, force                     int64
 	queued, claimed, started, lastSeen, ended, modifiedRaw int64
@@ -217,8 +216,7 @@ func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
 	return n, err
 }
 
-// NewestClaim returns the highest version of the stack's claimed deployments that are newer than
-// than, or 0.
+// NewestClaim returns the newest claimed version of a stack above a given one, or 0.
 func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 	var n int64
 	err := tx.queryOne(`SELECT COALESCE(MAX(d.version), 0) FROM deployments d JOIN jobs j ON j.deployment_id = d.id
@@ -247,8 +245,8 @@ func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
 		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, micros(before))
 }
 
-// MoveQueuedJobs moves at most limit queued jobs of an organization that did not request a pool by
-// name to a new pool, and returns their number.
+// MoveQueuedJobs moves at most limit queued jobs of an organization that did not request a pool to
+// a new pool, and returns their number.
 func (tx *Tx) MoveQueuedJobs(orgID, poolID string, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2 WHERE id IN (SELECT id FROM jobs
 		WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0 AND pool_id <> $2 LIMIT %d)`, limit), orgID, poolID)
@@ -259,8 +257,8 @@ func (tx *Tx) AdoptQueuedJobs(stackID, poolID string) (int64, error) {
 	return tx.exec("UPDATE jobs SET pool_id = $2, pool_pinned = 1 WHERE stack_id = $1 AND status = 'not-started' AND pool_id = ''", stackID, poolID)
 }
 
-// UnpinQueuedJobs moves at most limit queued jobs of a pool to the organization's default pool,
-// unpins them, and returns their number.
+// UnpinQueuedJobs moves at most limit queued jobs of a pool to the default and returns their
+// number.
 func (tx *Tx) UnpinQueuedJobs(poolID, defaultPool string, limit int) (int64, error) {
 	return tx.exec(fmt.Sprintf(`UPDATE jobs SET pool_id = $2, pool_pinned = 0 WHERE id IN (SELECT id FROM jobs
 		WHERE pool_id = $1 AND status = 'not-started' LIMIT %d)`, limit), poolID, defaultPool)

@@ -14,16 +14,14 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrate updates the schema. With PostgreSQL an advisory lock makes concurrently starting servers
-// wait.
+// migrate updates the schema. An advisory lock of PostgreSQL serializes starting servers.
 func migrate(ctx context.Context, e engine, db *sql.DB) error {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
 	dialect := goose.DialectSQLite3
-	// Each domain numbers its migrations in its own range, so a lower number may appear after a
-	// higher one was applied.
+	// Each domain has its own range of numbers, so a lower number may follow an applied higher one.
 	opts := []goose.ProviderOption{
 		goose.WithAllowOutofOrder(true),
 		goose.WithDisableGlobalRegistry(true),
@@ -50,8 +48,7 @@ func migrate(ctx context.Context, e engine, db *sql.DB) error {
 	return nil
 }
 
-// refuseNewer returns an error if a newer program has changed the schema: rows written by this one
-// could have another meaning there.
+// refuseNewer fails on a newer schema: rows written by this program could have another meaning.
 func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Source) error {
 	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
 	if e == postgresEngine {

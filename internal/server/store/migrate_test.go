@@ -9,8 +9,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestNewerSchemaIsRefused checks that a program does not open a database of a newer schema, whose
-// rows may mean more than it knows.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	age := func(t *testing.T, db *store.DB) {
 		t.Helper()

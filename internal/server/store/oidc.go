@@ -19,8 +19,7 @@ type OIDCIssuer struct {
 	LastUsedAt      time.Time // zero = never
 }
 
-// OIDCPolicy defines what the tokens of an issuer may be exchanged for. Package oidc defines the
-// document.
+// OIDCPolicy defines what an issuer's tokens may be exchanged for, in package oidc's format.
 type OIDCPolicy struct {
 	ID, IssuerID string
 	Version      int64

@@ -128,8 +128,7 @@ func readAgent(scan scanFunc) (PoolAgent, error) {
 	return a, err
 }
 
-// SaveAgent stores an agent and records the sign of life on its pool. It returns [ErrNotFound] if
-// the pool does not exist.
+// SaveAgent stores an agent and its pool's sign of life, or returns [ErrNotFound] without the pool.
 func (tx *Tx) SaveAgent(a PoolAgent) error {
 	if err := tx.execOne("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1", a.PoolID, micros(a.LastSeenAt)); err != nil {
 		return err

@@ -18,10 +18,8 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// postgresWriteTimeout bounds one attempt of a transaction.
 const postgresWriteTimeout = 30 * time.Second
 
-// postgresWrites retries a transaction that conflicted with a concurrent one.
 var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 12}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 )
 
-// readers are the connections that read a SQLite database, each with its compiled statements.
 type readers struct {
 	pool *sql.DB
 	free chan *prepared // nil entries are connections not yet open
@@ -53,7 +52,6 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	return err
 }
 
-// close closes the idle connections. The others end with the pool.
 func (r *readers) close() {
 	for range cap(r.free) {
 		select {
@@ -66,13 +64,12 @@ func (r *readers) close() {
 	}
 }
 
-// maxPrepared bounds the statements kept per connection. Only lists of varying length could exceed
-// it.
+// maxPrepared bounds a connection's statements; only lists of varying length could exceed it.
 const maxPrepared = 500
 
-// prepared runs statements on one connection and keeps them compiled: for typical statements,
-// parsing costs SQLite as much as running. Only one goroutine may use it, and it must read the rows
-// of a statement to the end before running the statement again.
+// prepared keeps a connection's statements compiled: parsing a typical one costs SQLite as much as
+// running it. One goroutine may use it, and must read a statement's rows to the end before
+// rerunning it.
 type prepared struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
@@ -86,7 +83,6 @@ func newPrepared(ctx context.Context, db *sql.DB) (*prepared, error) {
 	return &prepared{conn: conn, stmts: map[string]*sql.Stmt{}}, nil
 }
 
-// close returns the connection to the pool.
 func (p *prepared) close() {
 	p.forget()
 	_ = p.conn.Close()

@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestTokensOfRunningJobsGetTheirScope opens a database with running jobs from the version before
-// scopes.
+// TestTokensOfRunningJobsGetTheirScope opens a database with running jobs from before scopes.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "old.db")

@@ -86,7 +86,6 @@ func sqliteDSN(path string, readOnly bool) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
 }
 
-// isSQLiteUnique reports whether err is a violated unique or primary key.
 func isSQLiteUnique(err error) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -95,7 +94,6 @@ func isSQLiteUnique(err error) bool {
 	return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
-// isSQLiteInvalid reports whether err is about a value that is too large.
 func isSQLiteInvalid(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_TOOBIG

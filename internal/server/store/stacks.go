@@ -59,8 +59,7 @@ func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
 		"WHERE o.name = $1 AND s.project = $2 AND s.name = $3", org, project, name)
 }
 
-// UpdateStack writes a stack's mutable fields: names, version, state, active update and
-// configuration.
+// UpdateStack writes a stack's names, version, state, active update and configuration.
 func (tx *Tx) UpdateStack(s Stack) error {
 	return tx.execOne(`UPDATE stacks SET project = $2, name = $3, version = $4, state_blob = $5, state_schema = $6,
 		resource_count = $7, active_update = $8, last_update_at = $9, config = $10 WHERE id = $1`,
@@ -129,7 +128,6 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 	if f.After != "" {
 		where = append(where, key+" > "+arg(f.After))
 	}
-	// A configuration may be long, and lists do not show it.
 	query := "SELECT " + strings.Replace(stackColumns, "s.config", "''", 1) + stackFrom + "WHERE " + strings.Join(where, " AND ") + " ORDER BY " + key
 	if f.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", f.Limit)

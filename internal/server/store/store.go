@@ -22,8 +22,8 @@ var (
 	// ErrConflict reports that a row with the same unique key exists, or that a guarded change
 	// found the row in an unexpected state.
 	ErrConflict = errors.New("conflict")
-	// ErrInvalid reports a value that the database cannot hold, such as a text with a NUL or a
-	// number out of range.
+	// ErrInvalid reports a value that the database cannot hold, such as a text with NUL
+	// or a number out of range.
 	ErrInvalid = errors.New("a value that the database cannot hold")
 	// ErrClosed reports that the database is closed.
 	ErrClosed = errors.New("the database is closed")
@@ -31,13 +31,11 @@ var (
 
 // Options of [Open].
 type Options struct {
-	// Log receives the store's messages. Required.
+	// Log is required.
 	Log *logrus.Entry
-	// BlobDir is where SQLite databases keep their blobs, created with mode 0700. PostgreSQL
-	// ignores it.
+	// BlobDir is SQLite's directory for blobs, created with mode 0700. PostgreSQL ignores it.
 	BlobDir string
-	// ReadConns bounds the reading connections (SQLite, default 8) or all connections (PostgreSQL,
-	// default 24).
+	// ReadConns bounds SQLite's reading connections (default 8) or all of PostgreSQL's (24).
 	ReadConns int
 	// Clock defaults to this machine's clock.
 	Clock Clock
@@ -70,8 +68,7 @@ const (
 	postgresEngine engine = "postgres"
 )
 
-// Open connects to the database named by dsn, "sqlite:PATH" or "postgres://…", and updates its
-// schema.
+// Open connects to a database, "sqlite:PATH" or "postgres://…", and updates its schema.
 func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	switch {
 	case strings.HasPrefix(dsn, "sqlite:"):
@@ -135,10 +132,8 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 
 // Write runs fn in a transaction; when Write returns nil, the change is on disk. fn may run more
 // than once, so it must change nothing but the database and variables that it assigns anew on every
-// run. An error of fn rolls back all its writes and is returned unchanged.
-//
-// If ctx ends before fn starts, fn does not run. ctx never interrupts a started write: Write
-// returns its outcome.
+// run. An error of fn rolls back its writes and is returned unchanged. If ctx ends before fn
+// starts, fn does not run; a started write is never interrupted.
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	if db.writer != nil {
 		return db.writer.do(ctx, fn)
@@ -146,7 +141,6 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writePostgres(ctx, fn)
 }
 
-// perPiece is the number of rows that one write of [DB.WriteInPieces] changes.
 const perPiece = 500
 
 // WriteInPieces repeats a change of many rows, each time in its own transaction so that other
@@ -164,18 +158,16 @@ func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) 
 	return nil
 }
 
-// Tx is a transaction. It is valid only inside the function it is passed to, and only one goroutine
-// may use it.
+// Tx is a transaction. It is valid only inside the function it is passed to, in one goroutine.
 type Tx struct {
-	ctx    context.Context
-	q      querier
-	engine engine
-	db     *DB
-	notes  []note
-	now    time.Time // the database's time, once read
-	err    error     // of reading the time; the transaction fails with it
-	// by how much [Tx.LeaseTime] shifted stored times
-	away, step time.Duration
+	ctx        context.Context
+	q          querier
+	engine     engine
+	db         *DB
+	notes      []note
+	now        time.Time     // the database's time, once read
+	err        error         // of reading the time; the transaction fails with it
+	away, step time.Duration // by how much [Tx.LeaseTime] shifted stored times
 }
 
 type querier interface {
@@ -183,8 +175,7 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// exec runs a statement with $1 placeholders and returns the number of changed rows. It reports a
-// violated unique key as [ErrConflict].
+// exec runs a statement and returns the changed rows; a violated unique key is [ErrConflict].
 func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	res, err := tx.q.ExecContext(tx.ctx, query, args...)
 	if err != nil {
@@ -197,7 +188,7 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	return n, nil
 }
 
-// execOne is exec for a statement that must change a row: it returns [ErrNotFound] otherwise.
+// execOne is exec for a statement that must change a row, else it returns [ErrNotFound].
 func (tx *Tx) execOne(query string, args ...any) error {
 	n, err := tx.exec(query, args...)
 	if err != nil {
@@ -228,7 +219,6 @@ func (tx *Tx) queryOne(query string, args []any, dest ...any) error {
 	return translate(rows.Err())
 }
 
-// scanFunc reads the columns of the current row.
 type scanFunc func(dest ...any) error
 
 func (tx *Tx) queryEach(query string, args []any, each func(scan scanFunc) error) error {
@@ -245,7 +235,6 @@ func (tx *Tx) queryEach(query string, args []any, each func(scan scanFunc) error
 	return translate(rows.Err())
 }
 
-// collect runs a query and returns the values that read makes of its rows.
 func collect[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) ([]T, error) {
 	var out []T
 	err := tx.queryEach(query, args, func(scan scanFunc) error {
@@ -259,7 +248,7 @@ func collect[T any](tx *Tx, read func(scanFunc) (T, error), query string, args .
 	return out, err
 }
 
-// one returns the value that read makes of a query's first row, or [ErrNotFound].
+// one returns what read makes of a query's first row, or [ErrNotFound].
 func one[T any](tx *Tx, read func(scanFunc) (T, error), query string, args ...any) (T, error) {
 	all, err := collect(tx, read, query, args...)
 	if err != nil || len(all) == 0 {
@@ -287,7 +276,6 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// flag is the stored form of a bool.
 func flag(b bool) int64 {
 	if b {
 		return 1

@@ -96,8 +96,7 @@ func TestWritesDoNotLoseEachOther(t *testing.T) {
 						}
 						return tx.SetInstallation("n", []byte{v[0] + 1})
 					})
-					// Under heavy contention PostgreSQL may abort a write, which must then have no
-					// effect.
+					// PostgreSQL may abort a write under contention; it must then have no effect.
 					if err == nil {
 						done++
 					}
@@ -154,8 +153,7 @@ func TestNotesFollowTheCommit(t *testing.T) {
 				t.Errorf("a subscriber of another channel got %q", p)
 			}
 		})()
-		// PostgreSQL's listener takes a moment to connect; the empty payload then reports missed
-		// notes.
+		// PostgreSQL's listener takes a moment to connect; the empty payload reports missed notes.
 		deadline := time.Now().Add(time.Minute)
 		for n := 0; ; n++ {
 			want := fmt.Sprint("yes ", n)

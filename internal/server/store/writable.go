@@ -22,7 +22,6 @@ const (
 	minFree = 32 << 20
 )
 
-// writable caches the last result of [DB.Writable].
 type writable struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -30,8 +29,7 @@ type writable struct {
 	dirs []string // that must have free space
 }
 
-// Writable reports whether the database and its disk take writes. Frequent calls are cheap: a
-// result is cached for some seconds.
+// Writable reports whether the database and its disk take writes, caching the result for seconds.
 func (db *DB) Writable(ctx context.Context) error {
 	w := &db.writable
 	w.mu.Lock()
@@ -63,7 +61,6 @@ func (db *DB) tryWriting(ctx context.Context) error {
 	return nil
 }
 
-// hasSpace returns an error if a directory's disk is full or read-only.
 func hasSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -76,7 +73,6 @@ func hasSpace(dir string) error {
 	return nil
 }
 
-// dataDirs returns the directories of a SQLite database and its blobs.
 func dataDirs(file, blobs string) []string {
 	if filepath.Dir(file) == blobs {
 		return []string{blobs}

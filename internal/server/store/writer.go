@@ -19,8 +19,8 @@ const maxGroup = 128
 type writer struct {
 	db   *DB
 	conn *sql.DB
-	// session is the connection with its compiled statements, nil until opened and after a failure.
-	// Only the loop uses it.
+	// session is the connection and its statements, nil until opened and after a failure. Only
+	// the loop uses it.
 	session *prepared
 
 	// mu guards sends on requests against closing it.
@@ -74,7 +74,6 @@ func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
 	}
 }
 
-// close waits for accepted writes.
 func (w *writer) close() error {
 	w.mu.Lock()
 	already := w.closed
@@ -115,7 +114,6 @@ func (w *writer) loop() {
 	}
 }
 
-// run executes a group of writes in one transaction and answers each.
 func (w *writer) run(group []*writeRequest) {
 	live := group[:0]
 	for _, req := range group {
@@ -158,7 +156,6 @@ func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 
 // transaction runs the closures; its own error means that nothing was kept.
 func (w *writer) transaction(group []*writeRequest) error {
-	// The writer serves no single request, so it uses no request's context.
 	ctx := context.Background()
 	t, err := w.begin(ctx)
 	if err != nil {
@@ -204,7 +201,6 @@ func protect(tx *Tx, fn func(*Tx) error) (err error) {
 	return fn(tx)
 }
 
-// translate maps a driver's error to the sentinels of this package.
 func translate(err error) error {
 	switch {
 	case err == nil:

@@ -15,8 +15,7 @@ import (
 // ErrNotFound reports that no blob has the key.
 var ErrNotFound = errors.New("not found")
 
-// ErrGap reports a refused append that would have left a hole. The returned size is the offset at
-// which to continue.
+// ErrGap reports a refused append beyond the end. The returned size is where to continue.
 var ErrGap = errors.New("the offset is beyond the end of the blob")
 
 // Store stores logs, which grow, and checkpoints, which are replaced. Keys are paths such as
@@ -28,29 +27,24 @@ type Store interface {
 	Put(ctx context.Context, key string, r io.Reader) error
 	// Get opens a blob for reading, or returns [ErrNotFound].
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
-	// ReadAt reads at most limit bytes from offset, fewer only at the end. A missing blob reads as
-	// empty.
+	// ReadAt reads at most limit bytes, fewer only at the end. A missing blob reads as empty.
 	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
-	// Append writes p at offset, creating the blob if necessary, and returns its size. Existing
-	// bytes are kept; an offset beyond the end is refused with [ErrGap]. Appended bytes are durable
-	// after Sync.
+	// Append writes p at offset, creating the blob if necessary, and returns its size. It keeps
+	// existing bytes, refuses a gap with [ErrGap], and is durable after Sync.
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
 	// Size returns the size of a blob, 0 if it is missing.
 	Size(ctx context.Context, key string) (int64, error)
 	// Sync makes all earlier appends to key durable and returns the durable size.
 	Sync(ctx context.Context, key string) (durable int64, err error)
-	// Delete removes the blob named prefix and all blobs below prefix + "/". Missing blobs are no
-	// error.
+	// Delete removes the blob named prefix and those below prefix + "/", if any.
 	Delete(ctx context.Context, prefix string) error
 	// Sweep removes unnamed blobs below prefix + "/" last written longer than age ago and returns
 	// their number. named receives some keys at a time and returns those to keep.
 	Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error)
 }
 
-// sweepPiece is the number of keys in one call of named.
 const sweepPiece = 100
 
-// deleteUnnamed removes those blobs that named does not return.
 func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys []string) (map[string]bool, error)) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
