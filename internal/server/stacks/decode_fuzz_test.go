@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// FuzzParseState parses client input for checkpoints and imports.
 func FuzzParseState(f *testing.F) {
 	for _, s := range []string{
 		`{"version":3,"deployment":{"resources":[{"urn":"a"},{"urn":"b"}]}}`, `{"version":4,"features":["x"],"deployment":null}`,
@@ -30,7 +29,6 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// FuzzSummary parses client input for update summaries.
 func FuzzSummary(f *testing.F) {
 	f.Add([]byte(`{"resourceChanges":{"create":1,"same":2}}`))
 	f.Add([]byte(`{"resourceChanges":{"create":1e400}}`))

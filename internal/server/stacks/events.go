@@ -26,7 +26,7 @@ const (
 	eventBytes = 1 << 20
 )
 
-// pageEnd returns the sequence number behind the last event of a page and the page's size in bytes.
+// pageEnd returns the sequence number behind a page's last event and the page's bytes.
 func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 	for i, e := range sizes {
 		if i > 0 && bytes+e.Bytes > eventBytes {
@@ -100,7 +100,6 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 
 var errEventGap = fault.Invalid("Bad Request: the sequence number of an event lies more than %d behind the others of the update", maxEventGap)
 
-// pieceOf returns the number of events for the next write.
 func pieceOf(events []store.EngineEvent) int {
 	n, size := 0, 0
 	for n < len(events) && n < eventsPerWrite && (n == 0 || size+len(events[n].Body) <= eventBytesPerWrite) {
@@ -110,7 +109,6 @@ func pieceOf(events []store.EngineEvent) int {
 	return n
 }
 
-// writeEvents stores events, in order, and the summary's changes.
 func (s *Service) writeEvents(ctx context.Context, id string, events []store.EngineEvent, changes string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -174,7 +172,6 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 	return nil
 }
 
-// summaryChanges returns the counts of a summary event as a JSON object.
 func summaryChanges(summary []byte) string {
 	var counts map[string]int64
 	// The object has one count per operation, and about twenty operations exist.
@@ -191,8 +188,7 @@ func summaryChanges(summary []byte) string {
 // EventPage is a page of an update's events.
 type EventPage struct {
 	Events []json.RawMessage
-	// Next is the token of the next page, "" when the update has ended and all events were
-	// returned.
+	// Next is the token of the next page, "" after the last event of an ended update.
 	Next string
 }
 
@@ -228,7 +224,6 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 		if err != nil {
 			return err
 		}
-		// The next token returns the remaining events.
 		end, bytes = pageEnd(sizes)
 		next = max(from, min(until, cur.NextSequence))
 		return nil

@@ -57,8 +57,7 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 	return s.open(ctx, key)
 }
 
-// open reads a stored state into memory: a client that reads slowly must not hold a database
-// connection.
+// open reads the whole state: slow clients must not hold database connections.
 func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	size, err := s.db.Blobs().Size(ctx, key)
 	if err != nil {
@@ -76,7 +75,6 @@ func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	return Stored{packed}, nil
 }
 
-// state decompresses and parses the state, and releases the compressed form.
 func (st Stored) state(ctx context.Context) (*State, error) {
 	if st.packed == nil {
 		return &State{Schema: emptySchema, Deployment: []byte("null")}, nil
@@ -110,9 +108,8 @@ func (st Stored) Export(w io.Writer) error {
 	return x.end()
 }
 
-// exporter copies the exported members (version, features, deployment) of a stored state. It
-// accepts the state in pieces and finds only member boundaries: the state was validated before it
-// was stored.
+// exporter copies the exported members (version, features, deployment) of a stored state. It finds
+// only member boundaries, because the state was validated before it was stored.
 type exporter struct {
 	w              io.Writer
 	depth          int  // of nesting
@@ -124,7 +121,6 @@ type exporter struct {
 	any            bool // a member was exported
 }
 
-// phase is the exporter's position in the outer object.
 type phase int
 
 const (
@@ -195,7 +191,6 @@ func (x *exporter) inString(c byte) {
 	}
 }
 
-// structure handles a byte outside strings.
 func (x *exporter) structure(c byte) {
 	switch c {
 	case '"':
@@ -210,7 +205,6 @@ func (x *exporter) structure(c byte) {
 	}
 }
 
-// beginValue decides whether to export a member and writes its name.
 func (x *exporter) beginValue(first byte) error {
 	x.phase = inValue
 	name := string(x.key)
@@ -250,7 +244,6 @@ func (x *exporter) pass(p []byte) error {
 	return err
 }
 
-// end writes the members that every export has.
 func (x *exporter) end() error {
 	if !x.seen[0] {
 		if err := x.member("version", strconv.Itoa(emptySchema)); err != nil {

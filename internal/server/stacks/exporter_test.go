@@ -17,7 +17,6 @@ var exportSeeds = []string{
 	`{"deployment":{"a":1},"version":3,"deployment":{"a":2}}`, `{"a very long name of a member that nothing knows":"deployment","versio":1}`,
 }
 
-// exported returns the exporter's output for a state read in pieces.
 func exported(t *testing.T, r io.Reader) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -31,7 +30,6 @@ func exported(t *testing.T, r io.Reader) []byte {
 	return out.Bytes()
 }
 
-// checkExport compares the exporter's output with the parsed state.
 func checkExport(t *testing.T, body []byte) {
 	t.Helper()
 	st, err := ParseState(body, nil)

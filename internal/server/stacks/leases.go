@@ -13,7 +13,6 @@ import (
 // has extended leases by the time during which no server was up.
 func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpiresAt) }
 
-// held returns nil if an update is running and holds its lease.
 func held(u store.Update, now time.Time) error {
 	switch Status(u.Status) {
 	case NotStarted:

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// leaseTest is a stack on a database whose clock the test sets.
 type leaseTest struct {
 	t       *testing.T
 	clock   storetest.Clock
@@ -42,7 +41,6 @@ func newLeaseTest(t *testing.T) *leaseTest {
 	return l
 }
 
-// restart creates a new service, as a restarted server does.
 func (l *leaseTest) restart() {
 	l.service = stacks.New(l.db, stacks.Options{Log: storetest.Log()})
 }
@@ -54,7 +52,6 @@ func (l *leaseTest) must(err error) {
 	}
 }
 
-// beat records a server's heartbeat.
 func (l *leaseTest) beat() {
 	l.t.Helper()
 	l.must(l.db.Write(l.t.Context(), func(tx *store.Tx) error {
@@ -66,7 +63,6 @@ func (l *leaseTest) beat() {
 	}))
 }
 
-// up lets time pass while a server is up.
 func (l *leaseTest) up(d time.Duration) {
 	l.t.Helper()
 	for ; d > 0; d -= beatEvery {
@@ -84,7 +80,6 @@ func (l *leaseTest) start() store.Update {
 	return u
 }
 
-// left returns the remaining time of an update's lease.
 func (l *leaseTest) left(u store.Update) time.Duration {
 	l.t.Helper()
 	u, err := l.service.FindUpdate(l.t.Context(), l.stack, u.ID)

@@ -33,7 +33,6 @@ func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, er
 	return &State{Schema: state.Schema, Features: state.Features, Deployment: doc.Bytes()}, nil
 }
 
-// writeMembers writes those of the named members that a JSON object has.
 func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
 	sep := ""
 	for _, name := range names {

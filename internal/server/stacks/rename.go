@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// renameMemory returns the memory for a rename in bytes: it decodes and encodes one resource at a
-// time.
+// renameMemory returns the bytes that a rename needs: it decodes one resource at a time.
 func renameMemory(st *State) int64 {
 	const perValue, perResource = 256, 64
 	largest := int64(0)
@@ -27,7 +26,7 @@ func renameMemory(st *State) int64 {
 	return 3*int64(len(st.Deployment)) + perResource*st.Resources + perValue*(largest+pending)
 }
 
-// countValues returns an upper bound of the number of values in a JSON text.
+// countValues returns at least the number of values in a JSON text.
 func countValues(raw []byte) int64 {
 	return int64(bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("[")))
 }
@@ -86,7 +85,6 @@ const (
 	resourceReference = "5cf8f73096256a8f31e491e813e4eb8e"
 )
 
-// renamer rewrites the names of one stack in its state.
 type renamer struct {
 	oldStack, oldProject, newStack, newProject, org string
 }
@@ -103,7 +101,6 @@ func (r renamer) urn(u string) string {
 	return "urn:pulumi:" + r.newStack + "::" + r.newProject + "::" + rest
 }
 
-// state returns a copy of a state with all names rewritten.
 func (r renamer) state(old *State) (*State, error) {
 	deployment, err := r.deployment(old.Deployment)
 	if err != nil {
@@ -225,7 +222,6 @@ func (r renamer) resource(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(res)
 }
 
-// property rewrites the resource references in a serialized property.
 func (r renamer) property(v any) any {
 	switch v := v.(type) {
 	case []any:

@@ -244,7 +244,6 @@ type Hooks struct {
 	KnownSecrets func(ctx context.Context, deploymentID string) ([]redact.Secret, error)
 }
 
-// mayWrite calls the hook for a deployment; "" is none.
 func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 	if deploymentID == "" || s.hooks.MayWrite == nil {
 		return nil
@@ -252,7 +251,6 @@ func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 	return s.hooks.MayWrite(tx, deploymentID)
 }
 
-// knownSecrets returns the secrets to mask in an update's events, or nil.
 func (s *Service) knownSecrets(ctx context.Context, u store.Update) (*redact.Set, error) {
 	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
 		return nil, nil //nolint:nilnil // nothing to mask is an answer

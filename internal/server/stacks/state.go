@@ -89,7 +89,6 @@ func (s *State) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// store stores the state under a key, compressing it if necessary.
 func (s *State) store(ctx context.Context, blobs blob.Store, key string) error {
 	if s.packed != nil {
 		return blobs.Put(ctx, key, bytes.NewReader(s.packed))
@@ -120,11 +119,9 @@ func pack(w io.Writer, body []byte) error {
 	return nil
 }
 
-// stackBlobs is the prefix of all blobs of a stack.
 func stackBlobs(stackID string) string { return "stacks/" + stackID }
 
-// putState stores a state under a new key. A key's contents never change, so a row that names a key
-// is always valid.
+// putState stores a state under a new key, whose contents never change.
 func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
 	key := stackBlobs(stackID) + "/" + identity.NewID()
 	if err := st.store(ctx, s.db.Blobs(), key); err != nil {
@@ -133,7 +130,6 @@ func (s *Service) putState(ctx context.Context, stackID string, st *State) (stri
 	return key, nil
 }
 
-// dropState removes a state that no row names.
 func (s *Service) dropState(ctx context.Context, key string) {
 	if key == "" {
 		return
@@ -143,13 +139,12 @@ func (s *Service) dropState(ctx context.Context, key string) {
 	}
 }
 
-// stateGrace is the age at which an unreferenced state counts as abandoned. The row that names a
-// state is written within seconds, or never.
+// stateGrace is the age at which an unreferenced state counts as abandoned: its row is written
+// within seconds, or never.
 const stateGrace = 6 * time.Hour
 
-// SweepStates removes the states that no row names, left by a server that stopped between writing
-// the blob and the row, and returns their number. Logs need no sweep: jobs, which are kept, name
-// them.
+// SweepStates removes the states that no row names, left by a server that stopped before writing
+// the row, and returns their number. Logs need no sweep: jobs, which are kept, name them.
 func (s *Service) SweepStates(ctx context.Context) (int, error) {
 	return s.sweepStates(ctx, stateGrace)
 }
@@ -290,8 +285,7 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 	return nil
 }
 
-// checkForeignSecrets rejects states whose secrets belong to another stack, which this server could
-// never decrypt.
+// checkForeignSecrets rejects states with another stack's secrets, which could never be decrypted.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {
@@ -307,7 +301,6 @@ func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state
 	return nil
 }
 
-// firstCiphertext returns a service-encrypted secret of a deployment, if any.
 func firstCiphertext(deployment []byte) []byte {
 	const mark = `"ciphertext"`
 	for rest := deployment; ; {

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// BenchmarkParseState measures the cost of a checkpoint without the disk.
 func BenchmarkParseState(b *testing.B) {
 	var buf bytes.Buffer
 	buf.WriteString(`{"version":3,"deployment":{"resources":[`)

@@ -5,6 +5,7 @@ import "slices"
 // Status is the status of an update, as in the public API.
 type Status string
 
+// The statuses of an update.
 const (
 	NotStarted Status = "not started"
 	Running    Status = "running"
@@ -13,7 +14,6 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// statusMoves lists all transitions between statuses.
 var statusMoves = map[Status][]Status{
 	NotStarted: {Running},
 	Running:    {Succeeded, Failed, Cancelled},
@@ -28,6 +28,7 @@ func (s Status) Finished() bool { return s == Succeeded || s == Failed || s == C
 // Kind is the operation of an update.
 type Kind string
 
+// The kinds of update.
 const (
 	KindUpdate  Kind = "update"
 	KindPreview Kind = "preview"

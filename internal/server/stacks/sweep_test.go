@@ -16,8 +16,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// TestStatesThatNothingNames leaves the blob of a server that stopped before writing the row, next
-// to states of a stack and its updates.
 func TestStatesThatNothingNames(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		ctx := t.Context()

@@ -22,7 +22,7 @@ var builtInTags = []string{
 
 var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
 
-// maxTagValue is the maximum length of a tag value in bytes.
+// maxTagValue bounds a tag value, in bytes.
 const maxTagValue = 256
 
 // maxTags bounds a stack's tags: one write, which other writers wait for, replaces them all.
@@ -73,7 +73,6 @@ func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st stor
 	return s.writeTags(ctx, p, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
 }
 
-// writeTags changes tags, unless the caller is a deployment that may no longer write.
 func (s *Service) writeTags(ctx context.Context, p identity.Principal, change func(tx *store.Tx) error) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {

@@ -40,14 +40,12 @@ type Metadata struct {
 	Environment map[string]string `json:"environment"`
 }
 
-// dryRun reports whether the program's options make any kind a preview.
 func (p Program) dryRun() bool {
 	var b bool
 	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
 }
 
-// maxProgram bounds an update's description in bytes. The stack's configuration is the largest
-// part.
+// maxProgram bounds an update's description, mostly its stack's configuration, in bytes.
 const maxProgram = 2 << 20
 
 // maxMetadata bounds the metadata, which lists repeat, in bytes.
@@ -250,7 +248,6 @@ func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []st
 
 const reasonExpired = "the client that ran this update stopped renewing its lease"
 
-// finish ends a running update and releases its stack.
 func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
 	if !Status(u.Status).CanBecome(status) {
 		return fault.Conflict("Conflict: the update cannot become %q, its status is %q", status, u.Status)
@@ -274,7 +271,6 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	return tx.SaveUpdate(*u)
 }
 
-// reportEnded passes ended updates to the hook.
 func (s *Service) reportEnded(ended []store.Update) {
 	for _, u := range ended {
 		if s.hooks.UpdateFinished != nil {

@@ -36,8 +36,7 @@ func Members(data []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Member returns the raw value of a member of a JSON object, or nil. As in encoding/json, the last
-// wins.
+// Member returns the raw value of a member of a JSON object, or nil. The last of several counts.
 func Member(data []byte, key string) []byte {
 	var out []byte
 	for k, v := range Members(data) {
@@ -136,7 +135,6 @@ func SkipString(b []byte, i int) int {
 	return len(b)
 }
 
-// skipValue returns the index behind the value that starts at i.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return len(b)

@@ -18,7 +18,6 @@ func TestMembersAndElements(t *testing.T) {
 	}
 }
 
-// checkAgainstDecoder compares the results with encoding/json's.
 func checkAgainstDecoder(t *testing.T, data []byte) {
 	t.Helper()
 	var obj map[string]json.RawMessage
