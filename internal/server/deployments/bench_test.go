@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// benchPollers is the number of agents that claim concurrently.
 const benchPollers = 32
 
 // BenchmarkClaim measures claims of a filled queue on SQLite, synchronous=FULL.
@@ -44,8 +43,7 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
 
-// BenchmarkBareStore measures the floor of BenchmarkClaim: as many writers, each changing one row
-// per transaction.
+// BenchmarkBareStore measures the floor: as many writers, each changing a row per transaction.
 func BenchmarkBareStore(b *testing.B) {
 	db := storetest.SQLite(b)
 	var wg sync.WaitGroup

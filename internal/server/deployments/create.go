@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Create queues a deployment of a stack. body is the public request, initiator the client's name
-// for its trigger.
+// Create queues a deployment. body is the public request, initiator the client's name for its
+// trigger.
 func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
 	op, inherit, err := readRequest(body)
 	if err != nil {
@@ -41,7 +41,6 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	return d, nil
 }
 
-// readRequest parses the members of a request that are not settings.
 func readRequest(body []byte) (workflow.Operation, bool, error) {
 	var r struct {
 		Operation        *string `json:"operation"`
@@ -70,7 +69,6 @@ func readRequest(body []byte) (workflow.Operation, bool, error) {
 	return op, r.InheritSettings == nil || *r.InheritSettings, nil
 }
 
-// configure returns the frozen configuration of a deployment.
 func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, error) {
 	var base *workflow.Settings
 	if inherit {
@@ -100,7 +98,6 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, b
 	return set, s.seal(ctx, st.ID, set)
 }
 
-// enqueue assigns a version to a deployment and stores it with its job.
 func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings) error {
 	pinned, err := poolOf(tx, d.OrgID, set.AgentPoolID)
 	if err != nil {

@@ -90,7 +90,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	return s.define(ctx, d, org.Name, set, token, platform)
 }
 
-// knownRequester reports whether the requester is a user who may currently read the organization's
+// knownRequester reports whether the requester is a user who may now read the organization's
 // stacks.
 func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	u, err := tx.User(d.RequestedBy)
@@ -103,7 +103,6 @@ func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	return err == nil, err
 }
 
-// define builds the definition of a deployment's job.
 func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, token, platform string) (*workflow.JobDefinition, error) {
 	opts := set.Option()
 	def := &workflow.JobDefinition{
@@ -145,8 +144,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	return def, err
 }
 
-// architecture returns the architecture of the agent that claimed the job, or, if the agent reports
-// none, the one that all agents support.
+// architecture returns the claiming agent's architecture, by default the one all agents support.
 func architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
 		return arch

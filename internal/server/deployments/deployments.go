@@ -1,8 +1,6 @@
-// Package deployments runs deployments: their settings, the queue, claims and leases of jobs, job
-// definitions, logs and results.
-//
-// Every change of a job's status follows package workflow's transition table inside one database
-// transaction.
+// Package deployments runs deployments: their settings, queue, job claims and leases, definitions,
+// logs and results. Every change of a job's status follows package workflow's transition table
+// inside one database transaction.
 package deployments
 
 import (
@@ -134,7 +132,6 @@ func (s *Service) shutdown() {
 	s.dispatcher.close()
 }
 
-// addNote adds a server line to the job's log.
 func addNote(j *store.Job, at time.Time, text string) {
 	j.Notes = append(j.Notes, store.Note{At: at, Text: termtext.OneLine(text, maxMessage)})
 }
@@ -152,8 +149,8 @@ func apply(j *store.Job, e workflow.Event, at time.Time) error {
 // maxMessage bounds messages from agents and runners, in bytes.
 const maxMessage = 2000
 
-// find returns a deployment of a stack by id or by version: the stock CLI resolves versions only
-// for some commands.
+// find returns a deployment by id or version: the stock CLI resolves versions only for some
+// commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
 	if version, err := strconv.ParseInt(strings.TrimPrefix(id, "#"), 10, 64); err == nil {
 		d, err := tx.DeploymentByVersion(st.ID, version)

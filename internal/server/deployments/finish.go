@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// verdict is the outcome of a job.
 type verdict struct {
 	event   workflow.Event
 	reason  workflow.Reason
@@ -23,8 +22,8 @@ type verdict struct {
 	note    string // a server line in the job's log, "" for none
 }
 
-// finish ends a job in memory and writes the consequences to the database. The caller saves the job
-// in the same transaction and calls afterEnd after the commit.
+// finish ends a job in memory and writes the consequences. The caller saves the job in the same
+// transaction and calls afterEnd after the commit.
 func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time) error {
 	if err := apply(job, v.event, now); err != nil {
 		return err
@@ -36,8 +35,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}
-	// The job's remaining log and result may still arrive; only a lost job may still be running and
-	// needs its access token.
+	// The job's last log and result may still arrive; only a lost job may need its access token.
 	if err := tx.ExpireJobTokens(job.ID, store.RunnerToken, now.Add(s.opts.Evidence)); err != nil {
 		return err
 	}
@@ -80,7 +78,6 @@ func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) 
 	return nil
 }
 
-// skip removes a queued job from the queue.
 func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text string, now time.Time) error {
 	v := verdict{event: workflow.EventSkip, reason: reason, message: text, note: text}
 	if err := s.finish(tx, &job, v, now); err != nil {
@@ -150,7 +147,6 @@ func block(tx *store.Tx, job store.Job) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// unblock resumes a stack's queue that waits for a lost deployment.
 func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	queue, err := tx.StackQueue(stackID)
 	if err != nil || queue.BlockedBy != deploymentID || deploymentID == "" {

@@ -23,8 +23,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// plant is a service on a database with one organization and one pool. Its background work runs
-// only if a test starts it.
+// plant is a service with one organization and one pool; tests start its background work.
 type plant struct {
 	t       testing.TB
 	db      *store.DB
@@ -60,7 +59,6 @@ func newPlant(t testing.TB, db *store.DB, o deployments.Options) *plant {
 	return p
 }
 
-// build creates a server's services on the plant's database.
 func (p *plant) build(o deployments.Options) {
 	p.t.Helper()
 	secrets, err := keyring.Open(p.t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
@@ -72,7 +70,6 @@ func (p *plant) build(o deployments.Options) {
 	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, MayWrite: p.service.MayWrite, UpdateFinished: p.service.UpdateFinished})
 }
 
-// run runs the service's background work until the test ends.
 func (p *plant) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -106,7 +103,6 @@ func (p *plant) deploy(st store.Stack) string {
 	return d.ID
 }
 
-// poll requests work without waiting and returns nil if none is available.
 func (p *plant) poll(agent string) *deployments.Claim {
 	p.t.Helper()
 	c, err := p.service.Poll(p.t.Context(), p.agent, p.request(agent, 0))
@@ -121,7 +117,6 @@ func (p *plant) request(agent string, wait time.Duration) deployments.Poll {
 	}
 }
 
-// runner returns the principal of a claim's callbacks.
 func runner(c *deployments.Claim) identity.Principal {
 	return identity.Principal{Kind: identity.KindRunner, JobID: c.Job.ID, Epoch: c.Job.Epoch, PoolID: c.Job.PoolID, DeploymentID: c.Job.DeploymentID}
 }

@@ -26,8 +26,8 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 	return job, err
 }
 
-// callback returns the job of an authenticated runner token, which must match the job in the path
-// and the current epoch.
+// callback returns a runner token's job, which must match the job in the path and the current
+// epoch.
 func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, error) {
 	if p.Kind != identity.KindRunner || p.JobID != jobID {
 		return store.Job{}, fault.New(fault.KindUnauthenticated, "Unauthorized: this token is not for this job")
@@ -45,7 +45,6 @@ func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, erro
 	return job, nil
 }
 
-// ended returns the response to callbacks of a job that has its final result.
 func ended(job store.Job) error {
 	return fault.New(fault.KindGone, "Gone: the job has ended: %s%s", job.Status, because(job.Reason))
 }

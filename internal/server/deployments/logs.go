@@ -35,8 +35,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	return joblog.Key(job.ID, job.Epoch, step), nil
 }
 
-// PutLog stores raw log at an offset of a step's stream. gap means that bytes before the offset are
-// missing; ack holds the offset to continue at.
+// PutLog stores raw log at an offset of a step's stream. gap reports missing bytes before the
+// offset; ack holds where to continue.
 func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
 	if offset < 0 {
 		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")

@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// lose starts a deployment and makes it lost.
 func (p *plant) lose(st store.Stack) (id string, c *deployments.Claim, pulumi identity.Principal) {
 	p.t.Helper()
 	id = p.deploy(st)
@@ -30,7 +29,6 @@ func (p *plant) lose(st store.Stack) (id string, c *deployments.Claim, pulumi id
 	return id, c, pulumi
 }
 
-// silence makes a running deployment miss its heartbeats until it is lost.
 func (p *plant) silence(id string) {
 	p.t.Helper()
 	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
@@ -40,7 +38,6 @@ func (p *plant) silence(id string) {
 	}
 }
 
-// pulumi returns the principal of a started deployment's pulumi process.
 func (p *plant) pulumi(c *deployments.Claim) identity.Principal {
 	p.t.Helper()
 	def, err := p.service.Definition(p.t.Context(), runner(c), c.Job.ID)
@@ -62,7 +59,6 @@ func (p *plant) state() *stacks.State {
 	return s
 }
 
-// refused fails unless err reports that a lost deployment was overtaken.
 func (p *plant) refused(what string, err error) {
 	p.t.Helper()
 	if fault.KindOf(err) != fault.KindForbidden {
@@ -70,8 +66,6 @@ func (p *plant) refused(what string, err error) {
 	}
 }
 
-// TestLostDeploymentStartsNothingAfterItsSuccessor starts the successor of a lost deployment, which
-// then must not start anything new.
 func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -117,8 +111,6 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 	})
 }
 
-// TestLostDeploymentThatStartsHoldsTheStack: without a successor, a lost deployment may start an
-// update, and then its successor waits.
 func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -151,8 +143,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	})
 }
 
-// TestRepeatedResultReadsNoLog: a result is compared with the log only once, because the log may be
-// a gigabyte and a repeated request is cheap to send.
+// TestRepeatedResultReadsNoLog: a result is compared with its log, up to a gigabyte, only once.
 func TestRepeatedResultReadsNoLog(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))
@@ -165,8 +156,8 @@ func TestRepeatedResultReadsNoLog(t *testing.T) {
 	}
 }
 
-// TestResultsReadTheLogOnce: a result is small, and its log may be a gigabyte. A result that cannot
-// be recorded yet reads none of it, and concurrent results read it once.
+// TestResultsReadTheLogOnce: a result that cannot be recorded yet reads none of its log, up to a
+// gigabyte, and concurrent results read it once.
 func TestResultsReadTheLogOnce(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))

@@ -28,8 +28,7 @@ type Poll struct {
 // goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job for an agent, waiting at most as long as the agent allows. It returns nil if no
-// job is available.
+// Poll claims a job, waiting at most as long as the agent allows, or returns nil.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	r.Agent.PoolID = p.PoolID
 	r.Agent.Hold = r.Wait
@@ -79,8 +78,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	return nil, o.err
 }
 
-// hold waits for an outcome. done is false if the wait ended without one; err is set if the poll's
-// token has ended.
+// hold waits for an outcome; done is false without one, and err set if the poll's token has ended.
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -141,8 +139,7 @@ func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	}
 }
 
-// note is the store's callback: it wakes an organization's polls, or all if notes may have been
-// missed.
+// note wakes an organization's polls, or all if notes may have been missed.
 func (w *wakers) note(orgID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

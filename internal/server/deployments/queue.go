@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// claimant is a poll that requests a job.
 type claimant struct {
 	TokenID string // of the pool token that authenticated the poll
 	OrgID   string
@@ -29,12 +28,10 @@ type Claim struct {
 	Token string // for the callbacks of this job and epoch
 }
 
-// errNothing means that no job can be claimed now.
 var errNothing = errors.New("no job can be claimed")
 
-// claim assigns the next job of the claimant's pool to it in one transaction, or returns
-// errNothing. A repeated poll gets the same job again while its claim is current and the job has
-// not started.
+// claim assigns the pool's next job in one transaction, or returns errNothing. A repeated poll gets
+// the same job while its claim is current and the job has not started.
 func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	token, hash := identity.NewToken()
 	var job store.Job
@@ -83,7 +80,6 @@ func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 	return job, tx.SaveJob(job)
 }
 
-// take claims the next job of the queue.
 func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 	full, err := s.full(tx, c.OrgID)
 	if err != nil {
@@ -118,9 +114,8 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	return job, nil
 }
 
-// full reports whether an organization has reached its cap of claimed and running jobs. Only claims
-// add to them, so between two counts this server's claims are an upper bound, unless other servers
-// share the database.
+// full reports whether an organization has reached its cap of active jobs. Only claims add to them,
+// so between counts this server's claims are an upper bound unless servers share the database.
 func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
 		return false, nil
@@ -133,7 +128,6 @@ func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	return n >= s.opts.Cap, nil
 }
 
-// atMost holds upper bounds of the organizations' claimed and running jobs.
 type atMost struct {
 	mu sync.Mutex
 	n  map[string]int64
@@ -159,7 +153,6 @@ func (a *atMost) claimed(orgID string) {
 	a.n[orgID]++
 }
 
-// recent holds the times of the last event by key.
 type recent struct {
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -196,7 +189,6 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 	}
 }
 
-// requeue puts a claimed job that did not start back into the queue.
 func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventRequeue, now); err != nil {
 		return err
@@ -219,7 +211,6 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	return tx.SaveJob(*job)
 }
 
-// reassign assigns the pool that the job would get now.
 func reassign(tx *store.Tx, job *store.Job) error {
 	if job.PoolPinned {
 		_, err := tx.Pool(job.OrgID, job.PoolID)

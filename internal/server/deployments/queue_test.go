@@ -18,8 +18,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while they are created, and counts the
-// claims.
+// TestEachJobOnce has two agents claim 500 jobs of 50 stacks during their creation.
 func TestEachJobOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		const jobs, stackCount, agents = 500, 50, 2
@@ -92,7 +91,6 @@ func TestEachJobOnce(t *testing.T) {
 	})
 }
 
-// model is the expected state of one deployment.
 type model struct {
 	id      string
 	stack   int
@@ -253,8 +251,7 @@ func TestLifeOfJobs(t *testing.T) {
 	})
 }
 
-// TestFirstComeFirstServedAcrossPools queues a stack's older deployment for a pool without agents:
-// the newer one must not overtake it.
+// TestFirstComeFirstServedAcrossPools queues the older deployment for a pool without agents.
 func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -303,8 +300,7 @@ func TestStoppingAnswersHeldPolls(t *testing.T) {
 	}
 }
 
-// TestWhyQueued checks that every reason for waiting is reported with the command that resolves it,
-// in the API and, once, in the log.
+// TestWhyQueued: every reason for waiting names its remedy, in the API and, once, in the log.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})

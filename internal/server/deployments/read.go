@@ -42,7 +42,6 @@ func (s *Service) GetVersion(ctx context.Context, st store.Stack, version int64)
 	})
 }
 
-// details returns the summary of a deployment with its settings, notes and results.
 func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.DeploymentJob, error)) (Details, error) {
 	var d Details
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
@@ -78,8 +77,7 @@ type Filter struct {
 // summaryMemory is the approximate size of a deployment in a list, in bytes.
 const summaryMemory = 128 << 10
 
-// List returns a page of an organization's deployments, or of one stack's if stackID is not empty,
-// and their total number.
+// List returns a page of the deployments of an organization, or of stackID, and their total number.
 func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]Details, int64, error) {
 	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
 		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
@@ -116,7 +114,6 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 	return out, total, nil
 }
 
-// summary returns the part of a deployment that lists show.
 func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
 	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
 	var err error
@@ -146,8 +143,7 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	return d, err
 }
 
-// shownUpdates bounds the updates shown of a deployment, newest first. A job normally runs one or
-// two.
+// shownUpdates bounds the updates shown of a deployment, newest first.
 const shownUpdates = 20
 
 // updatesOf returns a deployment's started updates. Clients use only the first, so the operation's

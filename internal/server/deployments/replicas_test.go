@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestHandOverBetweenReplicas polls at one server and creates the deployment at another.
 func TestHandOverBetweenReplicas(t *testing.T) {
 	first, second := storetest.PostgresPair(t)
 	p := newPlant(t, first, deployments.Options{})
@@ -51,7 +50,6 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	}
 }
 
-// replica is a second server on the same database.
 func replica(t *testing.T, p *plant, db *store.DB) *plant {
 	t.Helper()
 	r := &plant{t: t, db: db, org: p.org, pool: p.pool, agent: p.agent, user: p.user}
@@ -60,7 +58,6 @@ func replica(t *testing.T, p *plant, db *store.DB) *plant {
 	return r
 }
 
-// TestRevocationReachesReplicas polls at one server and revokes the token at another.
 func TestRevocationReachesReplicas(t *testing.T) {
 	first, second := storetest.PostgresPair(t)
 	p := newPlant(t, first, deployments.Options{})
@@ -85,8 +82,7 @@ func TestRevocationReachesReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicaWithAFalseClock runs one of two servers in the year 2000, where the clock of a
-// synctest bubble starts.
+// TestReplicaWithAFalseClock runs a server in the year 2000, where a synctest bubble starts.
 func TestReplicaWithAFalseClock(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	p := newPlant(t, openStore(t, dsn), deployments.Options{})

@@ -71,7 +71,6 @@ func repeated(job store.Job, r protocol.ResultRequest) error {
 	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
 }
 
-// settle records a result and changes the job's status.
 func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {
 	lost := job.Reason == workflow.ReasonLost
 	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message}
@@ -112,13 +111,11 @@ func (s *Service) settle(tx *store.Tx, job *store.Job, r protocol.ResultRequest,
 	return tx.SaveJob(*job)
 }
 
-// keyLocks are locks by name.
 type keyLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // closed when released
 }
 
-// lock acquires the lock of a name or returns when ctx ends.
 func (l *keyLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()

@@ -179,7 +179,6 @@ func (s *Service) checkCiphertext(ctx context.Context, stackID string, v workflo
 	return err
 }
 
-// reveal returns the plaintext of a value.
 func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret) (string, error) {
 	if v == nil {
 		return "", nil
@@ -208,5 +207,4 @@ func ForgetPool(document string) (string, error) {
 	return string(doc), nil
 }
 
-// requester returns the user id and name of a deployment's requester.
 func requester(p identity.Principal) (userID, name string) { return p.User.ID, p.Name() }

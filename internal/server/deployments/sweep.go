@@ -26,7 +26,6 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// watch sweeps at each interval and on request until ctx ends.
 func (s *Service) watch(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -70,7 +69,6 @@ func (s *Service) UpdateFinished(store.Update) {
 	}
 }
 
-// sweep checks all timers once.
 func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
 }
@@ -116,7 +114,6 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 	})
 }
 
-// sweepRunning ends silent running jobs as lost.
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("Nothing was heard from the deployment on %s for %s: it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
@@ -139,7 +136,6 @@ func orUnknown(host string) string {
 	return host
 }
 
-// sweepQueue skips deployments that waited too long or whose stack was deleted.
 func (s *Service) sweepQueue(ctx context.Context) error {
 	list := func(tx *store.Tx, now time.Time) ([]store.Job, error) {
 		return tx.StaleQueuedJobs(now.Add(-s.opts.QueueTimeout))
@@ -204,7 +200,6 @@ func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, e
 	return false, nil
 }
 
-// silent lists the jobs in a status that have been silent for d.
 func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx, time.Time) ([]store.Job, error) {
 	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
 }

@@ -160,7 +160,6 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		if job := p.job(id); job.Status != workflow.StatusRunning {
 			t.Errorf("job = %s %s", job.Status, job.Reason)
 		}
-		// Ten minutes of the job's own silence end it.
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
 		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
@@ -183,7 +182,6 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		if job := p.job(id); job.Status != workflow.StatusRunning || time.Until(job.LastSeenAt) > time.Minute {
 			t.Errorf("job = %s %s, last heard of %s from now", job.Status, job.Reason, time.Until(job.LastSeenAt))
 		}
-		// From then on silence counts again.
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
 		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
@@ -219,8 +217,7 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	}
 }
 
-// TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs; a dead
-// job must still be lost afterwards.
+// TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs.
 func TestSilenceAndTheMachinesClock(t *testing.T) {
 	for name, what := range map[string]func(c *storetest.Clock){
 		"stopped for an hour":                    func(c *storetest.Clock) { c.Pass(time.Hour) },

@@ -11,9 +11,8 @@ import (
 // claimTimeout bounds one attempt to claim for a waiter.
 const claimTimeout = 30 * time.Second
 
-// dispatcher assigns jobs to held polls without ticks: on a note that a job may be claimable, it
-// claims for the longest waiting poll. At most one goroutine serves each pool, only while polls
-// wait.
+// dispatcher assigns jobs to held polls without ticks: on a note, it claims for the longest waiting
+// poll. At most one goroutine serves each pool, only while polls wait.
 type dispatcher struct {
 	claim    func(context.Context, claimant) (*Claim, error)
 	handBack func(context.Context, *Claim)
@@ -24,7 +23,6 @@ type dispatcher struct {
 	wg     sync.WaitGroup
 }
 
-// line is the queue of polls of one pool.
 type line struct {
 	orgID   string
 	waiters []*waiter
@@ -32,8 +30,7 @@ type line struct {
 	running bool // a goroutine serves the line
 }
 
-// waiter is a held poll. It receives exactly one outcome, unless it leaves the line before a claim
-// on its behalf begins.
+// waiter is a held poll. It receives one outcome, unless it leaves before a claim for it begins.
 type waiter struct {
 	claimant
 	leaving bool
@@ -49,8 +46,7 @@ func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBa
 	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
 }
 
-// close refuses new polls and waits for the goroutines that serve lines. The caller ends waiting
-// polls.
+// close refuses new polls and waits for its goroutines. The caller ends waiting polls.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -77,8 +73,7 @@ func (d *dispatcher) join(c claimant) *waiter {
 	return w
 }
 
-// leave removes a poll from the line. If a claim on its behalf is in progress, leave waits for the
-// outcome, which may be a job.
+// leave removes a poll. During a claim for it, leave waits for the outcome, which may be a job.
 func (d *dispatcher) leave(w *waiter) outcome {
 	pool := w.Agent.PoolID
 	d.mu.Lock()
@@ -97,7 +92,6 @@ func (d *dispatcher) leave(w *waiter) outcome {
 	return <-w.got
 }
 
-// note is the store's callback: it wakes lines for a queue note.
 func (d *dispatcher) note(payload string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

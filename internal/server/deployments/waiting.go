@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, so they must not change.
+// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, which must not change.
 const (
 	waitPool int64 = iota + 1
 	waitOrgPaused
@@ -23,8 +23,7 @@ const (
 	waitBusy
 )
 
-// claimTime is how long a free agent may take to claim a job before the job counts as waiting for
-// an agent.
+// claimTime is how long a free agent may take to claim a job before the job counts as waiting.
 const claimTime = 3 * time.Second
 
 // whyQueued returns why a queued deployment does not start, and the command that resolves it.
@@ -65,7 +64,6 @@ func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job)
 		"To end it: pulumi cancel --stack " + name + "/" + d.Project + "/" + d.Stack}, nil
 }
 
-// behindAnother reports the deployment of the same stack that must run first.
 func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	ahead, err := tx.ActiveJobsOfStack(d.StackID)
 	if err != nil {
@@ -138,7 +136,6 @@ func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job)
 	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
-// withoutPool explains how a job gets a pool.
 func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, error) {
 	name, err := orgName(tx, d.OrgID)
 	if err != nil {
@@ -158,7 +155,6 @@ func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, er
 		"\nTo choose the default: " + s.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+name)}, nil
 }
 
-// curl returns a command that calls the API.
 func (s *Service) curl(flags, path string) string {
 	return fmt.Sprintf(`curl -H "Authorization: token $PULUMI_ACCESS_TOKEN" %s %s%s`, flags, s.opts.ExternalURL, path)
 }
