@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Missing is the error for a result that cannot be recorded because the sender still has log to
-// send.
+// Missing means that a result cannot be recorded until the sender sends its remaining log.
 type Missing struct{ Logs []protocol.MissingLog }
 
 // Error implements error.
@@ -21,8 +20,8 @@ func (m *Missing) Error() string {
 	return fmt.Sprintf("Conflict: log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
 }
 
-// Check syncs a job's log to disk and compares it with the sender's report. It returns [*Missing]
-// for log that the sender still has, and other differences as complaints for the log. It reads the
+// Check syncs a job's log to disk and compares it with the sender's report. Log that the sender
+// still has is a [*Missing] error; other differences become complaints. It reads the
 // streams only if none is missing.
 func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {
 	sizes := map[int]int64{}

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzPosition parses client input for the continuation of a log.
 func FuzzPosition(f *testing.F) {
 	for _, s := range []string{"", "1.0.0.0.", "1.2.3.3.4-5-6", "9.1048576.9223372036854775807.1.", "1.0.0.0.-", "+1.0.0.0.", "1.0.0.4."} {
 		f.Add(s)
@@ -23,7 +22,6 @@ func FuzzPosition(f *testing.F) {
 	})
 }
 
-// FuzzStoredLine parses log that a job's runner sent.
 func FuzzStoredLine(f *testing.F) {
 	for _, s := range []string{"", "\n", "x", "2024-01-01T00:00:00Z text\n", "\x00\x01\x02\n", "\xff\xfe\n"} {
 		f.Add([]byte(s))

@@ -23,21 +23,17 @@ type Line struct {
 // readAhead is the size of one read of a stream: several frames of maximum length.
 const readAhead = 256 << 10
 
-// room is the remaining space of a page of log.
 type room struct{ lines, bytes int }
 
-// full reports whether a page takes no more lines.
 func (r *room) full() bool { return r.lines <= 0 || r.bytes <= 0 }
 
-// use takes the room of a line.
 func (r *room) use(line Line) {
 	r.lines--
 	r.bytes -= len(line.Text)
 }
 
-// readLines decodes a stream's lines from a byte offset until the page is full, and returns the
-// offset behind the last one. It stops before an incomplete frame and returns bytes that are no
-// frame unchanged.
+// readLines decodes lines from a byte offset until the page is full or a frame is incomplete, and
+// returns the next offset. It returns bytes that are no frame unchanged.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
 	for !page.full() {
@@ -129,7 +125,6 @@ func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64)
 	return nil
 }
 
-// readFrom returns up to count lines from the line number first, and whether more follow.
 func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
 	st := l.open(key)
 	st.mu.Lock()

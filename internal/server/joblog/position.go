@@ -54,7 +54,6 @@ func parsePosition(token string) (position, error) {
 	return p, nil
 }
 
-// maxReason bounds [Wait.Reason].
 const maxReason = 255
 
 // maxToken bounds a continuation token in bytes: a step takes only a few.
@@ -72,7 +71,6 @@ func (p position) String() string {
 	return fmt.Sprintf("%d.%d.%d.%d.%s", p.epoch, p.step, p.offset, flags, strings.Join(left, "-"))
 }
 
-// next returns the beginning of the following step.
 func (p position) next() position {
 	return position{epoch: p.epoch, step: p.step + 1, told: p.told, left: append(p.left, p.offset)}
 }

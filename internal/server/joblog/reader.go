@@ -62,8 +62,7 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	return page, nil
 }
 
-// reader walks the streams of a deployment: each claim's steps in order, then the lines of the
-// agent and the server.
+// reader walks a deployment's streams: each claim's steps, then the agent's and the server's lines.
 type reader struct {
 	store *Store
 	View
@@ -140,7 +139,6 @@ func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	return true, nil
 }
 
-// current reports whether the reader is at the current claim.
 func (r *reader) current() bool { return r.pos.epoch == r.Job.Epoch }
 
 // started reports whether the step shows a header without having lines.
@@ -151,17 +149,15 @@ func (r *reader) started() bool {
 	return r.Job.Steps[r.pos.step].Status != workflow.StepNotStarted
 }
 
-// setupPatience is how long a reader waits for the agent to close step 0 after the next step
-// started.
+// setupPatience bounds the wait for the agent to close step 0 after the next step started.
 const setupPatience = 10 * time.Second
 
 // shipPatience is how long a reader waits for a step's last lines after the next step started: log
 // and status arrive in parallel. Later lines are shown at the end.
 const shipPatience = 300 * time.Millisecond
 
-// over reports whether the current step is complete. The runner runs one step at a time, so the
-// start of the next one ends it. The agent writes step 0 and reports its end, unless it knows only
-// the stock calls.
+// over reports whether the current step is complete: the runner starts the next one only then. The
+// agent writes step 0 and reports its end, unless it knows only the stock calls.
 func (r *reader) over() bool {
 	if !r.current() || r.Job.Status.Final() {
 		return true
@@ -180,7 +176,6 @@ func (r *reader) over() bool {
 	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.Now.Sub(since) > setupPatience
 }
 
-// laterStarted reports whether and when a later step started.
 func (r *reader) laterStarted() (bool, time.Time) {
 	for _, st := range r.Job.Steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
@@ -226,7 +221,6 @@ func (r *reader) readLate(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// readNotes adds the server's lines.
 func (r *reader) readNotes() {
 	if r.pos.offset >= int64(len(r.Job.Notes)) {
 		return

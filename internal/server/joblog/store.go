@@ -1,5 +1,4 @@
-// Package joblog stores job logs, one stream of framed bytes per step and claim, and reads them as
-// lines for clients.
+// Package joblog stores job logs, a stream per step and claim, and reads them as lines for clients.
 package joblog
 
 import (
@@ -19,8 +18,7 @@ import (
 
 const (
 	// syncEarly is the number of bytes in memory that trigger a sync before the timer.
-	syncEarly = 1 << 20
-	// syncTimeout bounds the sync of one stream.
+	syncEarly   = 1 << 20
 	syncTimeout = 30 * time.Second
 	// idleStream is how long the state of an unused stream is kept.
 	idleStream = 10 * time.Minute
@@ -97,7 +95,6 @@ func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (pr
 	return l.append(ctx, key, st, offset, p)
 }
 
-// append is Put for a caller that holds the stream.
 func (l *Store) append(ctx context.Context, key string, st *stream, offset int64, p []byte) (protocol.LogAck, error) {
 	if offset+int64(len(p)) > l.limit {
 		p = p[:max(0, min(int64(len(p)), l.limit-offset))]
@@ -117,7 +114,6 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 	return protocol.LogAck{Received: size, Durable: st.durable, Limit: l.limit}, err
 }
 
-// mark records that a stream has bytes that are not on disk.
 func (l *Store) mark(key string, urgent bool) {
 	l.mu.Lock()
 	l.dirty[key] = true
