@@ -18,9 +18,9 @@ var orgNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 // ErrNothingToDo reports that the installation has its first organization.
 var ErrNothingToDo = errors.New("the installation is set up already")
 
-// Bootstrap creates an organization, its administrator and that user's access token in an empty
-// database, or returns [ErrNothingToDo]. It passes the token's text to deliver before the commit,
-// so that no installation exists whose token is lost; an error of deliver rolls back.
+// Bootstrap creates an organization, its administrator and an access token in an empty database, or
+// returns [ErrNothingToDo]. deliver gets the token before the commit, so that it cannot be lost;
+// its error rolls back.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
 	if !orgNamePattern.MatchString(org) {
 		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)

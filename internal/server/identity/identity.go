@@ -57,6 +57,7 @@ func NewID() string { return uuid.NewString() }
 // Kind is the kind of a principal.
 type Kind string
 
+// The kinds of principal.
 const (
 	KindUser   Kind = "user"   // a human or service with a personal token
 	KindOrg    Kind = "org"    // an organization or team token
@@ -73,8 +74,7 @@ type Principal struct {
 	TokenName, Team string
 	// User is the owner of a personal token or the requester of a job's deployment, else zero.
 	User store.User
-	// Org is the token's organization; zero for personal tokens unless exchanged, which are limited
-	// to one.
+	// Org is the token's organization; zero for personal tokens that are not exchanged.
 	Org   store.Organization
 	Roles map[string]string
 	// Admin means that an organization token may administer its organization.

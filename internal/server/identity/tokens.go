@@ -10,8 +10,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// PoolTokenTopic is the channel of notes about ended tokens of agent pools. A payload is an
-// organization's id.
+// PoolTokenTopic is the channel of notes about ended pool tokens, by organization id.
 const PoolTokenTopic = "pool-tokens"
 
 // NewTokenSpec describes a token to create. Which members apply depends on the kind.
@@ -87,8 +86,7 @@ func (s *Service) OrgTokens(ctx context.Context, orgID, team string) ([]store.To
 	return out, nil
 }
 
-// DeleteToken removes a token by id if match returns true for it. Otherwise it reports the token as
-// missing.
+// DeleteToken removes a token by id if match returns true, else reports it as missing.
 func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.Token) bool) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(id)
