@@ -1,5 +1,4 @@
-// Package budget shares a fixed amount of memory among a server's requests: their bodies, decoded
-// forms and responses.
+// Package budget shares a fixed amount of memory among requests: bodies, decoded forms, responses.
 package budget
 
 import (
@@ -119,13 +118,11 @@ type waiter struct {
 	done  chan error // capacity 1
 }
 
-// split divides n more bytes of a share between the total and the reserve.
 func (b *Budget) split(s *Share, n int64) (large, small int64) {
 	small = max(0, min(n, Small-s.small, b.reserve-b.usedReserve))
 	return n - small, small
 }
 
-// grant adds n bytes to a share if they are free.
 func (b *Budget) grant(s *Share, n int64) bool {
 	large, small := b.split(s, n)
 	if large > 0 && b.used+large > b.total || b.over(s, large) {
@@ -141,8 +138,7 @@ func (b *Budget) grant(s *Share, n int64) bool {
 	return true
 }
 
-// first orders waiting shares: those that hold memory could end soonest; among them, the oldest
-// comes first.
+// first orders waiting shares: those that hold memory could end soonest; then by age.
 func first(a, b *Share) int {
 	if (a.large > 0) != (b.large > 0) {
 		if a.large > 0 {
@@ -210,7 +206,6 @@ func (b *Budget) waitsForItsOwn(w *waiter) bool {
 	return b.over(w.share, large)
 }
 
-// wake grants free memory to waiting shares.
 func (b *Budget) wake() {
 	for granted := true; granted; {
 		granted = false
@@ -229,8 +224,7 @@ func (b *Budget) wake() {
 	b.refuseStuck()
 }
 
-// refuseStuck refuses the youngest of the shares that hold memory and all wait for each other: none
-// would ever end.
+// refuseStuck refuses the youngest of the holders that all wait for each other: none would end.
 func (b *Budget) refuseStuck() {
 	stuck := map[string]*waiter{} // the youngest by owner
 	held := map[string]int64{}

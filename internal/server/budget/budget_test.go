@@ -99,7 +99,6 @@ func TestOldestGoesOn(t *testing.T) {
 	})
 }
 
-// TestNewRequestsDoNotOvertake checks that a large request does not starve.
 func TestNewRequestsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Hour)
@@ -117,8 +116,7 @@ func TestNewRequestsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// TestInvariants has many requests grow, shrink and end at random: they never hold more than the
-// budget, and finally nothing.
+// TestInvariants: random requests never hold more than the budget, and finally nothing.
 func TestInvariants(t *testing.T) {
 	b := New(8*mib, 20*time.Millisecond)
 	var all sync.WaitGroup
