@@ -97,8 +97,7 @@ func CheckBase(address string) error {
 	return err
 }
 
-// parse parses an address that may be fetched: https, or http on the same machine, with a host and
-// without user or fragment.
+// parse accepts https, or http on the same machine, with a host and without user or fragment.
 func parse(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -132,8 +131,7 @@ func (c *Client) transport(host string, thumbprints []string) *http.Transport {
 // errForbiddenAddress means that a name resolved to an address that the server must not call.
 var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified, where no issuer is")
 
-// awsMetadata is the IPv6 address of AWS's credential service; all other clouds use link-local
-// addresses.
+// awsMetadata is AWS's IPv6 credential service; all other clouds use link-local addresses.
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
 // checkAddress refuses addresses that no public or in-house service has. It checks the resolved
@@ -151,7 +149,6 @@ func forbidden(ip netip.Addr) bool {
 	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// explain turns an error of the HTTP client into a sentence.
 func explain(u *url.URL, err error) error {
 	var timeout net.Error
 	var dns *net.DNSError

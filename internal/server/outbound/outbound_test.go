@@ -37,7 +37,6 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-// leaf creates a certificate for a host, with its chain.
 func (a authority) leaf(t *testing.T, ip net.IP, ends time.Time) tls.Certificate {
 	t.Helper()
 	cert, key := sign(t, &a, &x509.Certificate{IPAddresses: []net.IP{ip}, NotAfter: ends})
@@ -71,7 +70,6 @@ func sign(t *testing.T, by *authority, template *x509.Certificate) (*x509.Certif
 	return cert, key
 }
 
-// serve serves over TLS with a certificate, or without TLS.
 func serve(t *testing.T, cert *tls.Certificate, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
