@@ -85,8 +85,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	return Created{pool, token}, nil
 }
 
-// checkFree returns the number of the organization's other pools, or an error if one has the same
-// name.
+// checkFree returns the number of other pools, or an error if one has the same name.
 func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 	list, err := tx.Pools(pool.OrgID)
 	for _, other := range list {
@@ -101,7 +100,6 @@ func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 	return others, err
 }
 
-// chooseDefault stores the pool of stacks that name none; "" for no pool.
 func chooseDefault(tx *store.Tx, orgID, id string) error {
 	queue, err := tx.OrgQueue(orgID)
 	if err != nil {
@@ -319,7 +317,6 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 	return notFound(err, id)
 }
 
-// release removes a pool from at most limit settings that name it, and returns their number.
 func release(tx *store.Tx, id string, limit int, forget Settings) (int64, error) {
 	rows, err := tx.SettingsOfPool(id, limit)
 	if err != nil {

@@ -41,7 +41,6 @@ type Sighting struct {
 
 type agentKey struct{ pool, agent string }
 
-// sighted is this process's latest information about an agent.
 type sighted struct {
 	Sighting
 	liveUntil time.Time
@@ -54,9 +53,8 @@ type presence struct {
 	agents map[agentKey]*sighted
 }
 
-// Seen records an agent's poll. It is a conflict while another session of the same agent id is
-// alive, which means that two agents share a state directory, and forbidden if the pool was
-// deleted.
+// Seen records an agent's poll. It is a conflict while another session of the agent id is alive
+// (two agents share a state directory), and forbidden if the pool was deleted.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	here := time.Now() // for this process's memory
 	key := agentKey{g.PoolID, g.AgentID}

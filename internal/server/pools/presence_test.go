@@ -28,7 +28,6 @@ func TestOnline(t *testing.T) {
 	}
 }
 
-// TestSessions covers the in-memory state between two writes.
 func TestSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(nil, nil)
