@@ -2,7 +2,6 @@ package oidc
 
 import "slices"
 
-// wish is the token that an exchange requests.
 type wish struct {
 	tokenType TokenType
 	subject   string // pool id or user login; "" for the organization
@@ -10,7 +9,6 @@ type wish struct {
 	audience  string // of the exchange
 }
 
-// verdict is the policies' decision on a wish.
 type verdict string
 
 const (
@@ -47,7 +45,6 @@ func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	return found
 }
 
-// subject returns the policy's subject, as in [wish].
 func (p Policy) subject() string {
 	switch p.TokenType {
 	case RunnerToken:

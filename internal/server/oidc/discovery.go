@@ -14,7 +14,6 @@ import (
 // wellKnown is the path of an issuer's description, below its URL.
 const wellKnown = "/.well-known/openid-configuration"
 
-// discovered is an issuer's description of itself.
 type discovered struct {
 	Issuer      string
 	Keys        []key
@@ -57,7 +56,6 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 	return d, nil
 }
 
-// document fetches a document and records its certificate.
 func (s *Service) document(ctx context.Context, d *discovered, address string, thumbprints []string) ([]byte, error) {
 	doc, err := s.fetch.Get(ctx, address, thumbprints)
 	if err != nil {
@@ -69,7 +67,6 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 	return doc.Body, nil
 }
 
-// fetchKeys is the fetch function of the key cache.
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err == nil && d.Issuer != issuer.Issuer {

@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
+// Names and bounds of the token exchange (RFC 8693).
 const (
 	GrantType        = "urn:ietf:params:oauth:grant-type:token-exchange"
 	IDTokenType      = "urn:ietf:params:oauth:token-type:id_token"
@@ -88,7 +89,6 @@ func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	return granted, err
 }
 
-// check checks a request without the database.
 func (r Request) check() (TokenType, time.Duration, error) {
 	switch {
 	case r.GrantType == "":
@@ -228,8 +228,7 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 	}
 }
 
-// poolByScope returns the pool that a scope names by id or, if unique, by name; reason explains a
-// missing pool.
+// poolByScope returns the pool with an id or unique name; reason explains a missing pool.
 func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason string, err error) {
 	pool, err = tx.Pool(orgID, name)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -250,7 +249,6 @@ func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason
 	}
 }
 
-// text formats a claim for messages.
 func text(claim any) string {
 	s, _ := claim.(string)
 	if r := []rune(s); len(r) > descriptionLimit {

@@ -195,9 +195,8 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id st
 	return nil
 }
 
-// RegenerateThumbprints replaces an issuer's thumbprints by those of the certificates it currently
-// presents. An authority or the old thumbprints must already trust these: an unknown server is
-// never believed.
+// RegenerateThumbprints replaces an issuer's thumbprints by those of its current certificates,
+// which an authority or the old thumbprints must already trust.
 func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principal, orgID, id string) (store.OIDCIssuer, error) {
 	issuer, err := s.Issuer(ctx, orgID, id)
 	if err != nil {

@@ -21,20 +21,16 @@ const (
 	keysFresh = 10 * time.Minute
 	// keysUsable is how long they are used while the issuer does not answer.
 	keysUsable = time.Hour
-	// askAgain is the shortest interval between fetches of an issuer's keys, whatever tokens
-	// arrive.
-	askAgain = 30 * time.Second
-	// fetchTime bounds the fetches of one refresh.
+	// askAgain is the least interval between fetches of an issuer's keys, whatever tokens arrive.
+	askAgain  = 30 * time.Second
 	fetchTime = 20 * time.Second
 	maxKeys   = 100
 	minRSA    = 2048 // bits
 )
 
-// key is a public key that may have signed a token.
 type key = jose.JSONWebKey
 
-// parseKeys parses a JSON web key set. It passes each key that cannot sign tokens to skip, which
-// may refuse the set.
+// parseKeys parses a JSON web key set. skip gets each key that cannot sign and may refuse the set.
 func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -77,14 +73,12 @@ func parseKey(raw []byte) (k key, reason string) {
 	return k, ""
 }
 
-// keyCache caches the keys that issuers publish.
 type keyCache struct {
 	fetch func(ctx context.Context, issuer store.OIDCIssuer) ([]key, error)
 	mu    sync.Mutex
 	of    map[string]*issuerKeys // by the issuer's id
 }
 
-// issuerKeys are the cached keys of one issuer.
 type issuerKeys struct {
 	modified time.Time     // of the issuer: older keys are not used
 	turn     chan struct{} // held by the goroutine that fetches
@@ -92,7 +86,6 @@ type issuerKeys struct {
 	known    keySet
 }
 
-// keySet holds keys and the time of their fetch.
 type keySet struct {
 	keys    []key
 	fetched time.Time

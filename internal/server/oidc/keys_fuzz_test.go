@@ -2,7 +2,6 @@ package oidc
 
 import "testing"
 
-// FuzzKeys parses keys as issuers and administrators send them.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"keys":[{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}`))
 	f.Add([]byte(`{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"},{"kty":"oct","k":"AAAA"},null,1]}`))

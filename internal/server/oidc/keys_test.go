@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// publisher is an issuer whose keys are only names.
 type publisher struct {
 	mu      sync.Mutex
 	names   []string
@@ -36,7 +35,6 @@ func (p *publisher) set(err error, names ...string) {
 	p.names, p.err = names, err
 }
 
-// named simulates a token signed by the named key.
 func named(name string) func([]key) bool {
 	return func(keys []key) bool {
 		for _, k := range keys {
@@ -129,8 +127,6 @@ func TestKeyCacheAsksOnceAtATime(t *testing.T) {
 	})
 }
 
-// TestSlowIssuerDelaysOnlyThoseWhoNeedIt: tokens with unknown keys make the server fetch from a
-// slow issuer.
 func TestSlowIssuerDelaysOnlyThoseWhoNeedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := time.Duration(0)

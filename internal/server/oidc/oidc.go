@@ -51,7 +51,6 @@ func issuerNotFound(err error, id string) error {
 	return err
 }
 
-// read runs fn in a read transaction and wraps its error with what.
 func (s *Service) read(ctx context.Context, what string, fn func(*store.Tx) error) error {
 	err := s.db.Read(ctx, fn)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

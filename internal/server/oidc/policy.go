@@ -23,6 +23,7 @@ const (
 // TokenType is the type of an exchanged token.
 type TokenType string
 
+// The types of token.
 const (
 	OrganizationToken TokenType = "organization"
 	TeamToken         TokenType = "team"
@@ -126,8 +127,7 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 	return set, nil
 }
 
-// checkPolicies validates policies without the database. It replaces nil lists and maps by empty
-// ones.
+// checkPolicies validates policies without the database, making nil lists and maps empty.
 func checkPolicies(policies []Policy) error {
 	if len(policies) == 0 {
 		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
@@ -209,8 +209,8 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects refuses missing users and pools: a policy with a typing error would silently grant
-// or deny nothing.
+// checkSubjects refuses missing users and pools: a typing error would silently grant or deny
+// nothing.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
 		var err error
@@ -233,7 +233,6 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	return nil
 }
 
-// memberByLogin returns a user who is a member of an organization.
 func memberByLogin(tx *store.Tx, orgID, login string) (store.User, error) {
 	user, err := tx.UserByLogin(login)
 	if err != nil {

@@ -24,13 +24,11 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// subject is the owner of a valid identity token.
 type subject struct {
 	issuer store.OIDCIssuer
 	claims map[string]any
 }
 
-// verify checks an identity token for an organization.
 func (s *Service) verify(ctx context.Context, org store.Organization, token string) (subject, error) {
 	var sub subject
 	if len(token) > maxToken {
@@ -61,7 +59,6 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	return sub, checkTimes(sub.claims, time.Now())
 }
 
-// checkSignature checks that a key of the issuer signed the token.
 func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, signed *jose.JSONWebSignature) error {
 	header := signed.Signatures[0].Protected
 	known := false // the issuer has a key with the token's id
@@ -158,7 +155,6 @@ func checkTimes(claims map[string]any, now time.Time) error {
 	return nil
 }
 
-// short truncates untrusted text for a message.
 func short(s string) string {
 	if r := []rune(s); len(r) > 200 {
 		return string(r[:200]) + "…"
