@@ -1,5 +1,4 @@
-// Package keyring encrypts stack secrets with keys that the database stores wrapped by a master
-// key.
+// Package keyring encrypts stack secrets with keys stored in the database, wrapped by a master key.
 package keyring
 
 import (
@@ -23,7 +22,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// keyRingName is the installation value that holds the wrapped key ring.
 const keyRingName = "secrets-key-ring"
 
 // masterKeySize is the size of the master key in bytes (AES-256).
@@ -114,8 +112,7 @@ func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 	return h, nil
 }
 
-// Rotate adds a new key to the ring and encrypts with it from then on. Older ciphertexts stay
-// readable.
+// Rotate adds a new key to the ring and encrypts with it. Older ciphertexts stay readable.
 func (s *Ring) Rotate(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
