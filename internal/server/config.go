@@ -149,8 +149,7 @@ func setURL(c *Config, v string) error {
 	return nil
 }
 
-// setReleases requires an existing directory: a misspelled one would look like a mirror without
-// releases.
+// setReleases requires an existing directory: a misspelled one would look like an empty mirror.
 func setReleases(c *Config, v string) error {
 	if v == "" {
 		c.Releases = ""

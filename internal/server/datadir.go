@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/server/identity"
 )
 
-// makeDataDir creates the data directory, readable only by its owner.
 func makeDataDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
@@ -86,8 +85,7 @@ Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 	return err
 }
 
-// writeToken writes a token to a new file. An existing file belongs to a deleted database or an
-// incomplete start.
+// writeToken writes a new file; an old one is from a deleted database or an incomplete start.
 func writeToken(path, text string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replacing an old admin token: %w", err)

@@ -12,9 +12,8 @@ import (
 // mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
 const mostRequestMemory = 1 << 30
 
-// requestMemory returns the memory for all requests: half of GOMEMLIMIT, because the garbage
-// collector needs room. If GOMEMLIMIT is not set, it becomes nine tenths of the control group's
-// limit.
+// requestMemory returns half of GOMEMLIMIT, because the garbage collector needs room. If unset,
+// GOMEMLIMIT becomes nine tenths of the control group's limit.
 func requestMemory() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {

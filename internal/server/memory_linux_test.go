@@ -31,15 +31,13 @@ const (
 	// memoryRoom bounds the server's address space beyond its idle use; the kernel refuses more,
 	// which ends the server. It counts reservations: Go never returns address space, so the heap
 	// and SQLite's caches reserved 1.3 GiB in a test with peaks below 512 MiB.
-	memoryRoom = 3 << 30
-	// memoryClients is the number of concurrent clients.
+	memoryRoom    = 3 << 30
 	memoryClients = 20
 	// heavyClients is the number of clients whose requests take seconds of CPU, unless
 	// WORKFLOW_E2E_FULL is set. They need more than the whole budget.
 	heavyClients = 6
 )
 
-// boundedServer is the built server under a hard memory limit.
 type boundedServer struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -49,8 +47,7 @@ type boundedServer struct {
 	failure atomic.Value // the last error of the log
 }
 
-// startBounded builds and starts the server; a build with the race detector needs other amounts of
-// memory.
+// startBounded builds the server, because the race detector needs other amounts of memory.
 func startBounded(t *testing.T) *boundedServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,7 +112,6 @@ func (g *boundedServer) follow(log io.Reader, serving chan<- string) string {
 	}
 }
 
-// status returns a number of bytes from the process status.
 func (g *boundedServer) status(name string) uint64 {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
@@ -132,7 +128,6 @@ func (g *boundedServer) status(name string) uint64 {
 	return 0
 }
 
-// cpu returns the CPU time of the process.
 func (g *boundedServer) cpu() time.Duration {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.cmd.Process.Pid))
@@ -145,7 +140,6 @@ func (g *boundedServer) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// peak returns the maximum memory since the last call, in bytes.
 func (g *boundedServer) peak() uint64 {
 	g.t.Helper()
 	n := g.status("VmHWM")
@@ -155,7 +149,6 @@ func (g *boundedServer) peak() uint64 {
 	return n
 }
 
-// message is an attacker's request.
 type message struct {
 	method, path, auth string
 	body               []byte // gzip, nil for none
@@ -189,7 +182,6 @@ func (g *boundedServer) try(ctx context.Context, q message, into any) (int, erro
 	return res.StatusCode, err
 }
 
-// do sends a request of the setup, which must succeed.
 func (g *boundedServer) do(method, path, auth, body string, into any) {
 	g.t.Helper()
 	status, err := g.try(g.t.Context(), message{method: method, path: path, auth: auth, body: packed(body)}, into)
@@ -209,10 +201,10 @@ func packed(body string) []byte {
 	return buf.Bytes()
 }
 
-// TestMemoryOfRoutes attacks each route: 20 concurrent clients, or 6 for requests that take
-// seconds, send the worst body that the route accepts or read its largest response. The server must
-// survive under a hard limit and answer all, with 503 if its memory is in use. With
-// WORKFLOW_E2E_FULL, 20 clients always send five times each.
+// TestMemoryOfRoutes attacks each route: 20 clients, or 6 for requests that take seconds, send the
+// worst body or read the largest response. The server must survive under a hard limit and answer
+// all, with 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20 clients always send five times
+// each.
 func TestMemoryOfRoutes(t *testing.T) {
 	full, rounds := os.Getenv("WORKFLOW_E2E_FULL") != "", 1
 	if full {
@@ -282,7 +274,6 @@ type attack struct {
 	heavy bool
 }
 
-// attacks fills the server and returns the worst request of each family of routes.
 func (g *boundedServer) attacks() []attack {
 	g.t.Helper()
 	const stacks = "/api/stacks/acme/proj"
@@ -351,7 +342,6 @@ func (g *boundedServer) attacks() []attack {
 	)
 }
 
-// update creates and starts an update.
 func (g *boundedServer) update(stack, program string) (id, token string) {
 	g.t.Helper()
 	var created struct{ UpdateID string }

@@ -34,7 +34,6 @@ func TestMain(m *testing.M) {
 	os.Exit(storetest.Main(m))
 }
 
-// serveForTest runs a server and prints its URL.
 func serveForTest() error {
 	ctx := context.Background()
 	env := func(f Field) (string, bool) { return os.LookupEnv(f.Env()) }
@@ -56,7 +55,6 @@ const (
 	pause      = 2 * pauseLease
 )
 
-// serverProcess is a server that signals can stop.
 type serverProcess struct {
 	t        *testing.T
 	dir      string
@@ -106,7 +104,6 @@ func (p *serverProcess) signal(sig syscall.Signal) {
 	}
 }
 
-// call sends a request, decodes the body into v and returns the status.
 func (p *serverProcess) call(method, path, auth string, body, v any) int {
 	p.t.Helper()
 	data, err := json.Marshal(body)
@@ -151,7 +148,6 @@ func (p *serverProcess) makeStack() (admin string) {
 	return admin
 }
 
-// runningUpdate is an update that holds its lease.
 type runningUpdate struct{ path, token string }
 
 const pausedStack = "/api/stacks/acme/proj/dev"
@@ -286,7 +282,6 @@ func sharedSettings(t *testing.T, dsn string) []string {
 	return []string{EnvPrefix + "DATABASE=" + dsn, EnvPrefix + "MASTER_KEY_FILE=" + key}
 }
 
-// TestDatabaseThatTakesNoWrites blocks the database for longer than the lease.
 func TestDatabaseThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, dsn, dir string, settings ...string) {

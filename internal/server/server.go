@@ -42,7 +42,6 @@ type Server struct {
 	subsystems []Subsystem
 }
 
-// components are the dependencies of the domains.
 type components struct {
 	cfg      Config
 	log      *logrus.Entry
@@ -104,8 +103,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	return s, nil
 }
 
-// programDir returns the directory of this program, where the runner binary may be, or "." if
-// unknown.
+// programDir returns the directory of this program, where the runner may be, or "." if unknown.
 func programDir() string {
 	exe, err := os.Executable()
 	if err == nil {
@@ -143,9 +141,8 @@ func newComponents(ctx context.Context, cfg Config, version string, log *logrus.
 	return c, nil
 }
 
-// OpenSecrets opens the key ring of a database with the configured master key. It creates a key
-// only for a database that is not shared: a server with a new key could not read the others'
-// secrets.
+// OpenSecrets opens a database's key ring with the configured master key, creating the key only for
+// a database that is not shared: a server with a new key could not read the others' secrets.
 func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
 	path := cfg.MasterKeyFile
 	create := path == ""
@@ -162,7 +159,6 @@ func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, 
 // URL returns the server's URL for clients.
 func (s *Server) URL() string { return s.cfg.ExternalURL }
 
-// ready returns an error unless the server can serve requests.
 func (s *Server) ready(r *http.Request) error {
 	select {
 	case <-s.c.draining:

@@ -24,7 +24,6 @@ func testConfig(t *testing.T, dir string) Config {
 	return c
 }
 
-// run starts a server and returns a function that stops it and waits for its end.
 func run(t *testing.T, s *Server) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

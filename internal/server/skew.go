@@ -17,8 +17,8 @@ const (
 	skewLimit = 5 * time.Second
 )
 
-// skewWatch compares this machine's clock with the database's, by which all servers judge leases,
-// silence and expiry.
+// skewWatch compares this machine's clock with the database's, which decides about leases and
+// expiry.
 type skewWatch struct {
 	db     *store.DB
 	log    *logrus.Entry

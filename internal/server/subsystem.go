@@ -21,10 +21,8 @@ type Subsystem struct {
 	Exclusive bool
 }
 
-// restart delays the restarts of failed background work.
 var restart = retry.Policy{First: time.Second, Max: time.Minute}
 
-// supervise keeps a subsystem running until ctx ends.
 func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsystem) {
 	run := sub.Run
 	if sub.Exclusive {
@@ -68,7 +66,6 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 	}
 }
 
-// ownSubsystems returns the core's background work.
 func ownSubsystems(c *components) []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, c.cfg.UpdateLease/10))
 	own := []Subsystem{

@@ -8,7 +8,6 @@ import (
 	"workflowagent/internal/server/stacks"
 )
 
-// newDeployments returns the deployments service, connected with the updates.
 func newDeployments(c *components, poolService *pools.Service) *deployments.Service {
 	service := deployments.New(c.db, deployments.Options{
 		Log:          c.log.WithField("subsystem", "deployments"),

@@ -10,6 +10,7 @@ import (
 // Kind classifies an error from the client's point of view.
 type Kind string
 
+// The kinds.
 const (
 	KindInvalid         Kind = "invalid"         // the request itself is wrong
 	KindUnauthenticated Kind = "unauthenticated" // no valid credential
