@@ -49,8 +49,7 @@ func (m *eventMask) text(s string) string {
 	return masked
 }
 
-// value masks a value; free means that its names and numbers belong to the program and not to the
-// event's schema.
+// value masks a value; free means that names and numbers are the program's, not the schema's.
 func (m *eventMask) value(v any, free bool) any {
 	switch v := v.(type) {
 	case string:
@@ -95,8 +94,7 @@ func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 // freeMembers are the members of events below which names belong to the program.
 var freeMembers = []string{"config", "inputs", "outputs", "detailedDiff", "before", "after", "policyPacks"}
 
-// eventNames are the schema's names long enough to equal a secret: masking them would break the
-// event.
+// eventNames are the schema's names that a secret could equal: masking them would break the event.
 var eventNames = strings.Fields(`
 	sequence timestamp cancelEvent stdoutEvent diagnosticEvent preludeEvent summaryEvent resourcePreEvent resOutputsEvent
 	resOpFailedEvent policyEvent policyRemediationEvent policyLoadEvent policyAnalyzeSummaryEvent policyRemediateSummaryEvent

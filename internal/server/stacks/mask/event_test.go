@@ -40,8 +40,7 @@ func TestEventsAreMaskedAndStayJSON(t *testing.T) {
 	}
 }
 
-// Programs choose the names and numbers in what they were given and what they
-// return, and writers of JSON choose how they escape.
+// TestSecretsInNamesAndNumbersOfEvents masks names and numbers of a program, in any JSON escaping.
 func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 	set := redact.New([]redact.Secret{
 		{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "outputs"}, {Name: "c", Value: "987654321"}, {Name: "d", Value: "message"},
@@ -82,8 +81,8 @@ func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 	}
 }
 
-// TestManyNamesThatBecomeOne masks names that differ only in which secrets they
-// hold: what that costs must not grow with the square of their number.
+// TestManyNamesThatBecomeOne masks names that differ only in their secrets: the cost must not grow
+// with the square of their number.
 func TestManyNamesThatBecomeOne(t *testing.T) {
 	set := redact.New([]redact.Secret{{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "another-secret"}}, redact.Options{})
 	const n = 1 << 9

@@ -16,8 +16,7 @@ const (
 	maxBytes = 2 << 20 // of secrets
 )
 
-// Sets caches the secret sets of recently active deployments. All updates of a deployment share
-// one.
+// Sets caches the secret sets of recent deployments, one for all updates of a deployment.
 type Sets struct {
 	mu   sync.Mutex
 	sets map[string]*entry // by deployment
@@ -48,7 +47,6 @@ func (m *Sets) entry(deploymentID string) *entry {
 	return k
 }
 
-// made records the size of a set.
 func (m *Sets) made(k *entry, size int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,7 +54,7 @@ func (m *Sets) made(k *entry, size int) {
 	m.trim(k)
 }
 
-// trim evicts the least recently used entries, except keep, until the others are within the bounds.
+// trim evicts the least recently used entries, except keep, until the others are within bounds.
 func (m *Sets) trim(keep *entry) {
 	for {
 		size, oldest := 0, ""

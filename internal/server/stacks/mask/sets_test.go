@@ -8,8 +8,7 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// TestSetsOfSecretsAreBounded starts many updates: those of one deployment share one set of
-// secrets, and the number of cached sets is bounded.
+// TestSetsOfSecretsAreBounded: updates of a deployment share a set, and only some sets are cached.
 func TestSetsOfSecretsAreBounded(t *testing.T) {
 	made := 0
 	value := "hunter2-secret"
