@@ -34,8 +34,8 @@ type State struct {
 	packed     []byte // body compressed with gzip; nil if not compressed yet
 }
 
-// ParseState validates a body of the form {version, features?, deployment}. packed is the body as
-// received compressed with gzip, or nil; it is kept because compressing a large state dominates the
+// ParseState validates a body of the form {version, features?, deployment}. packed is body
+// compressed with gzip, if the client sent it so, or nil; it is kept because compressing a large state dominates the
 // cost. The state owns both slices.
 func ParseState(body, packed []byte) (*State, error) {
 	if !rawjson.Valid(body) {
