@@ -20,8 +20,8 @@ func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context
 	return context.WithTimeout(t.Context(), d)
 }
 
-// countSignals is a program that notes every SIGINT it gets and ends gracefully a
-// while after the first. A child of it in the same group notes them too.
+// countSignals is a program that records every SIGINT and ends gracefully some time after the
+// first. A child in its group records them too.
 const countSignals = `
 trap 'echo leader >> signals; stop=1' INT
 TEST_RUNNER_CHILD=witness "$TEST_BINARY" &
@@ -35,7 +35,6 @@ echo ended gracefully
 exit 3
 `
 
-// deployment makes a definition a deployment's.
 func deployment(d *workflow.JobDefinition, op workflow.Operation) *workflow.JobDefinition {
 	d.Deployment = &workflow.Deployment{
 		ID: "dep-1", Version: 4, Organization: "acme", Project: "shop", Stack: "dev", Operation: op, BackendURL: "http://server.example",
@@ -95,8 +94,7 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 	}
 }
 
-// deaf is a program that ignores SIGINT, with a child in a group of its own, as
-// pulumi's plugins are.
+// deaf is a program that ignores SIGINT, with a child in its own group, like pulumi's plugins.
 const deaf = `
 trap '' INT
 TEST_RUNNER_CHILD=plugin "$TEST_BINARY" &
@@ -128,8 +126,7 @@ func TestForceKillsAtOnce(t *testing.T) {
 	h.wantDead("child.pid")
 }
 
-// wantDead waits until the process whose id is in a file of the work directory has
-// ended.
+// wantDead waits until the process whose id is in a file of the work directory has ended.
 func (h *harness) wantDead(file string) {
 	h.t.Helper()
 	pid, err := os.ReadFile(filepath.Join(h.dir, "work", file))
@@ -172,7 +169,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A command that succeeds although it was asked to end has succeeded.
+// A command that succeeds after an interrupt has succeeded.
 func TestCancelTooLate(t *testing.T) {
 	h := newHarness(t, shellSteps(strings.Replace(countSignals, "exit 3", "exit 0", 1)))
 	h.whenReady(func() { h.signals <- syscall.SIGINT })
@@ -182,8 +179,8 @@ func TestCancelTooLate(t *testing.T) {
 	}
 }
 
-// The place goes away while the server cannot be reached: what is left is in the
-// job directory, for the agent.
+// The container is stopped while the server is unreachable: the undelivered data is in the job
+// directory, for the agent.
 func TestStopWhileDelivering(t *testing.T) {
 	h := newHarness(t, shellSteps("echo work"))
 	h.timing.DeliveryStopped = 200 * time.Millisecond

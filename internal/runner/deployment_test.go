@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// fakePulumi notes how it was called and does what its project's file "script"
-// says.
+// fakePulumi records its calls and runs its project's file "script".
 const fakePulumi = `#!/bin/sh
 echo "pulumi $*" >> "$CALLS"
 env > "$CALLS.env"
@@ -194,7 +193,7 @@ func TestDestroyRemovesStack(t *testing.T) {
 	}
 }
 
-// The errors that users make end as one clear line, the last of the step's log.
+// Users' errors end as one clear line, the last of the step's log.
 func TestUserErrors(t *testing.T) {
 	op := workflow.OperationUpdate
 	for _, tt := range []struct {
@@ -239,7 +238,7 @@ func TestUserErrors(t *testing.T) {
 
 func (p *program) git() *workflow.GitSource { return p.launch.Definition.Deployment.Source.Git }
 
-// pulumi itself gets the one interrupt, as the leader of the step.
+// pulumi gets exactly one interrupt, as the leader of the step.
 func TestPulumiGetsOneInterrupt(t *testing.T) {
 	op := workflow.OperationUpdate
 	for _, remediate := range []bool{false, true} {

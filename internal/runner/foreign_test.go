@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice in the server's
-// place, in the form of the API's own answers. The job's log, statuses and result arrive.
+// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form
+// of the API's own answers. The job's log, statuses and result arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for name, suffix := range map[string]string{
 		"heartbeat": "/heartbeat", "step status": "/status", "log": "/log", "result": "/result",
@@ -36,7 +36,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				h.launch.Signed, h.server.Unsigned = true, false
 				var seen atomic.Int32
 				h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
-					if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
+					if strings.HasSuffix(r.URL.Path, "/result") { // the job may end before its first heartbeat
 						h.server.WaitFor("a heartbeat", func() bool { return len(h.job.Phases) > 0 })
 					}
 					if !strings.HasSuffix(r.URL.Path, suffix) || seen.Add(1) > 2 {
@@ -66,8 +66,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestNoStepAfterTheServersOwn410 has the server say that the claim was superseded while the first
-// step runs: that step ends in its own time, and no further one begins.
+// TestNoStepAfterTheServersOwn410 has the server report the claim as superseded during the
+// first step: that step runs to its end, and no other begins.
 func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	for suffix, heard := range map[string]string{
 		"/heartbeat": "refuses heartbeats", "/status": "refuses the status of a step", "/log": "takes no more log",
@@ -101,14 +101,13 @@ func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	}
 }
 
-// exists reports whether the job has made a file.
 func exists(h *harness, name string) bool {
 	_, err := os.Stat(filepath.Join(h.dir, "work", name))
 	return err == nil
 }
 
-// TestResultWithoutLog has something in between refuse every piece of the log, as a proxy that
-// knows no PUT does, for as long as it is sent: the result arrives all the same.
+// TestResultWithoutLog has an intermediary refuse every part of the log, as a proxy without PUT
+// does, for as long as it is sent: the result still arrives.
 func TestResultWithoutLog(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working"))
 	h.launch.Signed, h.server.Unsigned = true, false
@@ -133,8 +132,8 @@ func TestResultWithoutLog(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsOutlastARefusal has the server itself refuse heartbeats, as one that was begun with
-// other data by mistake does after a while, and take them again: the job would be lost without them.
+// TestHeartbeatsOutlastARefusal has the server itself refuse heartbeats for some time, as after
+// a start with wrong data: without them the job would be lost.
 func TestHeartbeatsOutlastARefusal(t *testing.T) {
 	h := newHarness(t, shellSteps("touch begun; i=0; while [ ! -e heard ]; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.01; done"))
 	h.server.Unsigned = false

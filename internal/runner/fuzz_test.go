@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// FuzzReadLaunch reads what a hostile or broken agent could hand to a runner. A
-// launch that is accepted yields its secrets and the commands of its steps.
+// FuzzReadLaunch reads documents of a hostile or broken agent. An accepted launch yields its
+// secrets and the commands of its steps.
 func FuzzReadLaunch(f *testing.F) {
 	f.Add([]byte(`{"serviceURL":"https://s.example","jobID":"j","jobToken":"token-of-the-job","definition":{"env":{"A":"b"},"secretEnv":["A","missing"],"steps":[{"name":"x","run":"workflow-runner source git"}]}}`))
 	f.Add([]byte(`{"ServiceURL":"https://s.example","JobID":"j","JobToken":"t","Definition":{"Steps":[{"Run":"workflow-runner pulumi update"},{"Run":"workflow-runner nope"}],"Deployment":{"Source":{"Git":{"RepoURL":"https://u:p%40ss@h/x"}}}}}`))
@@ -48,7 +48,7 @@ func FuzzReadLaunch(f *testing.F) {
 			if internal && err == nil && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix) {
 				t.Errorf("%q becomes the command %q", step.Run, args)
 			}
-			_, _ = steps.ParamsFor("", launch.Definition.Deployment, step, i) // steps without what they need are refused
+			_, _ = steps.ParamsFor("", launch.Definition.Deployment, step, i) // steps without their parameters are refused
 		}
 	})
 }

@@ -12,12 +12,12 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// refusedFactor is how many times as long the pauses between heartbeats are while the
-// server refuses them other than by a 410. Without any, the job would count as lost.
+// refusedFactor lengthens the pauses between heartbeats while the server refuses them other
+// than by a 410. Without any, the job would count as lost.
 const refusedFactor = 6
 
-// heartbeats keep the lease of the job alive and bring news of cancellations. They are
-// sent until the result is delivered, whatever else fails.
+// heartbeats keep the lease of the job alive and receive cancellations. They continue until the
+// result is delivered, regardless of other failures.
 type heartbeats struct {
 	server   Server
 	interval time.Duration
@@ -32,14 +32,13 @@ func newHeartbeats(server Server, interval time.Duration, stop *stopper, log *lo
 	return &heartbeats{server: server, interval: interval, stop: stop, log: log, finishing: make(chan struct{})}
 }
 
-// finish notes that the work is done and only deliveries remain.
+// finish marks the work as done: only deliveries remain.
 func (h *heartbeats) finish() { h.once.Do(func() { close(h.finishing) }) }
 
 // run sends heartbeats until ctx ends. The server's own 410 means that the job has lost its
-// lease: by design that cannot happen to a job that may have started something, except when
-// the server gave it up as lost. Heartbeats end then, and no further step begins. The
-// running step continues: ending pulumi half-way would be worse, and evidence is still
-// welcome.
+// lease, which by design happens to a started job only if the server gave it up as lost. Then
+// heartbeats end and no further step begins. The running step continues, because stopping
+// pulumi midway would be worse, and the server still accepts evidence.
 func (h *heartbeats) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, h.finishing
 	failed, refused := false, false
@@ -59,7 +58,7 @@ func (h *heartbeats) run(ctx context.Context) {
 			if protocol.Gone(err) {
 				return
 			}
-			pause *= refusedFactor // the cause may be repaired
+			pause *= refusedFactor // the operator may repair the cause
 		case err != nil && !failed:
 			failed = true
 			h.log.WithError(err).Warn("the server does not answer; the job continues and its log is kept")

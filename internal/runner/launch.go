@@ -12,15 +12,15 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Bounds of what comes in on standard input.
+// Bounds of the standard input.
 const (
 	LaunchTimeout = 30 * time.Second
 	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
 )
 
-// ReadLaunch reads the job from r, which is the standard input of the process. It
-// gives up when ctx ends; r may then still be read from, which is of no harm in a
-// process that is about to end. Its errors never repeat what was read.
+// ReadLaunch reads the job from r, the standard input of the process. If ctx ends first, a read
+// of r may still be blocked, which is harmless in a process about to end. Its errors never
+// repeat the input.
 func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	type read struct {
 		data []byte
@@ -55,8 +55,8 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	return &launch, validateLaunch(&launch)
 }
 
-// validateLaunch checks what the runner cannot do without. Whether the definition
-// can be run is found out later, where the deployment's log can tell it.
+// validateLaunch checks the fields that the runner needs. A bad definition is reported later,
+// in the deployment's log.
 func validateLaunch(l *protocol.Launch) error {
 	if l.Offline && l.Definition != nil {
 		return nil

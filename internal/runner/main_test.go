@@ -15,13 +15,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asCommand makes the test binary stand in for the runner's own commands. It does
-// not have a reserved prefix, so it reaches the steps.
+// asCommand makes the test binary stand in for the runner's own commands. Its prefix is not
+// reserved, so it reaches the steps.
 const asCommand = "TEST_RUNNER_COMMAND"
 
-// asChild makes the test binary a child of a step's command: "witness" notes the
-// interrupts it gets, "plugin" leaves the process group, as pulumi's plugins do. A
-// shell's background processes would ignore interrupts.
+// asChild makes the test binary a child of a step's command: "witness" records its interrupts,
+// "plugin" leaves the process group, like pulumi's plugins. A shell's background processes
+// would ignore interrupts.
 const asChild = "TEST_RUNNER_CHILD"
 
 func child(role string) {
@@ -49,7 +49,7 @@ func child(role string) {
 	}
 }
 
-// TestMain lets the test binary be what a job's steps call.
+// TestMain lets the test binary stand in for the programs that a job's steps call.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		answer, err := source.Answer(file, strings.Join(os.Args[1:], " "))

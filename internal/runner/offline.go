@@ -8,16 +8,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Offline is the [Server] of a job that nobody waits for, which a person runs to
-// see what it does: it takes log, statuses and result and keeps none of it.
+// Offline is the [Server] of a job that a user runs for a trial: it accepts log, statuses and
+// result and keeps none of them.
 type Offline struct{}
 
-// Definition fails: an offline launch has it.
+// Definition fails: an offline launch includes it.
 func (Offline) Definition(context.Context) (*workflow.JobDefinition, error) {
 	return nil, errors.New("a job without a server must bring its definition")
 }
 
-// Heartbeat never asks for an end; signals do.
+// Heartbeat never requests an end; signals do.
 func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatResponse, error) {
 	return protocol.HeartbeatResponse{}, nil
 }
@@ -37,7 +37,7 @@ func (Offline) PostLogLines(context.Context, int, protocol.LogLines) error { ret
 // Result takes every result.
 func (Offline) Result(context.Context, protocol.ResultRequest) error { return nil }
 
-// Gone returns false: nobody else has the job.
+// Gone returns false: an offline job has no other owner.
 func (Offline) Gone() bool { return false }
 
 var _ Server = Offline{}

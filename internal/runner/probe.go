@@ -13,15 +13,14 @@ import (
 	"workflowagent/internal/runner/environ"
 )
 
-// The bounds of a probe.
 const (
 	maxProbes    = 16
 	maxProbeTime = time.Minute
 	usualProbe   = 10 * time.Second
 )
 
-// RunProbe does what the launch's probe asks for and writes the report as one line to out. It
-// makes this process use the proxy that jobs use.
+// RunProbe runs the launch's probe and writes the report as one line to out. It makes this
+// process use the proxy that jobs use.
 func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out io.Writer) error {
 	if err := environ.UseProxy(launch); err != nil {
 		return err

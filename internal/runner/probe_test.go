@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbeUsesTheForwardedProxy: jobs go by the proxy that the agent forwards, and so does the
-// probe. It runs in a process of its own, because a process reads its proxies once.
+// TestProbeUsesTheForwardedProxy checks that the probe, like jobs, uses the proxy that the
+// agent forwards. It needs its own process, because a process reads its proxies once.
 func TestProbeUsesTheForwardedProxy(t *testing.T) {
 	const inside = "TEST_PROBE_INSIDE"
 	if proxy := os.Getenv(inside); proxy != "" {

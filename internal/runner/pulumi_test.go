@@ -13,9 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newRealProgram is a deployment that runs the real pulumi command line with its
-// file backend, which needs no server of ours. It is skipped unless the command
-// line was built before, because that takes minutes.
+// newRealProgram returns a deployment that runs the real pulumi command line with its file
+// backend. It skips the test unless the command line was built before, which takes minutes.
 func newRealProgram(t *testing.T, op workflow.Operation, project string, steps ...workflow.Step) *program {
 	t.Helper()
 	cache, err := lab.CacheDir()
@@ -92,7 +91,7 @@ outputs: { path: "${greeting.path}" }
 	}
 }
 
-// Somebody changes a resource behind Pulumi's back.
+// A resource changes outside of Pulumi.
 func TestRealDrift(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	project := `name: shop
@@ -118,7 +117,7 @@ resources:
 	}
 }
 
-// A cancelled update ends by itself, and leaves a state that knows everything.
+// A cancelled update ends by itself and leaves a complete state.
 func TestRealPulumiCancelled(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	project := `name: shop

@@ -13,9 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// deliver sends the remaining log, the statuses of the steps and the verdict to the
-// server, for as long as the server takes evidence. Once the place where the runner lives
-// is about to go away, only half a minute remains.
+// deliver sends the remaining log, the statuses of the steps and the verdict, for as long as
+// the server accepts evidence. Once the runner has to end, only half a minute remains.
 func (j *job) deliver(ctx context.Context, v delivery.Verdict) protocol.Result {
 	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
 	defer cancel()
@@ -31,8 +30,7 @@ func (j *job) deliver(ctx context.Context, v delivery.Verdict) protocol.Result {
 	return outcome
 }
 
-// outcomeOf returns what the runner leaves for the agent, of a verdict that the server does
-// not have yet.
+// outcomeOf returns the result for the agent of a verdict that the server does not have yet.
 func outcomeOf(v delivery.Verdict) protocol.Result {
 	r := protocol.Result{Status: v.Status, Reason: v.Reason, FinishedAt: v.FinishedAt}
 	switch {
@@ -45,7 +43,7 @@ func outcomeOf(v delivery.Verdict) protocol.Result {
 }
 
 // writeOutcome writes the outcome to the job directory: when it is known, and again, as the
-// last thing that the runner does, when it was delivered or could not be.
+// runner's last action, after its delivery succeeded or failed.
 func writeOutcome(jobDir string, outcome protocol.Result) error {
 	data, err := json.Marshal(outcome)
 	if err != nil {

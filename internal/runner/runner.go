@@ -1,12 +1,11 @@
-// Package runner runs one job where the job lives: it takes the job from its
-// standard input, drives the steps one after the other, masks and spools what
-// they print, keeps the lease of the job alive, and delivers log and result.
+// Package runner runs one job inside its container or host: it reads the job from its standard
+// input, runs the steps in order, masks and spools their output, keeps the lease of the job
+// alive, and delivers log and result.
 //
-// Stopping is not cancelling. The context of [Run] ends nothing by itself except
-// deliveries; a job ends early only through its [stopper], which passes exactly
-// one SIGINT to the leader of the running step and then waits: what a step of a
-// deployment does to real infrastructure must not be interrupted by accident, and
-// a server that cannot be reached is no reason either.
+// Stopping is not cancelling. The context of [Run] ends only deliveries. A job ends early only
+// through its [stopper], which passes exactly one SIGINT to the leader of the running step and
+// then waits: neither an accident nor an unreachable server may interrupt what a step does to
+// real infrastructure.
 package runner
 
 import (
@@ -33,41 +32,40 @@ import (
 
 // Exit codes of `workflow-runner run` that are not a step's.
 const (
-	ExitFailed   = 1                     // the job failed and no step's exit code says how
-	ExitNoLaunch = protocol.ExitNoLaunch // no job came in: nothing was started
+	ExitFailed   = 1                     // the job failed without an exit code of a step
+	ExitNoLaunch = protocol.ExitNoLaunch // no job was received: nothing was started
 )
 
-// Server is what the runner says to the server about its job;
-// [protocol.JobClient] implements it.
+// Server is the server of the runner's job; [protocol.JobClient] implements it.
 type Server interface {
 	delivery.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
-	// Gone reports whether the server itself has said, to any of these calls, that the
-	// claim was superseded or the job has ended for good.
+	// Gone reports whether the server itself has answered, to any of these calls, that the
+	// claim was superseded or the job has ended permanently.
 	Gone() bool
 }
 
-// Options are what the runner needs besides the job.
+// Options configure [Run].
 type Options struct {
 	JobDir  string           // the job's own directory, see [protocol.DirSpool] and the like
 	Self    string           // path of this program, which also runs steps
-	Environ []string         // of the place the job runs in
-	Echo    io.Writer        // where the masked log is copied to if the launch asks for it
+	Environ []string         // in which the job runs
+	Echo    io.Writer        // receives the masked log if the launch asks for it
 	Signals <-chan os.Signal // SIGINT and SIGTERM of the process; nil: none
 	Log     *logrus.Entry
 	Timing  Timing
 }
 
-// Timing holds the runner's waits. Zero members have the values of the product.
+// Timing holds the runner's waits. Zero members have the product's values.
 type Timing struct {
 	Heartbeat       time.Duration // between heartbeats; 10 s
 	PatienceChange  time.Duration // from SIGINT to SIGKILL if the operation changes infrastructure; 15 min
 	PatienceOther   time.Duration // the same for other operations; 1 min
 	Linger          time.Duration // for processes that hold a step's output after its end; 10 s
-	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server takes evidence
-	DeliveryStopped time.Duration // the same once the runner was told to end; 30 s
-	Retry           time.Duration // first pause after a call that failed; 0.5 s
+	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server accepts evidence
+	DeliveryStopped time.Duration // the same after a request to end; 30 s
+	Retry           time.Duration // first pause after a failed call; 0.5 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -85,7 +83,6 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// job is one run of one job.
 type job struct {
 	opts       Options
 	launch     *protocol.Launch
@@ -104,9 +101,9 @@ type job struct {
 	delivering atomic.Bool // the work is done
 }
 
-// Run runs the job of launch to its end and delivers its log and result. It
-// returns the exit code of the process: 0 for a job that succeeded. The error, if
-// any, is for the operator; the deployment's log has its own.
+// Run runs the job of launch to its end and delivers its log and result. It returns the exit
+// code of the process: 0 for a job that succeeded. The error, if any, is for the operator; the
+// deployment's log has its own.
 func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Options) (int, error) {
 	opts.Timing = opts.Timing.withDefaults()
 	j := &job{
@@ -124,19 +121,19 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 	if outcome.Status == workflow.StatusSucceeded {
 		return 0, err
 	}
-	if outcome.ExitCode == ExitNoLaunch { // as an exit code of ours it says that nothing was started
+	if outcome.ExitCode == ExitNoLaunch { // as the runner's exit code it means that nothing was started
 		return ExitFailed, err
 	}
 	return outcome.ExitCode, err
 }
 
-// run does everything but leaving the result file.
+// run does everything except write the result file.
 func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	j.courier = delivery.NewCourier(delivery.CourierOptions{
 		Server:   j.server,
 		Log:      j.log,
 		Stock:    j.launch.Epoch == 0,
-		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // loopback has no network to spare
+		Compress: !protocol.OnLoopback(j.launch.ServiceURL), // loopback traffic needs no compression
 		Retry:    j.opts.Timing.Retry,
 	})
 	defer func() {
@@ -162,7 +159,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	v := j.work(background)
 	j.delivering.Store(true)
 	heartbeats.finish()
-	// Ending the runner from here on does not change how the job ended.
+	// An end of the runner from here on does not change the outcome.
 	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
 		j.log.WithError(err).Warn("writing the end of the job before its delivery failed")
 	}
@@ -174,8 +171,8 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	return j.deliver(background, v), nil
 }
 
-// relaySignals turns the signals of the process into requests to end. Repeating
-// one changes nothing.
+// relaySignals turns the signals of the process into requests to end. A repeated signal changes
+// nothing.
 func (j *job) relaySignals(ctx context.Context) {
 	for {
 		select {
@@ -187,8 +184,8 @@ func (j *job) relaySignals(ctx context.Context) {
 			case sig == syscall.SIGTERM:
 				reason = workflow.ReasonAgentStopped
 			case j.launch.Epoch != 0 && !j.launch.Offline:
-				// That server tells of a cancellation itself. This is somebody else, such
-				// as an engine that shuts down.
+				// That server reports cancellations itself, so the signal has another cause,
+				// such as an engine that shuts down.
 				reason = workflow.ReasonEvicted
 			}
 			if j.stop.interrupt(reason) {
@@ -201,7 +198,7 @@ func (j *job) relaySignals(ctx context.Context) {
 	}
 }
 
-// work runs the steps and says how they ended.
+// work runs the steps and returns the verdict.
 func (j *job) work(ctx context.Context) delivery.Verdict {
 	v := j.steps(ctx)
 	if v.FinishedAt.IsZero() {
@@ -249,7 +246,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	return delivery.Verdict{Status: workflow.StatusSucceeded}
 }
 
-// define gets and checks the definition.
+// define fetches and checks the definition.
 func (j *job) define(ctx context.Context) error {
 	j.definition = j.launch.Definition
 	if j.definition == nil {
@@ -263,7 +260,6 @@ func (j *job) define(ctx context.Context) error {
 	return j.definition.Validate()
 }
 
-// prepare makes the directories and the environment of the steps.
 func (j *job) prepare() error {
 	for _, name := range j.masks.Skipped() {
 		j.notices = append(j.notices, fmt.Sprintf("warning: the value of %s is shorter than %d characters, so it cannot be masked", name, redact.MinLength))
@@ -280,7 +276,7 @@ func (j *job) prepare() error {
 	return nil
 }
 
-// refuse reports a job that cannot be run in the log of its first step.
+// refuse reports a job that cannot run in the log of its first step.
 func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {
 	message := err.Error()
 	if stream, streamErr := j.spool.Step(1); streamErr == nil {
@@ -293,7 +289,7 @@ func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {
 	return delivery.Failed(reason, "%s", message)
 }
 
-// echo returns where the masked log is copied to, or nil.
+// echo returns the destination of the log's copy, or nil.
 func (j *job) echo() io.Writer {
 	if j.launch.EchoLog {
 		return j.opts.Echo

@@ -25,7 +25,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// harness runs jobs against a fake server.
 type harness struct {
 	t       *testing.T
 	server  *fakes.Server
@@ -102,8 +101,7 @@ const (
 	jobToken = "job-token-0123456789abcdef"
 )
 
-// renew gives the harness a server and a job directory without a past. The server signs no
-// answers.
+// renew gives the harness a new server, which signs no answers, and a new job directory.
 func (h *harness) renew() {
 	h.server, h.dir = fakes.NewServer(h.t), h.t.TempDir()
 	h.server.Unsigned = true
@@ -111,7 +109,6 @@ func (h *harness) renew() {
 	h.job = h.server.Add(func(j *fakes.ServerJob) { j.ID, j.Token = jobID, jobToken })
 }
 
-// text returns the log of a step.
 func (h *harness) text(step int) (text string) {
 	h.server.View(func() {
 		if lines := h.job.Log(step); len(lines) > 0 {
@@ -121,7 +118,7 @@ func (h *harness) text(step int) (text string) {
 	return text
 }
 
-// oneResult returns the only result, whose hashes must be those of the log that arrived.
+// oneResult returns the only result and checks its hashes against the log that arrived.
 func (h *harness) oneResult() protocol.ResultRequest {
 	h.t.Helper()
 	if len(h.job.Results) != 1 {
@@ -152,7 +149,7 @@ func (h *harness) run() (int, protocol.Result) {
 		JobDir: h.dir, Self: self, Environ: h.environ, Echo: &h.echo,
 		Signals: h.signals, Log: logger.WithField("job_id", jobID), Timing: h.timing,
 	})
-	h.server.Close() // a call that was given up may still write down what tests now read
+	h.server.Close() // an abandoned call may still change what tests now read
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -180,7 +177,7 @@ func (h *harness) wantLog(step int, parts ...string) {
 func TestRunSteps(t *testing.T) {
 	h := newHarness(t, shellSteps("echo one; pwd", "echo two >&2; printf unfinished"))
 	h.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/result") { // the job may be over before it was heard of
+		if strings.HasSuffix(r.URL.Path, "/result") { // the job may end before its first heartbeat
 			h.server.WaitFor("a heartbeat", func() bool { return slices.Contains(h.job.Phases, protocol.PhaseRunning) })
 		}
 		return false
@@ -266,7 +263,7 @@ func TestRunEnvironment(t *testing.T) {
 	h.wantLog(2, "end\n")
 }
 
-// The server is away for the whole of the work and comes back afterwards.
+// The server is down for the whole of the work and returns afterwards.
 func TestRunWithoutServer(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working", "echo done"))
 	var refused atomic.Int32
@@ -289,8 +286,8 @@ func TestRunWithoutServer(t *testing.T) {
 	}
 }
 
-// TestRunBehindALoadBalancer has something in the server's place answer for it
-// while it is away: no refusal that is not the server's own ends anything.
+// TestRunBehindALoadBalancer has an intermediary answer while the server is down: only the
+// server's own refusals end anything.
 func TestRunBehindALoadBalancer(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
@@ -321,8 +318,7 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 	}
 }
 
-// TestRunRefused has the server itself refuse the job: it ends its work, and does
-// not go on asking.
+// TestRunRefused has the server itself refuse the job: the job ends its work and stops asking.
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
 	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -357,7 +353,7 @@ func TestRunGone(t *testing.T) {
 	}
 }
 
-// The server loses bytes that it had acknowledged and asks for them in vain.
+// The server loses acknowledged bytes and requests them in vain.
 func TestRunResultConflict(t *testing.T) {
 	h := newHarness(t, shellSteps("echo kept"))
 	var asked atomic.Int32
@@ -426,8 +422,8 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 	}
 }
 
-// A process that the step leaves behind holds the output open. One that has left
-// the session is out of the runner's reach; the end of the place it runs in ends it.
+// A process that outlives the step holds the output open. One that has left the session is out
+// of the runner's reach and ends with its container.
 func TestRunOrphans(t *testing.T) {
 	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 60 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
 	begin := time.Now()

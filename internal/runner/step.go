@@ -16,8 +16,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// step runs one step to its end and reports it. preRun says which of the pre-run
-// commands it is, if it is one.
+// step runs one step to its end and reports it. preRun is the index of a pre-run command.
 func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
@@ -49,7 +48,6 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	return v
 }
 
-// command starts the step's command and waits for its end.
 func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
 	failed := func(err error) delivery.Verdict {
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
@@ -86,9 +84,9 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
 }
 
-// prepareCommand makes the command of a step. passParams must be called once, to
-// hand over the parameters of a command of ours if the command has started, and to
-// give them up otherwise.
+// prepareCommand makes the command of a step. The caller must call passParams once, with
+// whether the command has started: it hands over the parameters of an internal command, or
+// drops them.
 func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
 	nothing := func(bool) {}
 	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
@@ -128,7 +126,7 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 	return cmd, nothing, nil
 }
 
-// sent is what was done to a step to end it.
+// sent is the strongest signal that a step received.
 type sent int
 
 const (
@@ -137,8 +135,8 @@ const (
 	sentKill
 )
 
-// await waits for the leader of the step to end, and makes it end when the job is
-// to end: one SIGINT, then patience, then SIGKILL.
+// await waits for the leader of the step to end. When the job must end, it sends one SIGINT,
+// waits for the grace period, and sends SIGKILL.
 func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sent {
 	var timedOut, outOfPatience <-chan time.Time
 	if timeout > 0 {
@@ -184,8 +182,8 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 	}
 }
 
-// patience is how long a command may take to end after it was asked to. A job of
-// which it is not known what it does gets the longer time.
+// patience is the grace period of a command after an interrupt. A job of unknown effect gets
+// the longer one.
 func (j *job) patience() time.Duration {
 	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
 		return j.opts.Timing.PatienceOther
@@ -193,8 +191,8 @@ func (j *job) patience() time.Duration {
 	return j.opts.Timing.PatienceChange
 }
 
-// judge says how a step ended. A command that was asked to end and still succeeded
-// has succeeded: that is the truth about the infrastructure.
+// judge returns how a step ended. A command that succeeds after an interrupt has succeeded,
+// because that is the state of the infrastructure.
 func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) delivery.Verdict {
 	code := state.ExitCode()
 	v := delivery.Verdict{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode}
@@ -203,7 +201,7 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 	case state.Success():
 		return delivery.Verdict{Status: workflow.StatusSucceeded, ExitCode: &code}
 	case status.Signaled():
-		code = 128 + int(status.Signal()) // as a shell says it
+		code = 128 + int(status.Signal()) // as shells report it
 		v.Reason, v.Signal = workflow.ReasonSignal, process.SignalName(status.Signal())
 		v.Message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.Signal)
 	default:

@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// stepLog is the way of a step's output: masked, then into the spool and, if
-// asked for, to the runner's own output. Writing never fails: what cannot be kept
-// is lost, noted, and does not stop the step.
+// stepLog is the path of a step's output: masked, then into the spool and, if requested, to the
+// runner's own output. Writing never fails: output that cannot be stored is dropped and logged,
+// and does not stop the step.
 type stepLog struct {
 	masked *redact.Writer
 	sink   *logSink
@@ -25,13 +25,12 @@ func newStepLog(masks *redact.Set, stream *delivery.Stream, echo io.Writer, log 
 	return &stepLog{masked: masks.Writer(sink), sink: sink}
 }
 
-// Write takes output of the step.
 func (l *stepLog) Write(p []byte) (int, error) {
 	_, _ = l.masked.Write(p) // the sink never fails
 	return len(p), nil
 }
 
-// line adds a line of the runner's own, on a line of its own.
+// line adds a line of the runner, separate from the step's output.
 func (l *stepLog) line(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	_ = l.masked.Flush()
@@ -41,13 +40,13 @@ func (l *stepLog) line(text string) {
 	_, _ = l.Write([]byte(text + "\n"))
 }
 
-// lastLine returns the last line of the output that is not empty.
+// lastLine returns the last non-empty line of the output.
 func (l *stepLog) lastLine() string {
 	_ = l.masked.Flush()
 	return l.sink.lastLine()
 }
 
-// close passes on what was held back and ends the stream.
+// close flushes the masked output and ends the stream.
 func (l *stepLog) close() {
 	_ = l.masked.Close()
 	if err := l.sink.stream.Close(); err != nil {
@@ -55,10 +54,9 @@ func (l *stepLog) close() {
 	}
 }
 
-// maxLastLine is how much of a line is remembered, in bytes.
+// maxLastLine bounds the remembered line, in bytes.
 const maxLastLine = 4 << 10
 
-// logSink takes the masked output.
 type logSink struct {
 	stream *delivery.Stream
 	echo   io.Writer
@@ -70,7 +68,6 @@ type logSink struct {
 	last    []byte // the last complete line that was not empty
 }
 
-// Write stores and echoes p.
 func (s *logSink) Write(p []byte) (int, error) {
 	if _, err := s.stream.Write(p); err != nil {
 		s.mu.Lock()
@@ -93,7 +90,7 @@ func (s *logSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// remember keeps the last line, without looking at more of p than its end.
+// remember keeps the last line; it reads only the end of p.
 func (s *logSink) remember(p []byte) {
 	end := bytes.LastIndexByte(p, '\n')
 	if end < 0 {

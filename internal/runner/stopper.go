@@ -7,19 +7,18 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// stopper is the one place that knows whether the job is to end early, and how.
+// stopper decides whether and how the job ends early.
 //
 //	running ──interrupt──> interrupted ──kill──> killed
 //
-// interrupt asks the running step to end in its own time, kill does not ask. The
-// reason of the first request stays. Asking again changes nothing: clients retry,
-// and a second SIGINT would make pulumi abandon what it is doing.
+// interrupt asks the running step to end, kill forces it. The reason of the first request
+// stays. Repeated requests change nothing: clients retry, and a second SIGINT would make pulumi
+// abandon its work.
 type stopper struct {
 	interrupted chan struct{} // closed by the first interrupt
 	killed      chan struct{} // closed by the first kill
 	hurried     context.Context
-	// hurry shortens the delivery of log and result, because the place where the
-	// runner lives is about to go away.
+	// hurry shortens the delivery of log and result, because the container is about to go away.
 	hurry context.CancelFunc
 
 	mu       sync.Mutex
@@ -56,14 +55,13 @@ func (s *stopper) kill(why workflow.Reason) {
 	}
 }
 
-// reason returns why the job is to end, and whether it is.
+// reason returns why the job must end, and whether it must.
 func (s *stopper) reason() (workflow.Reason, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.why, s.why != workflow.ReasonNone
 }
 
-// describeStop says in the log's words what happened to the job.
 func describeStop(reason workflow.Reason) string {
 	switch reason {
 	case workflow.ReasonCancelled:
