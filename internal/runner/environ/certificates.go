@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// systemBundles are where systems keep the certificate authorities they trust, in
-// one file; systemDirs are where they keep them one a file.
+// systemBundles are the usual files with all certificate authorities of a system; systemDirs
+// are the usual directories with one file per authority.
 var (
 	systemBundles = []string{
 		"/etc/ssl/certs/ca-certificates.crt",
@@ -20,9 +20,8 @@ var (
 	systemDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
 )
 
-// bundleNames are the variables by which tools take another bundle than their own.
-// SSL_CERT_FILE is for Go, OpenSSL and what uses it, and NODE_EXTRA_CA_CERTS for
-// Node; the others have their own.
+// bundleNames are the variables that make tools use another bundle than their own.
+// SSL_CERT_FILE is for Go and OpenSSL, NODE_EXTRA_CA_CERTS for Node; the others have their own.
 var bundleNames = []string{
 	"NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE",
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
@@ -31,10 +30,10 @@ var bundleNames = []string{
 // maxAuthority bounds one file of a directory of certificate authorities, in bytes.
 const maxAuthority = 1 << 20
 
-// writeBundle writes a file with the authorities that the place trusts already and
-// those of extra. Most tools take one file that replaces their own, so a file with
-// only the extra ones would take all others away. current and currentDirs are
-// SSL_CERT_FILE and SSL_CERT_DIR of the place, if it has them.
+// writeBundle writes a file with the authorities that the container or host already trusts and
+// those of extra. Most tools take one file that replaces their own, so a file with only the
+// extra ones would remove all others. current and currentDirs are the existing SSL_CERT_FILE
+// and SSL_CERT_DIR.
 func writeBundle(path, extra, current, currentDirs string) error {
 	bundle := trusted(current, currentDirs)
 	if len(bundle) > 0 {
@@ -47,8 +46,8 @@ func writeBundle(path, extra, current, currentDirs string) error {
 	return nil
 }
 
-// trusted returns what the place trusts, as PEM text: the first file there is, or
-// else all files of the first directory that has any.
+// trusted returns the trusted authorities as PEM text: the first existing file, or else all
+// files of the first non-empty directory.
 func trusted(file, dirs string) []byte {
 	files := systemBundles
 	if file != "" {
@@ -67,8 +66,8 @@ func trusted(file, dirs string) []byte {
 	return nil
 }
 
-// authorities returns the certificates in the files of a directory, each once:
-// most of them have a second name, which is their hash.
+// authorities returns the certificates in the files of a directory, each once: most have a
+// second name, their hash.
 func authorities(dir string) []byte {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Variables that the runner itself deals with.
+// Variables that the runner handles itself.
 const (
 	envAccessToken = "PULUMI_ACCESS_TOKEN"
 	envBackendURL  = "PULUMI_BACKEND_URL"
@@ -39,25 +39,24 @@ const (
 // fallbackPath is the PATH of an image that sets none.
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Environment is the environment of the job's steps. Later layers win:
+// Environment is the environment of the job's steps. Later layers override earlier ones:
 //
-//  1. the place's own (of the image, or what the executor passes on), with the agent's
-//     proxies where it has none
+//  1. that of the image, or the one passed on by the executor, with the agent's proxies
+//     where it has none
 //  2. the definition's, without reserved names
-//  3. what the runner sets, because a job must know which deployment it is
-//  4. the values that the agent forwards from its host: the administrator's word
+//  3. the runner's, because a job must know which deployment it is
+//  4. the agent's forwarded values: the administrator has the last word over the definition
 //  5. what earlier steps have written to the file PULUMI_ENV
 type Environment struct {
 	vars       map[string]string
 	secretEnv  []string
 	pulumiEnv  string   // path of the file
-	deployment bool     // the job is a deployment of ours, so identity names are reserved
+	deployment bool     // the job is a deployment, so identity names are reserved
 	Notices    []string // for the log of the first step
 }
 
-// loaderNames make programs load or run other code than their own, so that a value
-// of the settings could take over a step that handles credentials. Pre-run commands
-// can set what they need of these through PULUMI_ENV.
+// loaderNames make programs load or run foreign code, so that a value of the settings could
+// take over a step that handles credentials. Pre-run commands can set them through PULUMI_ENV.
 var (
 	loaderNames = []string{
 		"BASH_ENV", "SHELLOPTS", "BASHOPTS",
@@ -66,7 +65,7 @@ var (
 	loaderPrefixes = []string{"LD_", "DYLD_", "GIT_CONFIG"}
 )
 
-// identityNames say where a deployment belongs. The runner sets them.
+// identityNames identify a deployment. The runner sets them.
 var identityNames = []string{
 	envBackendURL, envServiceURL, envPulumiEnv, envOIDCToken,
 	"PULUMI_CI_SYSTEM", "PULUMI_CI_BUILD_ID", "PULUMI_CI_BUILD_NUMBER",
@@ -80,8 +79,8 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// New makes the environment and the files that it points to. place is the environment of
-// the place the job runs in.
+// New makes the environment and the files that it refers to. place is the environment in which
+// the job runs.
 func New(jobDir string, place []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
 	e := &Environment{
 		vars:       map[string]string{},
@@ -128,7 +127,7 @@ func New(jobDir string, place []string, launch *protocol.Launch, definition *wor
 	return e, nil
 }
 
-// own returns what the runner sets whatever the definition says.
+// own returns the variables that the runner sets regardless of the definition.
 func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}
 	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
@@ -154,8 +153,8 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 	return own, nil
 }
 
-// fallbacks fills in what no layer has set: places to write to, quiet defaults, and
-// the agent's certificate authorities.
+// fallbacks sets variables that no layer has: writable directories, quiet defaults, and the
+// agent's certificate authorities.
 func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {
 		if e.vars[name] == "" {
@@ -165,8 +164,8 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill("PATH", fallbackPath)
 	fill("LANG", "C.UTF-8")
 	fill("PULUMI_SKIP_UPDATE_CHECK", "true")
-	// The CLI writes the token of whoever logs in to a file. It goes away with the
-	// job, and jobs of one user do not see each other's.
+	// The CLI writes the token of each login to a file, which must end with the job and stay
+	// invisible to other jobs of the same user.
 	fill("PULUMI_CREDENTIALS_PATH", filepath.Join(jobDir, dirCredentials))
 	if home := e.vars["HOME"]; home == "" || unix.Access(home, unix.W_OK) != nil {
 		e.vars["HOME"] = filepath.Join(jobDir, dirHome)
@@ -181,15 +180,15 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"], e.vars["SSL_CERT_DIR"]); err != nil {
 		return err
 	}
-	e.vars["SSL_CERT_FILE"] = bundle // the bundle holds what the old one held
+	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the old one
 	for _, name := range bundleNames {
 		fill(name, bundle)
 	}
 	return nil
 }
 
-// ForStep returns the environment of the next step, what to tell about it, and
-// the secrets in it that the runner has not known before.
+// ForStep returns the environment of the next step, the notices for its log, and the new
+// secrets in it.
 func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	loaded, notices := e.load()
@@ -205,7 +204,6 @@ func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret)
 	return env, notices, secrets
 }
 
-// validName reports whether an environment variable can have the name.
 func validName(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "=\x00")
 }

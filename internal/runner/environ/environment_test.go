@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// stepEnv returns the environment that steps get, by name.
 func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition map[string]string) map[string]string {
 	t.Helper()
 	for name, value := range missingProxy(environ, launch.Proxy) { // as UseProxy does
@@ -113,7 +112,7 @@ func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, vars[name], want)
 		}
 	}
-	// A place that has its authorities one a file.
+	// A system with one file per authority.
 	files, dirs := systemBundles, systemDirs
 	systemBundles, systemDirs = nil, []string{filepath.Join(dir, "certs")}
 	t.Cleanup(func() { systemBundles, systemDirs = files, dirs })
@@ -122,7 +121,7 @@ func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
 	if want := authority("a") + "\n" + authority("b") + "\n\n" + extra; err != nil || string(data) != want {
 		t.Errorf("the bundle is %q, %v; want %q", data, err, want)
 	}
-	// Without extra ones nothing is touched.
+	// Without extra authorities nothing changes.
 	vars = stepEnv(t, []string{"SSL_CERT_FILE=/x"}, &protocol.Launch{}, nil)
 	if vars["SSL_CERT_FILE"] != "/x" || vars["GIT_SSL_CAINFO"] != "" {
 		t.Errorf("without extra authorities: %q, %q", vars["SSL_CERT_FILE"], vars["GIT_SSL_CAINFO"])

@@ -11,16 +11,14 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// loopbackHosts never go through a proxy. Go and curl know that by themselves, but
-// the gRPC libraries by which pulumi talks to its language hosts and providers do
-// not.
+// loopbackHosts never go through a proxy. Go and curl exempt them by themselves, but the gRPC
+// libraries by which pulumi reaches its language hosts and providers do not.
 var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
-// isProxyName reports whether the variable says how the network is reached.
 func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
 
-// otherCase returns the same proxy variable in its other case. Programs disagree
-// on which of the two they read.
+// otherCase returns the same proxy variable in its other case. Programs disagree on which of
+// the two they read.
 func otherCase(name string) string {
 	if upper := strings.ToUpper(name); upper != name {
 		return upper
@@ -28,9 +26,9 @@ func otherCase(name string) string {
 	return strings.ToLower(name)
 }
 
-// UseProxy makes this process reach the network as its job does: by the proxies that
-// the agent forwards, else by those of the place, else by the agent's. It must come
-// before the first connection, because a process reads these variables once.
+// UseProxy makes this process reach the network as its job does: by the proxies that the agent
+// forwards, else by those of the image or host, else by the agent's. Call it before the first
+// connection, because a process reads these variables once.
 func UseProxy(launch *protocol.Launch) error {
 	vars := missingProxy(os.Environ(), launch.Proxy)
 	for name, value := range launch.ForwardedEnv {
@@ -49,9 +47,8 @@ func UseProxy(launch *protocol.Launch) error {
 	return nil
 }
 
-// missingProxy returns those of the agent's proxy variables that the place the job
-// runs in does not set itself, in whatever case: an image that is made for another
-// network knows better.
+// missingProxy returns the agent's proxy variables that environ does not set, in either case:
+// an image for another network knows better.
 func missingProxy(environ []string, agents map[string]string) map[string]string {
 	own := map[string]bool{}
 	for _, entry := range environ {
@@ -68,8 +65,8 @@ func missingProxy(environ []string, agents map[string]string) map[string]string 
 	return missing
 }
 
-// overlay sets variables of a layer. A proxy variable of the layer counts in both
-// its cases, or else the weaker layers' would win in some programs.
+// overlay sets variables of a layer. A proxy variable of the layer counts in both its cases, or
+// else a weaker layer's would win in some programs.
 func (e *Environment) overlay(layer map[string]string) {
 	for name := range layer {
 		if _, both := layer[otherCase(name)]; isProxyName(name) && !both {
@@ -79,8 +76,7 @@ func (e *Environment) overlay(layer map[string]string) {
 	maps.Copy(e.vars, layer)
 }
 
-// completeProxy gives every proxy variable in both cases and keeps loopback out of
-// the proxy.
+// completeProxy sets every proxy variable in both cases and exempts loopback.
 func (e *Environment) completeProxy() {
 	used := false
 	for _, name := range protocol.ProxyNames() {
@@ -107,7 +103,6 @@ func (e *Environment) completeProxy() {
 	}
 }
 
-// proxySecrets returns the passwords in proxy variables.
 func proxySecrets(vars map[string]string) []redact.Secret {
 	proxies := maps.Clone(vars)
 	maps.DeleteFunc(proxies, func(name, _ string) bool { return !isProxyName(name) })

@@ -11,21 +11,21 @@ import (
 	"syscall"
 )
 
-// maxPulumiEnv bounds the file that steps pass variables on with, in bytes.
+// maxPulumiEnv bounds the file by which steps pass on variables, in bytes.
 const maxPulumiEnv = 1 << 20
 
-// secretName matches the names of variables that probably hold a secret. A value
-// that a step passes on is masked if its name does, or if the variable was a secret
-// of the settings: other values, such as a region, must stay readable in the log.
+// secretName matches the names of variables that probably hold a secret. A value that a step
+// passes on is masked if its name matches, or if the variable was a secret of the settings:
+// other values, such as a region, must stay readable in the log.
 var secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|credential|private|api_?key|access_?key|account_?key`)
 
 func looksSecret(name string) bool { return secretName.MatchString(name) }
 
-// load reads the variables that earlier steps have appended to the file PULUMI_ENV
-// as lines NAME=value; the last line of a name counts. Names that say which
-// deployment this is cannot be changed, all others can: the steps run code anyway.
+// load reads the variables that earlier steps have appended to the file PULUMI_ENV as lines
+// NAME=value; the last line of a name counts. Only the names that identify the deployment are
+// protected: the steps run code anyway.
 func (e *Environment) load() (vars map[string]string, notices []string) {
-	// A step owns the file's directory and could have put anything in its place.
+	// A step owns the file's directory and could have replaced it.
 	file, err := os.OpenFile(e.pulumiEnv, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -59,7 +59,7 @@ func (e *Environment) load() (vars map[string]string, notices []string) {
 		name = strings.TrimSpace(name)
 		switch {
 		case !ok || !validName(name) || strings.ContainsAny(name, " \t") || strings.ContainsRune(value, 0):
-			// The line itself may hold a secret.
+			// The line may hold a secret.
 			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV is not NAME=value and is ignored", number))
 		case hasAnyPrefix(name, ownPrefixes) || e.deployment && slices.Contains(identityNames, name):
 			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV sets %s, which is reserved, and is ignored", number, name))
