@@ -1,5 +1,5 @@
-// Package process runs the command of a step in a session of its own, and ends what it
-// leaves behind.
+// Package process runs the command of a step in its own session, and kills what the command
+// leaves running.
 package process
 
 import (
@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// Process is the running command of a step: the leader of its own session, with
-// no terminal, nothing on its standard input, and one pipe for all it prints.
+// Process is the running command of a step: the leader of its own session, without a terminal
+// or standard input, with one pipe for all output.
 type Process struct {
 	cmd    *exec.Cmd
 	PID    int // of the leader
 	output *os.File
-	Exited chan struct{} // closed when the leader has ended; State is set then
+	Exited chan struct{} // closed when the leader has ended and State is set
 	copied chan struct{} // closed when the output has ended
 	State  *os.ProcessState
 
-	writing atomic.Bool // output is being passed on and not waited for
+	writing atomic.Bool // a write of output is in progress, which Drain does not count
 }
 
-// Start starts cmd and copies its output to out. Standard input of cmd is
-// /dev/null; its other streams must not be set.
+// Start starts cmd and copies its output to out. Standard input of cmd is /dev/null; its other
+// streams must not be set.
 func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("making a pipe for the output of the step: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	// A session of its own keeps the terminal and the signals of the group away,
-	// and lets what the step leaves behind be found again.
+	// A new session keeps the terminal and group signals away, and identifies the processes
+	// that outlive the step.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	_ = w.Close()
@@ -46,7 +46,7 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	p := &Process{cmd: cmd, PID: cmd.Process.Pid, output: r, Exited: make(chan struct{}), copied: make(chan struct{})}
 	go func() {
 		defer close(p.Exited)
-		_ = cmd.Wait() // says nothing that its state does not
+		_ = cmd.Wait() // adds nothing to the state
 		p.State = cmd.ProcessState
 	}()
 	go func() {
@@ -56,8 +56,7 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	return p, nil
 }
 
-// copyBuffer is the size of one read of a step's output, in bytes: the capacity
-// of a pipe.
+// copyBuffer is the size of one read of a step's output, in bytes: the capacity of a pipe.
 const copyBuffer = 64 << 10
 
 func (p *Process) copy(out io.Writer) {
@@ -75,8 +74,7 @@ func (p *Process) copy(out io.Writer) {
 	}
 }
 
-// Interrupt sends SIGINT to the leader only: pulumi itself decides what its plugins
-// receive.
+// Interrupt sends SIGINT to the leader only: pulumi decides what its plugins receive.
 func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(syscall.SIGINT)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -85,19 +83,17 @@ func (p *Process) Interrupt() error {
 	return err
 }
 
-// Kill ends the leader and everything in its session.
+// Kill kills the leader and every process in its session.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	KillSessions(p.PID)
 }
 
-// lingerTick is the pause between checks whether the output has ended.
 const lingerTick = 100 * time.Millisecond
 
-// Drain waits for the end of the output after the leader has ended. Processes that
-// the step left behind may hold the pipe: they get linger, not counting the time in
-// which output waits for space in the spool, and are killed then. It reports whether
-// that was necessary.
+// Drain waits for the end of the output after the leader has ended, and reports whether it had
+// to kill. Processes that outlive the step may hold the pipe: Drain kills them after linger,
+// which excludes the time in which output waits for space in the spool.
 func (p *Process) Drain(linger time.Duration) (killed bool) {
 	tick := time.NewTicker(lingerTick)
 	defer tick.Stop()
@@ -115,7 +111,7 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 		waited += lingerTick
 		switch {
 		case waited >= 2*linger && killed:
-			// A process outside the session holds the pipe. It is no longer read.
+			// A process outside the session holds the pipe: stop reading.
 			_ = p.output.Close()
 		case waited >= linger && !killed:
 			killed = true

@@ -14,9 +14,8 @@ import (
 	"workflowagent/internal/procguard"
 )
 
-// Protect makes the runner's memory unreadable for other processes of the same
-// user, which the steps are, and lets what steps leave behind become the runner's
-// children, so that it can clear them away.
+// Protect makes the runner's memory unreadable for other processes of the same user, such as
+// the steps, and makes orphans of steps the runner's children, so that it can kill them.
 func Protect() error {
 	if err := procguard.Protect(); err != nil {
 		return err
@@ -24,9 +23,8 @@ func Protect() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// KillSessions kills the process groups of leaders and every process of their
-// sessions: pulumi puts its plugins into groups of their own, so the groups alone
-// are not enough.
+// KillSessions kills the process groups of leaders and every process of their sessions: pulumi
+// puts its plugins into their own groups.
 func KillSessions(leaders ...int) {
 	if nothingLeft() {
 		return
@@ -41,20 +39,20 @@ func KillSessions(leaders ...int) {
 	})
 }
 
-// descendantsTime bounds how long the last processes of a job are hunted for. Only
-// one that forks faster than it is killed outlives it.
+// descendantsTime bounds the hunt for the last processes of a job. Only one that forks faster
+// than it is killed survives it.
 const descendantsTime = 5 * time.Second
 
-// KillDescendants kills every process that a job has left, also one that left the
-// session of its step: as the runner adopts orphans, whatever is killed hands its
-// children to the runner. It reports whether none is left.
+// KillDescendants kills every remaining process of the job, including those that left the
+// session of their step: because the runner adopts orphans, a killed process hands its children
+// to the runner. It reports whether none remains.
 func KillDescendants() bool {
 	if !adopting() {
 		return true // its children are not all of the job
 	}
 	timeout := time.NewTimer(descendantsTime)
 	defer timeout.Stop()
-	tick := time.NewTicker(time.Millisecond) // a killed process takes a moment to hand on its children
+	tick := time.NewTicker(time.Millisecond) // a killed process hands on its children with a delay
 	defer tick.Stop()
 	for {
 		if nothingLeft() {
@@ -80,8 +78,8 @@ func KillDescendants() bool {
 	}
 }
 
-// nothingLeft reports whether it is certain that no process of any step lives. As
-// the runner adopts what steps leave behind, all of them descend from it.
+// nothingLeft reports whether no process of any step lives. Because the runner adopts orphans,
+// all of them descend from it.
 func nothingLeft() bool {
 	if !adopting() {
 		return false
@@ -90,15 +88,15 @@ func nothingLeft() bool {
 	return known && len(pids) == 0
 }
 
-// adopting reports whether what loses its parent becomes the runner's child.
+// adopting reports whether orphans become the runner's children.
 func adopting() bool {
 	var adopts int32
 	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&adopts)), 0, 0, 0)
 	return err == nil && adopts != 0
 }
 
-// ReapOrphans clears away ended processes that became the runner's children. The
-// leaders of steps are waited for by whoever started them and have ended by now.
+// ReapOrphans waits for ended processes that became the runner's children. The leaders of steps
+// have ended and been waited for.
 func ReapOrphans() {
 	reap := func(pid int) {
 		var status syscall.WaitStatus
@@ -118,8 +116,8 @@ func ReapOrphans() {
 	})
 }
 
-// children returns the runner's children, ended ones too. Not every kernel tells;
-// looking at all processes of the machine instead takes milliseconds.
+// children returns the runner's children, including ended ones, if the kernel lists them.
+// Reading all processes of the machine takes milliseconds.
 func children() (pids []int, known bool) {
 	const tasks = "/proc/self/task"
 	dir, err := os.Open(tasks)
@@ -147,7 +145,7 @@ func children() (pids []int, known bool) {
 	return pids, true
 }
 
-// procStat is the part of /proc/PID/stat that is of interest.
+// procStat is a part of /proc/PID/stat.
 type procStat struct {
 	state   byte
 	parent  int
@@ -179,8 +177,8 @@ func forEachProcess(visit func(pid int, p procStat)) {
 	}
 }
 
-// parseProcStat reads "pid (name) state ppid pgrp session …"; the name may hold
-// anything, parentheses too.
+// parseProcStat reads "pid (name) state ppid pgrp session …"; the name may hold anything, even
+// parentheses.
 func parseProcStat(stat []byte) (procStat, bool) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -195,8 +193,8 @@ func parseProcStat(stat []byte) (procStat, bool) {
 	return procStat{state: fields[0][0], parent: parent, session: session}, err1 == nil && err2 == nil
 }
 
-// OOMKills returns how many processes of the runner's control group the kernel has
-// killed for their memory; 0 if that cannot be known.
+// OOMKills returns how many processes of the runner's control group the kernel has killed for
+// lack of memory; 0 if unknown.
 func OOMKills() int {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		data, err := os.ReadFile(file)

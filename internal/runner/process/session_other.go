@@ -4,8 +4,8 @@ package process
 
 import "syscall"
 
-// Protect does nothing here: the system does not let processes of one user read
-// each other's memory without asking.
+// Protect does nothing: the system protects the memory of processes of one user from each
+// other.
 func Protect() error { return nil }
 
 // KillSessions kills the process groups of leaders.
@@ -15,11 +15,11 @@ func KillSessions(leaders ...int) {
 	}
 }
 
-// KillDescendants does nothing: what left its session cannot be found here.
+// KillDescendants does nothing: processes that left their session cannot be found here.
 func KillDescendants() bool { return true }
 
-// ReapOrphans does nothing: they belong to the system's first process.
+// ReapOrphans does nothing: orphans belong to the system's first process.
 func ReapOrphans() {}
 
-// OOMKills is not known here.
+// OOMKills returns 0: the number is unknown here.
 func OOMKills() int { return 0 }
