@@ -8,19 +8,19 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxProjectFile bounds what is read of a project file, in bytes.
+// maxProjectFile bounds a project file, in bytes.
 const maxProjectFile = 1 << 20
 
-// Project is what the runner needs to know of a project file.
+// Project is the part of a project file that the runner needs.
 type Project struct {
 	Name    string
 	Runtime string
-	// Packages says that the project lists packages whose SDKs must be generated
-	// or plugins installed before it can run.
+	// Packages says that the project lists packages whose SDKs must be generated or plugins
+	// installed before it can run.
 	Packages bool
 }
 
-// ReadProject reads a project file. JSON is read too, being YAML.
+// ReadProject reads a project file, in YAML or JSON.
 func ReadProject(path string) (Project, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -53,7 +53,6 @@ func ReadProject(path string) (Project, error) {
 	return p, nil
 }
 
-// NeedsInstall reports whether the project has anything to install before it can
-// run. A YAML program is its own dependencies unless it lists packages; its
-// provider plugins come when the engine asks for them.
+// NeedsInstall reports whether the project needs an installation before it can run. A YAML
+// program does only if it lists packages; the engine installs provider plugins on demand.
 func (p Project) NeedsInstall() bool { return p.Runtime != "yaml" || p.Packages }

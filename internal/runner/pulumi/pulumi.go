@@ -1,5 +1,5 @@
-// Package pulumi knows how a deployment's operations are spelled for the pulumi
-// command line, and what a project looks like.
+// Package pulumi builds pulumi command lines for a deployment's operations, and reads project
+// files.
 package pulumi
 
 import (
@@ -12,17 +12,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// ExitNoChanges is the exit code by which pulumi says that there were changes
-// although --expect-no-changes was given.
+// ExitNoChanges is pulumi's exit code for changes despite --expect-no-changes.
 const ExitNoChanges = 7
 
-// quiet are the flags of every call: no questions, and no escape sequences in a
-// log that is shown in terminals and browsers.
+// quiet are the flags of every call: no questions, and no escape sequences in a log for
+// terminals and browsers.
 var quiet = []string{"--non-interactive", "--color", "never"}
 
-// change are the flags of every operation that changes something. The preview is
-// skipped because nobody is there to look at it, and because an operation of the
-// deployment must show up as its first update.
+// change are the flags of every operation that changes anything. The preview is skipped because
+// it has no reader, and because an operation of the deployment must show up as its first
+// update.
 var change = []string{"--yes", "--skip-preview"}
 
 // Operation returns the arguments that run op on a stack.
@@ -47,11 +46,11 @@ func Operation(op workflow.Operation, stack string) ([]string, error) {
 	return append(append(args, "--stack="+stack), quiet...), nil
 }
 
-// Install returns the arguments that install what a project depends on.
+// Install returns the arguments that install a project's dependencies.
 func Install() []string { return append([]string{"install"}, quiet...) }
 
-// RemoveStack returns the arguments that delete an empty stack and keep its
-// configuration file, which is part of the repository and not of the stack.
+// RemoveStack returns the arguments that delete an empty stack and keep its configuration file,
+// which belongs to the repository.
 func RemoveStack(stack string) []string {
 	return append([]string{"stack", "rm", "--yes", "--preserve-config", "--stack=" + stack}, quiet...)
 }
@@ -65,16 +64,14 @@ func Find() (string, error) {
 	return filepath.Abs(path)
 }
 
-// projectFiles are the names of a project file that pulumi looks for.
 var projectFiles = []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"}
 
-// ErrNoProject is the cause of the error of [FindProject] when there is none.
+// ErrNoProject is the cause of the error of [FindProject] for a missing project file.
 var ErrNoProject = errors.New("no project file")
 
-// FindProject returns the project file that pulumi would use in dir: the nearest
-// one in it or above it. It does not look above root, the real path of the
-// checkout, where another project may lie that is not the deployment's. An empty
-// root means that the program is part of the image.
+// FindProject returns the project file that pulumi would use in dir: the nearest one in it or
+// above it, but not above root, the real path of the checkout, where it could belong to another
+// deployment. An empty root means that the program is part of the image.
 func FindProject(root, dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		for _, name := range projectFiles {
@@ -91,7 +88,7 @@ func FindProject(root, dir string) (string, error) {
 
 type noProjectError struct{ root, dir string }
 
-// Error says where the project file was looked for, in the words of the settings.
+// Error names the searched directory in the words of the settings.
 func (e *noProjectError) Error() string {
 	if e.root == "" {
 		return fmt.Sprintf("no Pulumi.yaml in the directory %s of the image: check the working directory or add a source in the deployment settings", e.dir)
