@@ -16,9 +16,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The password goes to the one scheme, host and port that it is for. What git asks
-// with is what a server may have chosen, by a redirect for example, and git before
-// 2.48.1 shows it decoded.
+// The password is only for one scheme, host and port. A server may choose git's question, by a
+// redirect for example, and git before 2.48.1 shows it decoded.
 func TestAnswerOnlyToTheOrigin(t *testing.T) {
 	for _, tt := range []struct {
 		origin, user, prompt string
@@ -71,7 +70,7 @@ func TestAnswerOnlyToTheOrigin(t *testing.T) {
 	}
 }
 
-// What git really asks, with the redirects that a server may answer with.
+// git's real questions, after the redirects that a server may send.
 func TestRedirectsGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -109,7 +108,7 @@ func TestRedirectsGetNoCredentials(t *testing.T) {
 	}
 }
 
-// The user of a URL and its look-alikes never change where git connects to.
+// The user of a URL and its look-alikes never change the host that git connects to.
 func TestFetchOfLookAlikeHosts(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	host := strings.TrimPrefix(f.server.URL, "http://")

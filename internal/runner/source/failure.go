@@ -8,27 +8,26 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// failure is what kind of thing went wrong in a git command, read from git's
-// messages in the C locale: git has one exit code for them all.
+// failure is the kind of error of a git command, parsed from git's messages in the C locale:
+// git has one exit code for them all.
 type failure int
 
 const (
 	failureOther       failure = iota
-	failureNetwork             // may heal by itself
+	failureNetwork             // may be temporary
 	failureAuth                // the credentials are missing or wrong
-	failureNoRepo              // the server does not know the repository, or hides it
+	failureNoRepo              // the repository is unknown, or hidden
 	failureNoRef               // the repository has no such ref
-	failureNoCommit            // the server does not hand out this commit by its hash
-	failureNoShallow           // the server cannot do a shallow fetch
+	failureNoCommit            // the server does not serve this commit by its hash
+	failureNoShallow           // the server does not support a shallow fetch
 	failureCertificate         // TLS: the server's certificate is not trusted
 	failureHostKey             // SSH: the server's key is not the known one
-	failureSSHMissing          // there is no ssh program
+	failureSSHMissing          // no ssh program is available
 	failureKey                 // the SSH key cannot be used
 )
 
-// failureSigns are looked for in this order, so the more exact ones come first:
-// an ssh failure ends with the same "Could not read from remote repository" for
-// every cause.
+// failureSigns are matched in this order, specific ones first: an ssh failure ends with the
+// same "Could not read from remote repository" for every cause.
 var failureSigns = []struct {
 	failure failure
 	signs   []string
@@ -57,7 +56,6 @@ var failureSigns = []struct {
 	}},
 }
 
-// classify reads the kind of failure from an error of a git command.
 func classify(err error) failure {
 	var failed *commandError
 	if !errors.As(err, &failed) {
@@ -74,8 +72,7 @@ func classify(err error) failure {
 	return failureOther
 }
 
-// explain turns an error of git into one line for the person who set up the
-// deployment.
+// explain turns an error of git into one line for the author of the deployment.
 func explain(repo *workflow.Repository, want revision, err error) error {
 	var what string
 	switch classify(err) {

@@ -17,14 +17,13 @@ import (
 // fetchRetry is for failures of the network.
 var fetchRetry = retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 4}
 
-// fetch is one fetch of one repository.
 type fetch struct {
 	repo *workflow.Repository
 	git  *commandLine
 	log  io.Writer
 }
 
-// run fetches what is wanted, checks it out and returns the hash of the commit.
+// run fetches and checks out the revision and returns the hash of the commit.
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	if want.asked == "" {
 		fmt.Fprintf(f.log, "Cloning %s\n", f.repo)
@@ -61,8 +60,7 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	return hash, nil
 }
 
-// ref fetches and checks out a ref; without one, the default branch, which it
-// fills in.
+// ref fetches and checks out a ref; without one, the default branch, which it fills in.
 func (f *fetch) ref(ctx context.Context, want *revision) error {
 	if want.ref == "" {
 		branch, err := f.defaultBranch(ctx)
@@ -82,16 +80,16 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 		return err
 	}
 	if want.branch != "" {
-		// On a branch of that name, as after a clone: programs and the CLI look at it.
+		// On a branch of that name, as after a clone: programs and the CLI read it.
 		_, err := f.git.run(ctx, "checkout", "--quiet", "--force", "-B", want.branch, target, "--")
 		return err
 	}
 	return f.detach(ctx, target)
 }
 
-// verifyRef checks that the ref itself was fetched. Where the server has no ref of
-// a full name, git takes one that ends in it, refs/tags/refs/heads/main for
-// refs/heads/main, so a user who may push tags could replace a deleted branch.
+// verifyRef checks that the ref itself was fetched. If the server lacks a full name, git takes
+// one that ends in it, such as refs/tags/refs/heads/main for refs/heads/main, so a user who may
+// push tags could replace a deleted branch.
 func (f *fetch) verifyRef(want revision) error {
 	head, err := os.ReadFile(filepath.Join(f.git.dir, ".git", "FETCH_HEAD"))
 	if err != nil {
@@ -104,7 +102,6 @@ func (f *fetch) verifyRef(want revision) error {
 	return nil
 }
 
-// defaultBranch asks the server for its default branch.
 func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 	var out string
 	err := f.retry(ctx, func() (err error) {
@@ -115,7 +112,7 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 		return revision{}, err
 	}
 	for line := range strings.SplitSeq(out, "\n") {
-		// Other refs that end in HEAD are in the list too.
+		// The list includes other refs that end in HEAD.
 		value, name, _ := strings.Cut(line, "\t")
 		if name != "HEAD" {
 			continue
@@ -133,8 +130,8 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 	return revision{}, errors.New("the repository is empty or has no default branch: set a branch in the deployment settings")
 }
 
-// commit fetches and checks out a commit: by its hash if the server allows it,
-// else by fetching all branches and tags and looking for it there.
+// commit fetches and checks out a commit: by its hash if the server allows it, else by fetching
+// all branches and tags and searching them.
 func (f *fetch) commit(ctx context.Context, want revision) error {
 	if want.isFullHash() {
 		err := f.fetch(ctx, true, want.commit)
@@ -146,8 +143,8 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		}
 		fmt.Fprintln(f.log, "The server does not hand out this commit by its hash; fetching all branches and tags")
 	}
-	// Not to where the names of refs are looked up: git would take a tag with the
-	// name of an abbreviated hash before the commit.
+	// Fetch into a namespace that short names do not reach: git would take a tag with the name
+	// of an abbreviated hash before the commit.
 	if err := f.fetch(ctx, false, "+refs/heads/*:refs/workflow/heads/*", "+refs/tags/*:refs/workflow/tags/*"); err != nil {
 		return err
 	}
@@ -187,7 +184,7 @@ func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) err
 	return err
 }
 
-// retry repeats what fails because of the network.
+// retry repeats try after failures of the network.
 func (f *fetch) retry(ctx context.Context, try func() error) error {
 	for tried := 1; ; tried++ {
 		err := try()
@@ -202,7 +199,7 @@ func (f *fetch) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// quote shows git's own words in the log, above our line.
+// quote copies git's own words to the log, above the runner's line.
 func (f *fetch) quote(err error) {
 	if failed, ok := errors.AsType[*commandError](err); ok {
 		for line := range strings.SplitSeq(strings.TrimSpace(failed.output), "\n") {

@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// passedVariables are what git gets of the step's environment: how to find
-// programs and how to reach the network. The rest of it is the user's and may
-// change what git does.
+// passedVariables are the variables that git gets of the step's environment, to find programs
+// and reach the network. The others are the user's and may change what git does.
 var passedVariables = []string{
 	"PATH", "TMPDIR", "TZ",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
@@ -25,8 +24,8 @@ var passedVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
 }
 
-// gitConfig is the whole configuration that git works with. It is a file and not in
-// GIT_CONFIG_COUNT, which git before 2.31 ignores.
+// gitConfig is git's whole configuration. It is a file and not in GIT_CONFIG_COUNT, which git
+// before 2.31 ignores.
 var gitConfig = [][2]string{
 	{"advice.detachedHead", "false"},
 	{"core.autocrlf", "false"},
@@ -34,19 +33,18 @@ var gitConfig = [][2]string{
 	{"core.hooksPath", os.DevNull},
 	{"core.protectHFS", "true"},
 	{"core.protectNTFS", "true"},
-	{"credential.helper", ""}, // an empty value drops all helpers
+	{"credential.helper", ""}, // an empty value removes all helpers
 	{"fetch.recurseSubmodules", "false"},
 	{"gc.auto", "0"},
-	{"http.lowSpeedLimit", "100"}, // bytes a second, for so long: a stalled transfer ends
+	{"http.lowSpeedLimit", "100"}, // bytes per second, for lowSpeedTime: ends a stalled transfer
 	{"http.lowSpeedTime", "120"},
 	{"init.defaultBranch", "main"},
-	{"safe.directory", "*"}, // the checkout is ours, whoever owns the volume it is on
+	{"safe.directory", "*"}, // the checkout is the runner's, regardless of its volume's owner
 	{"submodule.recurse", "false"},
 	{"transfer.bundleURI", "false"}, // objects come from the repository's server only
 	{"promisor.acceptFromServer", "none"},
 }
 
-// environment is git's environment without the credentials.
 func environment(environ []string, private string) ([]string, error) {
 	home := filepath.Join(private, "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -72,7 +70,7 @@ func environment(environ []string, private string) ([]string, error) {
 		env,
 		"HOME="+home,
 		"XDG_CONFIG_HOME="+home,
-		"LC_ALL=C", // the messages that failures are told by
+		"LC_ALL=C", // failures are recognized by these messages
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_CONFIG_GLOBAL="+configFile,
 		"GIT_ATTR_NOSYSTEM=1",
@@ -83,15 +81,14 @@ func environment(environ []string, private string) ([]string, error) {
 	return env, nil
 }
 
-// commandLine runs git in one directory.
 type commandLine struct {
 	dir string
 	env []string
 	log io.Writer
 }
 
-// How much of git's output is looked at, from its start. A server decides how long
-// a list of refs is; the one of HEAD comes first.
+// Limits of git's output. A server decides how long a list of refs is; the one of HEAD comes
+// first.
 const (
 	maxOutput      = 1 << 20
 	maxErrorOutput = 64 << 10
@@ -100,8 +97,7 @@ const (
 // killDelay is how long git's helpers may hold its output after it was killed.
 const killDelay = 5 * time.Second
 
-// run runs git and returns its standard output. An error of git itself is a
-// [*commandError].
+// run runs git and returns its standard output. An error of git itself is a [*commandError].
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
@@ -123,7 +119,6 @@ func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	return "", &commandError{command: args[0], output: stderr.String(), err: err}
 }
 
-// commandError is a git command that failed.
 type commandError struct {
 	command string
 	output  string // git's error output
@@ -140,15 +135,15 @@ func (e *commandError) Error() string {
 
 func (e *commandError) Unwrap() error { return e.err }
 
-// afterSSH are the lines that git prints after whatever ssh or the server said.
+// afterSSH are the lines that git prints after an error of ssh or the server.
 var afterSSH = []string{
 	"Could not read from remote repository.",
 	"Please make sure you have the correct access rights",
 	"and the repository exists.",
 }
 
-// lastLine returns the last line of git's output that names a cause, without
-// the prefixes by which git marks errors.
+// lastLine returns the last line of git's output that names a cause, without git's prefixes for
+// errors.
 func lastLine(output string) string {
 	last := ""
 	for _, line := range slices.Backward(strings.Split(strings.TrimSpace(output), "\n")) {

@@ -15,13 +15,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// traps are what a fetch must neither run nor ask.
+// traps are programs and URLs that a fetch must not use.
 type traps struct {
 	marker  string // every trap that runs writes its name here
 	script  string // runs as a trap
 	url     string // counts requests
 	asked   atomic.Int32
-	environ []string // of a step whose owner tries to change what git does
+	environ []string // of a step that tries to change what git does
 }
 
 func newTraps(t *testing.T) *traps {
@@ -91,7 +91,7 @@ func newTraps(t *testing.T) *traps {
 	return tr
 }
 
-// sprung says which traps did, and resets them.
+// sprung lists the traps that ran, and resets them.
 func (tr *traps) sprung() string {
 	out, _ := os.ReadFile(tr.marker)
 	_ = os.Remove(tr.marker)
@@ -101,7 +101,7 @@ func (tr *traps) sprung() string {
 	return string(out)
 }
 
-// entry is one of a tree that no porcelain of git would write.
+// entry is an entry of a tree that no porcelain of git would write.
 type entry struct{ mode, kind, path, content string }
 
 // hostileBranch writes a commit with exactly these entries.
@@ -141,9 +141,9 @@ func (f *fixture) gitInput(t *testing.T, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A repository, and the environment of the step, can hold anything; fetching runs
-// nothing of theirs and asks no server but the repository's. Where a trap exists that
-// a plain clone walks into, the test first sees it spring.
+// A repository, and the environment of the step, can hold anything; a fetch runs none of it and
+// contacts only the repository's server. If a plain clone triggers a trap, the test first
+// checks that.
 func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -160,8 +160,8 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		entries []entry
-		control bool   // a plain clone springs the trap
-		err     string // part of the error that a fetch ends with, "" for success
+		control bool   // a plain clone triggers the trap
+		err     string // part of the fetch's error, "" for success
 	}{
 		{"submodule", []entry{modules("sub"), module("sub"), module("x")}, true, ""},
 		{"submodule whose name ends in CR", []entry{modules("\"sub\r\""), module("sub\r"), link("sub", ".git/hooks")}, true, ""},
@@ -210,8 +210,8 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	}
 }
 
-// Servers may point to other places for objects: by bundles, alternates, and
-// promises of a partial clone.
+// Servers may refer to other servers for objects: by bundles, alternates, and promises of a
+// partial clone.
 func TestServersSendNobodyElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -235,14 +235,14 @@ func TestServersSendNobodyElsewhere(t *testing.T) {
 		t.Errorf("bundles and promises led elsewhere:\n%s", sprung)
 	}
 
-	// The old protocol, which is files only, knows alternates by URL.
+	// The old dumb protocol supports alternates by URL.
 	f.git(t, "update-server-info")
 	objects := filepath.Join(f.repo.Dir(), "objects")
 	if err := os.WriteFile(filepath.Join(objects, "info", "http-alternates"), []byte(tr.url+"/alt.git/objects\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Objects are missing here, so that git looks for them elsewhere.
+		// Objects are missing here, so git searches elsewhere.
 		if strings.Contains(r.URL.Path, "/objects/") && !strings.Contains(r.URL.Path, "/info/") {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -258,8 +258,8 @@ func TestServersSendNobodyElsewhere(t *testing.T) {
 	}
 }
 
-// A repository with very many refs is fetched, by whatever is asked for, and the
-// list of those that end in HEAD does not hide the default branch.
+// A repository with very many refs is fetched by every kind of revision, and the list of those
+// that end in HEAD does not hide the default branch.
 func TestManyRefs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -280,7 +280,7 @@ func TestManyRefs(t *testing.T) {
 	}
 }
 
-// The variable that holds git's configuration is younger than some images.
+// The variable that holds git's configuration is newer than some images.
 func TestConfigurationReachesOldGit(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	bin := t.TempDir()

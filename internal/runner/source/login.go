@@ -11,18 +11,17 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// AskpassEnv names the environment variable that makes a program that git or ssh
-// starts answer their questions: its value is the file for [Answer]. Only git's
-// own environment has it.
+// AskpassEnv names the environment variable that turns a program started by git or ssh into an
+// askpass program: its value is the file for [Answer]. Only git's environment has it.
 const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
 
-// login is how git authenticates to one repository.
+// login is the authentication of git to one repository.
 type login struct {
 	env   []string
 	notes []string // for the log
 }
 
-// answers is what the askpass program may say, and to whom.
+// answers are the askpass program's permitted answers and their origin.
 type answers struct {
 	Origin     string `json:"origin,omitempty"` // scheme://host[:port]
 	Username   string `json:"username,omitempty"`
@@ -31,9 +30,9 @@ type answers struct {
 	KeyFile    string `json:"keyFile,omitempty"`
 }
 
-// newLogin picks the credentials that fit the URL: an SSH key for ssh, else the
-// access token, else user name and password, else what the URL itself carried.
-// They are written to files in private; nothing secret is in the environment.
+// newLogin selects the credentials that fit the URL: an SSH key for ssh, else the access token,
+// else user name and password, else those in the URL. It writes them to files in private; the
+// environment holds no secret.
 func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
 	if auth == nil {
 		auth = &workflow.GitAuth{}
@@ -62,7 +61,7 @@ func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpas
 		"GIT_ASKPASS="+askpass,
 		"SSH_ASKPASS="+askpass,
 		"SSH_ASKPASS_REQUIRE=force",
-		"DISPLAY=none:0", // OpenSSH before 8.4 asks no program without a display
+		"DISPLAY=none:0", // OpenSSH before 8.4 runs no askpass program without a display
 	)
 	return l, nil
 }
@@ -80,8 +79,8 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 	case repo.Password != "":
 		a.Username, a.Password = repo.User, repo.Password
 	case repo.User != "":
-		// https://TOKEN@host: the servers that know this form want the token as the
-		// user and take anything for a password.
+		// https://TOKEN@host: servers with this form expect the token as the user and accept
+		// any password.
 		a.Username, a.Password = repo.User, "x-oauth-basic"
 	case auth.SSHPrivateKey != "":
 		l.notes = append(l.notes, "warning: the deployment has an SSH key, but the repository URL is not an SSH URL: the key is not used")
@@ -95,8 +94,8 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 	return a
 }
 
-// tokenUser is the user name that goes with a bare access token. Most servers
-// take any; these want theirs for tokens of some kinds.
+// tokenUser is the user name that goes with a bare access token. Most servers accept any; these
+// require their own for some kinds of tokens.
 func tokenUser(host string) string {
 	host = strings.ToLower(host)
 	switch {
@@ -108,9 +107,9 @@ func tokenUser(host string) string {
 	return "x-access-token"
 }
 
-// useSSH makes git use the deployment's key and nothing else. The server's key is
-// accepted when it is first seen, because a new container knows none, unless the
-// image has it in its system-wide known_hosts: then it must match.
+// useSSH makes git use only the deployment's key. It accepts the server's key at the first
+// connection, because a new container knows none, unless the image's system-wide known_hosts
+// has one: then it must match.
 func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) {
 	options := []string{
 		"-o", "StrictHostKeyChecking=accept-new",
@@ -123,12 +122,12 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 		if auth.AccessToken != "" || auth.Password != "" {
 			l.notes = append(l.notes, "warning: the deployment has a token or password, but the repository URL is an SSH URL: it is not used")
 		}
-		// Without a key of the deployment the image's own keys may do.
+		// Without a key of the deployment, try the image's keys.
 		l.env = append(l.env, "GIT_SSH_COMMAND=ssh "+shellJoin(append(options, "-o", "BatchMode=yes")))
 		return answers{}, nil
 	}
 	key := filepath.Join(private, "key")
-	// Keys lose their last newline, and get carriage returns, on their way through forms.
+	// Web forms drop a key's last newline and add carriage returns.
 	text := strings.TrimSpace(strings.ReplaceAll(auth.SSHPrivateKey, "\r\n", "\n")) + "\n"
 	if !strings.Contains(text, "PRIVATE KEY-----") {
 		return answers{}, errors.New("the SSH private key of the deployment is not a private key in PEM or OpenSSH form")
@@ -137,7 +136,7 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 		return answers{}, fmt.Errorf("storing the SSH key for this step: %w", err)
 	}
 	options = append(options, "-F", os.DevNull, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
-	// A server may ask what it likes by other methods, also for a passphrase.
+	// By other methods a server may ask any question, even for a passphrase.
 	options = append(options, "-o", "PreferredAuthentications=publickey")
 	a := answers{Passphrase: auth.SSHPassphrase, KeyFile: key}
 	if auth.SSHPassphrase == "" {
@@ -148,11 +147,9 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 	return a, nil
 }
 
-// sshQuote quotes a file name for a value of an ssh option.
 func sshQuote(path string) string { return `"` + path + `"` }
 
-// shellJoin quotes the arguments for the shell through which git runs
-// GIT_SSH_COMMAND.
+// shellJoin quotes the arguments for the shell by which git runs GIT_SSH_COMMAND.
 func shellJoin(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -161,13 +158,12 @@ func shellJoin(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// maxPromptFile is how many bytes of a file's name ssh repeats when it asks for
-// the passphrase of a key.
+// maxPromptFile is how many bytes of a key's file name ssh prints when it asks for the
+// passphrase.
 const maxPromptFile = 100
 
-// Answer returns the answer to a question that git or ssh asks its askpass
-// program. It answers only for the repository's own origin, so that a redirect to
-// another host gets no credentials.
+// Answer returns the answer to a question of git or ssh to its askpass program. It answers only
+// for the repository's own origin, so that a redirect to another host gets no credentials.
 func Answer(file, prompt string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -184,8 +180,8 @@ func Answer(file, prompt string) (string, error) {
 		}
 		return a.Passphrase, nil
 	}
-	// The question is compared as a whole and never taken apart: git before 2.48.1
-	// decodes the URL in it, so that user names and hosts with escapes look like others.
+	// Compare the whole question and never parse it: git before 2.48.1 decodes its URL, so that
+	// user names and hosts with escapes look like others.
 	scheme, host, _ := strings.Cut(a.Origin, "://")
 	switch {
 	case a.Origin == "":
@@ -200,7 +196,6 @@ func Answer(file, prompt string) (string, error) {
 	return "", errors.New("there are no credentials for this host")
 }
 
-// gitEscape escapes a user name as git does in its questions.
 func gitEscape(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {

@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// A user who may push a tag or a branch must not decide what a commit or another
-// branch means. Each case asks for something that one of evil's names resembles.
+// A user who may push a tag or a branch must not decide the meaning of a commit or another
+// branch. Each case asks for a revision that one of evil's names resembles.
 func TestRefsAreNotConfused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -93,7 +93,7 @@ func TestRefsAreNotConfused(t *testing.T) {
 	}
 }
 
-// name says which commit of the fixture a hash is.
+// name returns the fixture's name of a commit.
 func name(hash, first, second, evil string) string {
 	switch hash {
 	case first:

@@ -8,22 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// revision is what to check out: a commit, a ref, or the default branch if both
-// are empty.
+// revision is what to check out: a commit, a ref, or the default branch if both are empty.
 type revision struct {
 	commit string // full or abbreviated hash, lower case
 	ref    string // full name, refs/…
 	branch string // the branch's short name if ref is a branch
-	asked  string // as the settings say it, for messages
+	asked  string // as in the settings, for messages
 }
 
-// The commit hashes of git, from the shortest abbreviation it knows to SHA-256.
+// Git's commit hashes, from the shortest abbreviation to SHA-256.
 var commitPattern = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
 
 const branchPrefix = "refs/heads/"
 
-// parseRevision validates what the settings ask for. A commit is more exact than
-// a branch, so it wins if both are given.
+// parseRevision validates the revision in the settings. A commit takes precedence over a
+// branch.
 func parseRevision(branch, commit string) (revision, error) {
 	branch, commit = strings.TrimSpace(branch), strings.TrimSpace(commit)
 	if commit != "" {
@@ -43,7 +42,7 @@ func parseRevision(branch, commit string) (revision, error) {
 		return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
 	}
 	if name, ok := strings.CutPrefix(rev.ref, branchPrefix); ok {
-		// git itself refuses such branches, or takes them for what is checked out.
+		// git refuses such branches, or takes them for the current one.
 		if strings.HasPrefix(name, "-") || name == "HEAD" || name == "@" {
 			return revision{}, fmt.Errorf("%q is not a valid name of a branch", branch)
 		}
@@ -52,10 +51,10 @@ func parseRevision(branch, commit string) (revision, error) {
 	return rev, nil
 }
 
-// isFullHash reports whether the commit can be asked of a server by name.
+// isFullHash reports whether a server can be asked for the commit by its hash.
 func (r revision) isFullHash() bool { return len(r.commit) == 40 || len(r.commit) == 64 }
 
-// mark is how FETCH_HEAD describes the ref, which begins with a hash and a tab.
+// mark returns FETCH_HEAD's description of the ref, after its hash and a tab.
 func (r revision) mark() string {
 	for _, kind := range []struct{ prefix, noun string }{
 		{branchPrefix, "branch "}, {"refs/tags/", "tag "}, {"refs/remotes/", "remote-tracking branch "},
@@ -70,7 +69,6 @@ func (r revision) mark() string {
 	return "\t'" + r.ref + "' of "
 }
 
-// kind names what a ref is, for messages.
 func (r revision) kind() string {
 	switch {
 	case r.commit != "":
@@ -83,8 +81,8 @@ func (r revision) kind() string {
 	return "ref"
 }
 
-// validRef applies the rules of git-check-ref-format to a full ref name. Among
-// other things they keep wildcards and the colon of refspecs out.
+// validRef applies the rules of git-check-ref-format to a full ref name. They exclude wildcards
+// and the colon of refspecs.
 func validRef(ref string) bool {
 	if len(ref) > 1000 || !utf8.ValidString(ref) || strings.HasSuffix(ref, ".") || strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
 		return false

@@ -1,14 +1,12 @@
-// Package source brings the program of a deployment into the job's directory,
-// with the git command line.
+// Package source fetches the program of a deployment into the job's directory, with the git
+// command line.
 //
-// Everything that comes from a deployment's settings is data here: URLs and refs
-// are validated before git sees them, credentials reach git only through an
-// askpass program, and nothing of the host's or the user's git configuration is
-// read, so that neither a repository nor a home directory can change what git does.
+// A deployment's settings are only data here: URLs and refs are validated before git sees them,
+// credentials reach git only through an askpass program, and git reads no configuration of the
+// host or the user, so neither a repository nor a home directory can change what git does.
 //
-// Submodules are not fetched and content filters do not run: both would make git
-// contact places, or run programs, that the settings do not name. A pre-run command
-// can do it where that is wanted.
+// Submodules are not fetched and content filters do not run: both would make git contact
+// servers, or run programs, that the settings do not name. A pre-run command can do both.
 package source
 
 import (
@@ -24,32 +22,30 @@ import (
 
 // Git fetches a program from a git repository.
 type Git struct {
-	// Source says what to fetch.
 	Source workflow.GitSource
-	// Dir is where the checkout goes. It is emptied first, because a step may be
-	// repeated in a directory that it has left half done.
+	// Dir is the directory of the checkout. Fetch empties it first, because a repeated step may
+	// find it incomplete.
 	Dir string
-	// Private is a directory for credentials; it is made with mode 0700 and removed
-	// before Fetch returns.
+	// Private is a directory for credentials; Fetch creates it with mode 0700 and removes it.
 	Private string
 	// Askpass is a program that answers git's and ssh's questions by [Answer].
 	Askpass string
-	// Environ is the environment of the step; git gets only what it needs of it.
+	// Environ is the environment of the step; git gets only the necessary part.
 	Environ []string
-	// Log takes what people should see of the fetch.
+	// Log receives the user's messages about the fetch.
 	Log io.Writer
 }
 
 // Checkout is a fetched program.
 type Checkout struct {
-	// Commit is the hash of what was checked out.
+	// Commit is the hash of the checked-out commit.
 	Commit string
 	// ProgramDir is the absolute directory of the program in the checkout.
 	ProgramDir string
 }
 
-// Fetch brings the source into Dir. Its errors are one line for the person who
-// wrote the deployment's settings and hold no secret.
+// Fetch fetches the source into Dir. Its errors are one line for the author of the deployment's
+// settings and hold no secret.
 func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	repo, err := parseURL(g.Source.RepoURL)
 	if err != nil {
@@ -97,8 +93,8 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	return &Checkout{Commit: commit, ProgramDir: program}, nil
 }
 
-// emptyDir makes dir an empty directory. It goes through [os.Root], so a link
-// inside that points elsewhere is removed and not followed.
+// emptyDir makes dir an empty directory. It goes through [os.Root], which removes a link to the
+// outside and does not follow it.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the directory of the checkout: %w", err)
@@ -120,9 +116,9 @@ func emptyDir(dir string) error {
 	return nil
 }
 
-// ProgramDir returns the absolute, real path of repoDir inside the checkout. It
-// refuses a directory that is missing or that leads out of the checkout, also by
-// a symbolic link in the repository.
+// ProgramDir returns the absolute, real path of repoDir inside the checkout. It refuses a
+// directory that is missing or that leads out of the checkout, even by a symbolic link in the
+// repository.
 func ProgramDir(checkout, repoDir string) (string, error) {
 	root, err := filepath.EvalSymlinks(checkout)
 	if err != nil {
@@ -131,7 +127,7 @@ func ProgramDir(checkout, repoDir string) (string, error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return "", fmt.Errorf("finding the checkout: %w", err)
 	}
-	// People write "/infra" for the directory infra of the repository.
+	// Users write "/infra" for the directory infra of the repository.
 	rel := filepath.Clean("." + string(filepath.Separator) + filepath.FromSlash(repoDir))
 	if !filepath.IsLocal(rel) {
 		return "", fmt.Errorf("the directory %q is outside the repository", repoDir)

@@ -19,8 +19,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestMain lets the test binary stand in for the askpass program, as the runner
-// does.
+// TestMain lets the test binary stand in for the askpass program, as the runner does.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		answer, err := source.Answer(file, strings.Join(os.Args[1:], " "))
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const token = "tok-4f8e2b7716aa"
 
-// fixture is a repository on a server with a password, and a place to clone to.
+// fixture is a repository on a server with a password, and a directory for the clone.
 type fixture struct {
 	server    *lab.GitServer
 	serverDir string
@@ -74,7 +73,6 @@ func (f *fixture) commit(t *testing.T, branch, content string) string {
 	return hash
 }
 
-// git runs git on the bare repository of the server.
 func (f *fixture) git(t *testing.T, args ...string) string {
 	t.Helper()
 	name := strings.TrimPrefix(f.repo.URL, f.server.URL+"/")
@@ -159,7 +157,7 @@ func TestFetchCommitWithoutHelpOfTheServer(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	f.commit(t, "main", "two")
 	f.git(t, "config", "uploadpack.allowAnySHA1InWant", "false")
-	// Protocol version 0 is where a server refuses what it did not advertise.
+	// In protocol version 0 a server refuses commits that it did not advertise.
 	f.git(t, "config", "protocol.version", "0")
 	got, err := f.fetch(t.Context(), t, workflow.GitSource{Commit: f.first})
 	if err != nil {
@@ -251,7 +249,7 @@ func TestFetchCredentials(t *testing.T) {
 	}
 }
 
-// A redirect to another host must not take the credentials along.
+// A redirect to another host must not pass on the credentials.
 func TestFetchRedirect(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	var asked, leaked atomic.Int32
@@ -328,8 +326,8 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The repository can hold anything: links that lead out of it, and a .gitattributes
-// that names a filter.
+// The repository can hold anything: links that lead out of it, and a .gitattributes that names
+// a filter.
 func TestFetchHostileRepository(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	clone := t.TempDir()

@@ -60,7 +60,7 @@ func TestFetchBySSH(t *testing.T) {
 	}
 }
 
-// TestPassphraseOfAKeyWithALongName answers as ssh asks: it cuts the name short.
+// TestPassphraseOfAKeyWithALongName answers ssh's question, which truncates the name.
 func TestPassphraseOfAKeyWithALongName(t *testing.T) {
 	dir := t.TempDir()
 	key := "/" + strings.Repeat("directory/", 12) + "key"

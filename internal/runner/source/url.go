@@ -10,9 +10,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// parseURL reads the repository URL of a deployment. Only the protocols that talk to
-// a server and are safe to hand to git are let through: git's own "ext::" runs
-// commands, and a path would read what lies on the machine of the job.
+// parseURL parses the repository URL of a deployment. It accepts only safe protocols that reach
+// a server: git's own "ext::" runs commands, and a path would read files of the job's machine.
 func parseURL(raw string) (*workflow.Repository, error) {
 	if strings.TrimSpace(raw) == "" {
 		return nil, errors.New("the deployment has a git source without a repository URL: set sourceContext.git.repoUrl")
@@ -24,8 +23,8 @@ func parseURL(raw string) (*workflow.Repository, error) {
 	return repo, nil
 }
 
-// URLSecrets returns the parts of a repository URL that must not show in a log. It
-// also looks at URLs that cannot be used, because an error may be about them.
+// URLSecrets returns the parts of a repository URL that must not appear in a log. It accepts
+// invalid URLs, because an error may be about them.
 func URLSecrets(raw string) []string {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	if err != nil || u.User == nil {
@@ -35,15 +34,15 @@ func URLSecrets(raw string) []string {
 	if ok && password != "" {
 		return []string{password}
 	}
-	// https://TOKEN@host is a common way to give a token and nothing else.
+	// https://TOKEN@host is a common form of a URL with only a token.
 	if name := u.User.Username(); name != "" && (u.Scheme == "https" || u.Scheme == "http") && len(name) >= minTokenLength {
 		return []string{name}
 	}
 	return nil
 }
 
-// minTokenLength is the length from which the user name of an https URL without
-// a password is taken for a token and not for somebody's name.
+// minTokenLength is the length from which the user name of an https URL without a password
+// counts as a token.
 const minTokenLength = 20
 
 // cleartext reports whether credentials would cross a network unencrypted.
