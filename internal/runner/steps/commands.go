@@ -17,10 +17,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// This file holds the commands that steps call. Those that end in another program
-// become it by exec, so that the leader of the step, which gets the one SIGINT of a
-// cancellation, is that program itself.
-
 // dirGit is the directory for git's credentials in the job directory.
 const dirGit = "git"
 
@@ -41,8 +37,8 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 	return err
 }
 
-// Dependencies installs what the program needs, by the pulumi command line. It
-// returns only if there is nothing to install or on an error.
+// Dependencies installs the program's dependencies with the pulumi command line. It returns
+// only if the program has none, or on an error.
 func Dependencies(p *Params, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
@@ -118,8 +114,8 @@ func RemoveStack(p *Params) error {
 	return become(dir, pulumi.Find, pulumi.RemoveStack(p.Stack))
 }
 
-// program returns the real paths of the checkout and of the program in it; root is
-// empty for a program that is part of the image.
+// program returns the real paths of the checkout and of the program in it; root is empty for a
+// program that is part of the image.
 func (p *Params) program() (root, dir string, err error) {
 	if p.ProgramDir != "" {
 		info, err := os.Stat(p.ProgramDir)
@@ -135,8 +131,9 @@ func (p *Params) program() (root, dir string, err error) {
 	return root, dir, err
 }
 
-// become replaces this process by the program that find returns, in dir. It returns
-// only if that is not possible.
+// become replaces this process by the program that find returns, in dir, so that the program
+// itself, as the leader of the step, gets the one SIGINT of a cancellation. It returns only on
+// an error.
 func become(dir string, find func() (string, error), args []string) error {
 	path, err := find()
 	if err != nil {
@@ -152,8 +149,8 @@ func become(dir string, find func() (string, error), args []string) error {
 	return fmt.Errorf("starting %s: %w", path, err)
 }
 
-// detect runs pulumi to find out whether there is drift. As something follows, it
-// cannot become pulumi; it passes one interrupt on, like the step's leader gets one.
+// detect runs pulumi to detect drift. It cannot become pulumi, because more work may follow;
+// like the step's leader, it passes on one interrupt.
 func detect(dir string, args []string) (drift bool, err error) {
 	path, err := pulumi.Find()
 	if err != nil {

@@ -18,23 +18,22 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The steps that our server writes are commands of this program. Their parameters
-// come through a pipe that is file descriptor paramsFD of the command: not through
-// its arguments or environment, which others can see, and not through a file, which
-// would have to be removed again.
+// The parameters of a command come through a pipe on its file descriptor paramsFD: not through
+// arguments or environment, which other processes can see, and not through a file, which would
+// have to be removed.
 const (
 	paramsFD  = 3
 	paramsEnv = "WORKFLOW_RUNNER_PARAMETERS" // holds the number of the file descriptor
 	maxParams = 16 << 20                     // bytes
 )
 
-// Params are the parameters of one command. Only what the command needs is set.
+// Params are the parameters of one command. Only those it needs are set.
 type Params struct {
 	JobDir string `json:"jobDir"`
-	// WorkDir is where a source is checked out to.
+	// WorkDir is the directory of the checkout.
 	WorkDir string `json:"workDir"`
-	// ProgramDir is the directory of the program in the image; "" means that it is
-	// in the checkout, in the directory RepoDir.
+	// ProgramDir is the directory of the program in the image; "" means RepoDir in the
+	// checkout.
 	ProgramDir string `json:"programDir,omitempty"`
 	RepoDir    string `json:"repoDir,omitempty"`
 	Stack      string `json:"stack"` // organization/project/stack
@@ -42,12 +41,12 @@ type Params struct {
 	Git       *workflow.GitSource `json:"git,omitempty"`       // for source git
 	Shell     string              `json:"shell,omitempty"`     // for pre-run
 	Command   string              `json:"command,omitempty"`   // for pre-run
-	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands may yet write the project
+	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands may still write the project
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
 }
 
-// Command returns the arguments of the command of a step. Shell text, which other servers
-// write, is not internal.
+// Command returns the arguments of an internal command. Shell text, which stock servers write,
+// is not internal.
 func Command(run string) (args []string, internal bool, err error) {
 	if !strings.HasPrefix(run, workflow.RunCommandPrefix) {
 		return nil, false, nil
@@ -105,8 +104,8 @@ func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun
 	return p, nil
 }
 
-// HandOver prepares cmd for taking the parameters. The function it returns must be
-// called after cmd was started, or could not be.
+// HandOver prepares cmd for the parameters. The caller must call pass with whether cmd has
+// started.
 func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -123,8 +122,8 @@ func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 			_ = w.Close()
 			return
 		}
-		// More than a pipe holds is written as the command reads. If it ends without
-		// reading, the write fails; the command says itself what went wrong.
+		// A pipe holds less than the maximum, so write as the command reads. If it ends without
+		// reading, the write fails, and the command reports its own error.
 		go func() {
 			_, _ = w.Write(data)
 			_ = w.Close()
@@ -132,8 +131,8 @@ func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 	}, nil
 }
 
-// ReadParams takes the parameters that `workflow-runner run` hands to a command. They can be read
-// once; nothing of them is left for programs that the command starts.
+// ReadParams reads the parameters of a command once and hides them from programs that the
+// command starts.
 func ReadParams() (*Params, error) {
 	fd, err := strconv.Atoi(os.Getenv(paramsEnv))
 	if err != nil || fd != paramsFD {

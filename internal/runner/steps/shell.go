@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FindShell returns the command line of the named shell, which may carry options.
-// Without a name it is bash, or sh where there is no bash.
+// FindShell returns the command line of the named shell, which may have options. The default is
+// bash, or sh if bash is missing.
 func FindShell(name string) ([]string, error) {
 	words := strings.Fields(name)
 	candidates := [][]string{words}
