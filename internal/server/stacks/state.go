@@ -35,8 +35,8 @@ type State struct {
 }
 
 // ParseState validates a body of the form {version, features?, deployment}. packed is body
-// compressed with gzip, if the client sent it so, or nil; it is kept because compressing a large state dominates the
-// cost. The state owns both slices.
+// compressed with gzip if the client sent it so, else nil; it is kept because compressing a large
+// state dominates the cost. The state owns both slices.
 func ParseState(body, packed []byte) (*State, error) {
 	if !rawjson.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")

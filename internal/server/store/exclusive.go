@@ -18,8 +18,8 @@ const (
 )
 
 // Exclusive runs work on one of the servers that share a database: it waits until no other runs
-// work of this name, and cancels work's context when the lock is lost. A SQLite database
-// has only one server.
+// work of this name, and cancels work's context when the lock is lost. A SQLite
+// database has only one server.
 func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Context) error) error {
 	if !db.Shared() {
 		return work(ctx)
