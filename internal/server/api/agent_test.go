@@ -88,7 +88,6 @@ func TestDroppedPollLosesNoJob(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			// The client ignores the answer.
 			l.client.Poll(ctx, l.poolToken, l.request("lost", 10*time.Second))
 		})
 		id := l.deploy(path, "update")

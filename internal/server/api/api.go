@@ -46,8 +46,7 @@ type Deps struct {
 	Server    system.Server
 	// ExternalURL is the server's address for clients, without a trailing slash.
 	ExternalURL string
-	// Limits bounds requests; the zero value means the defaults.
-	Limits request.Limits
+	Limits      request.Limits
 }
 
 // New returns the handler of the API.

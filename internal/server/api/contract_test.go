@@ -47,8 +47,8 @@ var contract struct {
 	err    error
 }
 
-// loadContract finds the description in the environment or next to the repository. Without it
-// responses are not checked.
+// loadContract reads the description at the path in the environment, or next to the repository.
+// Without it responses are not checked.
 func loadContract() {
 	path := os.Getenv(openAPIEnv)
 	if path == "" {

@@ -76,7 +76,6 @@ func (l *lab) deployable(name string) string {
 	return path
 }
 
-// deploy creates a deployment and returns its id.
 func (l *lab) deploy(path, operation string) string {
 	l.t.Helper()
 	var made struct {
@@ -149,7 +148,6 @@ var polls atomic.Int64
 
 func newPollID() string { return fmt.Sprintf("poll-%d", polls.Add(1)) }
 
-// claim takes a job or fails.
 func (l *lab) claim(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	l.t.Helper()
 	res, err := l.client.Poll(l.t.Context(), l.poolToken, l.request(name, 10*time.Second))
@@ -177,7 +175,6 @@ func (l *lab) nothing(name string) {
 	}
 }
 
-// start claims a job and lets it start.
 func (l *lab) start(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	l.t.Helper()
 	job, jc := l.claim(name)
@@ -187,7 +184,6 @@ func (l *lab) start(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	return job, jc
 }
 
-// end reports a result without a log.
 func (l *lab) end(jc *protocol.JobClient, status workflow.Status) {
 	l.t.Helper()
 	err := jc.Result(l.t.Context(), protocol.ResultRequest{Status: status, FinishedAt: time.Now()})

@@ -90,7 +90,6 @@ func TestWhatTheStockCLISends(t *testing.T) {
 		if job.Epoch != 1 || job.TypeSpecificID != made.ID || job.WorkflowType != workflow.TypeDeployment {
 			t.Errorf("claim = %+v", job)
 		}
-		// The job's own token can read its stack, but start no deployments.
 		token := "token " + def.Env["PULUMI_ACCESS_TOKEN"]
 		l.send(call{Method: "GET", Path: "/api/stacks/acme/proj/dev", Auth: token}).want(200, nil)
 		l.send(call{Method: "POST", Path: path, Auth: token, Body: `{"operation":"update"}`}).want(403, nil)
@@ -199,7 +198,6 @@ func TestPools(t *testing.T) {
 			t.Errorf("the log of a deployment without a pool = %+v", page)
 		}
 		l.do("PATCH", "/api/orgs/acme", `{"setDefaultAgentPoolID":"nope"}`).want(400, nil)
-		// The first pool is the default; the deployment moves to it.
 		l.pool, l.poolToken = l.newPool("third")
 		if job, _ := l.claim("b"); job.TypeSpecificID != dep {
 			t.Errorf("claimed %s, want %s", job.TypeSpecificID, dep)

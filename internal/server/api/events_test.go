@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// manyEvents is a batch of n events from a sequence number on.
 func manyEvents(from, n int) map[string]any {
 	list := make([]map[string]any, 0, n)
 	for i := range n {
@@ -85,7 +84,6 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	if cost > 10_000 {
 		t.Errorf("recording one event behind a gap takes %.0f allocations with %d events there", cost, next)
 	}
-	// Once the first event arrives, all can be read.
 	u.send("POST", "/events/batch", manyEvents(0, 1)).want(200, nil)
 	var page struct {
 		Events            []struct{ Sequence int64 }
@@ -127,7 +125,6 @@ func TestEventNumbersAreBounded(t *testing.T) {
 			u.send("POST", "/events", []byte(`{"timestamp":1,"sequence":`+tt.sequence+`}`)).want(tt.status, nil)
 		}
 		u.send("POST", "/events/batch", manyEvents(0, 10_001)).want(http.StatusRequestEntityTooLarge, nil)
-		// The update ends without waiting for missing events.
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 	})
 }

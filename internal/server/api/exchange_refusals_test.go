@@ -170,7 +170,6 @@ func TestExchangeRequests(t *testing.T) {
 			t.Errorf("expiration %s gave %d s, want %d", seconds, got.ExpiresIn, want)
 		}
 	}
-	// JSON works too, with a number or a text, and any Content-Type or none.
 	body := map[string]any{
 		"grant_type": exchangeGrant, "audience": acmeAudience, "subject_token_type": idTokenType, "subject_token": token,
 		"requested_token_type": typePrefix + "runner", "scope": "runner:p1", "client_id": "ignored",

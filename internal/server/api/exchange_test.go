@@ -27,7 +27,6 @@ func TestRunnerTokens(t *testing.T) {
 		if byName := l.granted(grant(token, "runner", "runner:p1")); byName.ExpiresIn != 3600 || byName.AccessToken == got.AccessToken {
 			t.Errorf("granted by name %+v", byName)
 		}
-		// The token permits what the pool's own token does, and nothing else.
 		want := l.deploy(l.deployable("dev"), "update")
 		res, err := l.client.Poll(t.Context(), got.AccessToken, l.request("a", 0))
 		if err != nil || res.Job == nil || res.Job.TypeSpecificID != want {
@@ -129,7 +128,6 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 	l.exchange(grant(ci, "organization", "admin")).refused(400, "unauthorized_client", "", ci)
 
-	// A token has administrator rights only if the request asks for them.
 	quiet := l.granted(grant(boss, "organization", ""))
 	l.send(call{Method: "GET", Path: "/api/orgs/acme/oidc/issuers", Auth: "token " + quiet.AccessToken}).want(403, nil)
 	admin := l.granted(grant(boss, "organization", "admin"))

@@ -31,7 +31,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// fixture is a served API on an empty installation.
 type fixture struct {
 	t        *testing.T
 	db       *store.DB
@@ -187,7 +186,6 @@ func (a answer) want(status int, v any) answer {
 	return a
 }
 
-// says fails the test unless the error message contains a text.
 func (a answer) says(text string) answer {
 	a.t.Helper()
 	if !strings.Contains(string(a.Body), text) {
@@ -196,14 +194,12 @@ func (a answer) says(text string) answer {
 	return a
 }
 
-// stack makes a stack and returns its path.
 func (f *fixture) stack(name string) string {
 	f.t.Helper()
 	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": name}).want(200, nil)
 	return "/api/stacks/acme/proj/" + name
 }
 
-// program is the smallest request that creates an update.
 func program() map[string]any {
 	return map[string]any{
 		"name": "proj", "runtime": "yaml", "main": "", "description": "", "options": map[string]any{},

@@ -164,7 +164,6 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 		}
 	}
 
-	// Ids in bodies and headers.
 	stack := "/api/stacks/acme/proj/dev"
 	pool := map[string]any{"agentPoolID": theirs.names["poolID"]}
 	source := map[string]any{"git": map[string]any{"repoUrl": "https://example.com/a/b.git", "branch": "main"}}

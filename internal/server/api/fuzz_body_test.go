@@ -11,7 +11,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// members are names that some route reads from a body.
 var members = strings.Fields(`name description value stackName tags state config newName newProject plaintext plaintexts ciphertext ciphertexts
 	expires admin agentPoolID operation sourceContext git repoUrl branch commit repoDir gitAuth sshAuth basicAuth userName password executorContext executorImage
 	operationContext environmentVariables preRunCommands options secret inheritSettings version deployment resources urn type custom outputs features
@@ -20,7 +19,6 @@ var members = strings.Fields(`name description value stackName tags state config
 	tokenType rules teamName authorizedPermissions orgID userLogin roleID grant_type audience subject_token subject_token_type requested_token_type scope expiration
 	secrets_providers encryptedKey encryptionSalt secretsProvider agentPoolId isSecret string object logs cancelRequested`)
 
-// texts are values for decoders that expect text.
 var texts = []string{
 	`""`, `"x"`, `"\u0000"`, `"\ud800"`, `"\udc00\ud800"`, `"\ufffe"`, "\"\xff\"", "\"\x01\"", `"0000-01-01T00:00:00+23:59"`, `"9999-12-31T23:59:59-23:59"`,
 	`"2024-01-01T00:00:00Z"`, `"AAAA"`, `"not base64"`, `"update"`, `"succeeded"`, `"failed"`, `"running"`, `"https://127.0.0.1:1"`, `"git@127.0.0.1:a/b.git"`, `"http://[::1"`,
@@ -28,7 +26,6 @@ var texts = []string{
 	`"urn:ietf:params:oauth:token-type:id_token"`, `"urn:pulumi:token-type:access_token:organization"`,
 }
 
-// numbers are values for decoders that expect a number.
 var numbers = []string{
 	"0", "-0", "1", "-1", "1.5", "1e3", "1" + strings.Repeat("0", 400), "1e400", "-1e400", "1e-400", "9223372036854775807", "-9223372036854775808",
 	"9223372036854775808", "18446744073709551616", fmt.Sprint(math.MaxInt32), "253402300800", "4102444800", "999999999999999",
@@ -170,7 +167,6 @@ func packed(p []byte) []byte {
 	return buf.Bytes()
 }
 
-// headers adds headers that the server reads.
 func (o *fuzzer) headers(h http.Header) {
 	for _, name := range []string{
 		"X-Workflow-Agent-Id", "X-Workflow-Agent-Session", "X-Workflow-Agent-Hostname", "X-Workflow-Agent-Pid", "X-Workflow-Agent-Slots", "X-Workflow-Agent-Interval",

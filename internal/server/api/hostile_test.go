@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// dial opens a separate connection to the server.
 func (f *fixture) dial() net.Conn {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
@@ -48,7 +47,6 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 			t.Errorf("%s: the server keeps the connection: %v", tt.name, err)
 		}
 	}
-	// A client that sends requests and reads no answer.
 	conn := f.dial()
 	sent := 0
 	for {

@@ -27,7 +27,6 @@ type logPage struct {
 	NextToken string
 }
 
-// text shows a page with its headers in brackets.
 func (p logPage) text() string {
 	var b strings.Builder
 	for _, line := range p.Lines {
@@ -74,7 +73,6 @@ func (l *lab) wholeLog(path, id string) string {
 	return text
 }
 
-// step is how a test runner does one step.
 type step struct {
 	t     *testing.T
 	jc    *protocol.JobClient

@@ -53,7 +53,6 @@ func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 		if kind == "personal" {
 			continue
 		}
-		// A lasting token of the organization may.
 		lasting := "token " + l.issue(store.Token{Kind: store.OrgToken, OrgID: org, Name: "robot", Admin: true})
 		l.send(call{Method: "POST", Path: "/api/orgs/acme/agent-pools", Body: map[string]any{"name": "y"}, Auth: lasting}).want(200, nil)
 	}

@@ -114,7 +114,6 @@ func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	return claims
 }
 
-// token is a valid token with changed claims.
 func (i *testIssuer) token(s signer, changes map[string]any) string {
 	i.t.Helper()
 	return sign(i.t, jose.ES256, s.key, map[jose.HeaderKey]any{"kid": s.kid, "typ": "JWT"}, i.claims(changes))
@@ -151,7 +150,6 @@ func derOf(t *testing.T, public crypto.PublicKey) []byte {
 	return der
 }
 
-// trust registers the issuer and sets its policies; it returns the issuer's id.
 func (l *lab) trust(i *testIssuer, extra map[string]any, policies ...map[string]any) string {
 	l.t.Helper()
 	body := map[string]any{"name": "test issuer", "url": i.URL}
@@ -165,7 +163,6 @@ func (l *lab) trust(i *testIssuer, extra map[string]any, policies ...map[string]
 	return made.ID
 }
 
-// runnerPolicy lets a subject poll for the lab's pool.
 func (l *lab) runnerPolicy(decision, subject string) map[string]any {
 	return map[string]any{"decision": decision, "tokenType": "runner", "runnerID": l.pool, "rules": map[string]string{"sub": subject}}
 }
@@ -186,7 +183,6 @@ type granted struct {
 	Scope           string
 }
 
-// exchange sends a form to the token endpoint, without Authorization.
 func (l *lab) exchange(form url.Values) answer {
 	l.t.Helper()
 	return l.send(call{

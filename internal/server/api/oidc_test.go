@@ -131,7 +131,6 @@ func TestOIDCIssuersThatAreRefused(t *testing.T) {
 	patch(map[string]any{"decision": "allow", "tokenType": "personal", "userLogin": "nobody", "rules": map[string]string{"sub": "x"}}).want(400, nil).says("policies[0].userLogin")
 	patch(map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": l.pool, "rules": map[string]any{"sub": 1}}).want(400, nil).says("rules")
 
-	// Only administrators may trust an issuer.
 	var plain struct{ TokenValue string }
 	l.do("POST", "/api/orgs/acme/tokens", map[string]any{"name": "plain", "description": "", "expires": 0, "admin": false}).want(200, &plain)
 	for _, auth := range []string{"token " + plain.TokenValue, "token " + l.poolToken} {

@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// held starts a poll that waits, and returns its result.
 func (l *lab) held(token string, r protocol.PollRequest) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -69,14 +68,12 @@ func TestPoolTokensRotate(t *testing.T) {
 		_, err := l.client.Poll(t.Context(), l.poolToken, l.request("first", 0))
 		wantCode(t, "a poll with the revoked token", err, http.StatusUnauthorized)
 
-		// The job of the revoked token runs to its end.
 		if _, err := jc.Heartbeat(t.Context(), protocol.PhaseRunning); err != nil {
 			t.Errorf("the running job's heartbeat: %v", err)
 		}
 		l.end(jc, workflow.StatusSucceeded)
 		l.becomes(path, running, "succeeded")
 
-		// The second token gets the next job.
 		next := l.deploy(path, "update")
 		if res := <-got; res.Job == nil || res.Job.DeploymentID != next {
 			t.Errorf("the poll with the second token got %+v, want deployment %s", res, next)
@@ -89,7 +86,6 @@ func TestPoolTokensRotate(t *testing.T) {
 	})
 }
 
-// agents waits until the server has seen n agents of a pool.
 func (l *lab) agents(pool string, n int) {
 	l.t.Helper()
 	deadline := time.Now().Add(time.Minute)

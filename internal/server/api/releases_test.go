@@ -68,7 +68,6 @@ func TestReleases(t *testing.T) {
 			t.Errorf("%s answers %d %q, want %d %q", tt.path, a.Status, a.Body, tt.status, tt.body)
 		}
 	}
-	// An interrupted download resumes.
 	a := f.send(call{Method: "GET", Path: "/releases/v1.2.3/agent.tar.gz", Auth: "none", Header: map[string]string{"Range": "bytes=7-"}})
 	if a.Status != http.StatusPartialContent || string(a.Body) != "789" {
 		t.Errorf("a range is answered by %d %q", a.Status, a.Body)

@@ -70,7 +70,6 @@ func TestOddRequests(t *testing.T) {
 	})
 }
 
-// newTenant makes an organization with one of everything.
 func (l *lab) newTenant(name string, seed uint64) tenant {
 	l.t.Helper()
 	name = fmt.Sprintf("%s%d", name, seed)
@@ -98,7 +97,6 @@ func (l *lab) newOrganization(name string) string {
 	return "token " + l.issue(store.Token{Kind: store.PersonalToken, UserID: user.ID})
 }
 
-// visibleTo returns what an organization's administrator can read.
 func (l *lab) visibleTo(n tenant) string {
 	l.t.Helper()
 	org := "/api/orgs/" + n.names["org"]
@@ -118,7 +116,6 @@ func (l *lab) visibleTo(n tenant) string {
 	return out.String()
 }
 
-// fuzzer sends odd requests of one organization.
 type fuzzer struct {
 	*rand.Rand
 	lab          *lab
@@ -159,7 +156,6 @@ func (o *fuzzer) round() {
 
 func one[T any](o *fuzzer, of ...T) T { return of[o.IntN(len(of))] }
 
-// chance is true once in n times.
 func (o *fuzzer) chance(n int) bool { return o.IntN(n) == 0 }
 
 func (o *fuzzer) try(method, route string) {
@@ -224,7 +220,6 @@ func heap() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// fitting is the credential that a route accepts.
 func (o *fuzzer) fitting(route string) string { return authorizations(o.ours, route)[1] }
 
 var oddSegments = []string{
@@ -232,7 +227,6 @@ var oddSegments = []string{
 	"{org}", "'%3b--", "%22", "latest", "null", "none", "#", strings.Repeat("a", 3000), strings.Repeat("%e2%82%ac", 1000),
 }
 
-// path fills in a route's parameters and adds a query.
 func (o *fuzzer) path(route string) string {
 	spoiled := o.IntN(12) // the index of the invalid parameter, often none
 	path := pathParameter.ReplaceAllStringFunc(route, func(p string) string {

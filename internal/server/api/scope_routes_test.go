@@ -89,7 +89,6 @@ var routesWithoutStack = map[string][]string{
 	},
 }
 
-// spread expands the short forms of the tables.
 func spread(route string) []string {
 	route = strings.ReplaceAll(route, "STACK", stackPattern)
 	for short, long := range map[string][]string{

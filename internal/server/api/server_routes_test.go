@@ -102,7 +102,6 @@ func (f *fixture) issue(tok store.Token) string {
 	return text
 }
 
-// ids returns ids of the fixture's rows.
 func (f *fixture) ids(stack string) (orgID, userID, stackID string) {
 	f.t.Helper()
 	err := f.db.Read(f.t.Context(), func(tx *store.Tx) error {

@@ -155,7 +155,6 @@ func TestSecretsAreBytes(t *testing.T) {
 	if diff := cmp.Diff(plain, dec.Plaintext); diff != "" {
 		t.Errorf("plaintext (-want +got):\n%s", diff)
 	}
-	// A stack cannot decrypt another stack's secrets.
 	f.do("POST", other+"/decrypt", map[string][]byte{"ciphertext": enc.Ciphertext}).want(400, nil)
 	f.do("POST", path+"/decrypt", map[string][]byte{"ciphertext": []byte("junk")}).want(400, nil)
 

@@ -80,7 +80,6 @@ func (l *lab) tenant(org, admin string) tenant {
 	}
 }
 
-// routes returns every route of the server as "METHOD pattern".
 func (f *fixture) routes() []string {
 	f.t.Helper()
 	routes, ok := f.server.Config.Handler.(chi.Routes)
@@ -98,7 +97,6 @@ func (f *fixture) routes() []string {
 	return all
 }
 
-// path fills the parameters of a route with the tenant's names.
 func (n tenant) path(t *testing.T, pattern string) string {
 	t.Helper()
 	for name, value := range n.names {
@@ -162,7 +160,6 @@ func TestStrangersFindNothing(t *testing.T) {
 	if tried < 500 {
 		t.Errorf("only %d calls were tried", tried)
 	}
-	// The named organization is unchanged.
 	l.do("GET", "/api/stacks/acme/proj/dev", nil).want(200, nil)
 	l.do("GET", "/api/orgs/acme/agent-pools/"+ours.names["poolID"], nil).want(200, nil)
 	var d details
@@ -170,7 +167,6 @@ func TestStrangersFindNothing(t *testing.T) {
 	if d.Status != "accepted" {
 		t.Errorf("our deployment is %+v", d)
 	}
-	// The rival's lists do not show it.
 	for _, path := range []string{"/api/user", "/api/user/stacks", "/api/orgs/rival/deployments", "/api/orgs/rival/agent-pools"} {
 		a := l.send(call{Method: "GET", Path: path, Auth: theirs.auth["administrator"]}).want(200, nil)
 		if strings.Contains(string(a.Body), "acme") || strings.Contains(string(a.Body), ours.names["poolID"]) {

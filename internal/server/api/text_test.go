@@ -104,9 +104,7 @@ func TestBodiesThatAreNoText(t *testing.T) {
 				}
 			}
 		}
-		// A lone surrogate decodes to U+FFFD.
 		l.do("POST", stack+"/tags", `{"name":"lone","value":"\ud800"}`).want(204, nil)
-		// An escaped backslash before u0000 is no NUL.
 		l.do("POST", stack+"/tags", `{"name":"slash","value":"\\u0000"}`).want(204, nil)
 
 		const odd = `"a\u0000b\ud800c"`

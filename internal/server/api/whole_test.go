@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// read requests a path in an encoding and reads the whole answer.
 func (f *fixture) read(path, encoding string) (status int, body []byte, err error) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.server.URL+path, http.NoBody)

@@ -117,7 +117,6 @@ type nestedUpdate struct {
 	Environment map[string]string `json:"environment"`
 }
 
-// snapshotBody is a deployment in a list.
 type snapshotBody struct {
 	deploymentBody
 	Paused  bool           `json:"paused"`

@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	// maxHold bounds how long a poll is held.
 	maxHold = 50 * time.Second
 	// idleRetry is the Retry-After of an agent that polls without waiting.
 	idleRetry = 10 * time.Second

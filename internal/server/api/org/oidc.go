@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// oidcRoutes manage foreign issuers of identity tokens and exchange their tokens.
 type oidcRoutes struct{ oidc *oidc.Service }
 
 func (o *oidcRoutes) register(rt *web.Router) {
@@ -85,7 +84,6 @@ func (q *issuerRequest) read(w http.ResponseWriter, r *http.Request) (maxExpirat
 		return nil, nil
 	}
 	seconds := *q.MaxExpiration
-	// Zero means none.
 	if limit := int64(oidc.MaxLifetime / time.Second); seconds < 0 || seconds > limit {
 		return nil, fault.Invalid("Bad Request: maxExpiration: it must be between 1 and %d seconds", limit)
 	}

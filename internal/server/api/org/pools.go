@@ -59,7 +59,6 @@ func (p *poolRoutes) create(w http.ResponseWriter, r *http.Request, o store.Orga
 	return web.Answer(w, r, map[string]string{"id": created.Pool.ID, "tokenValue": created.Token}, err)
 }
 
-// poolBody is a pool in lists; times are Unix seconds.
 type poolBody struct {
 	ID             string `json:"id"`
 	Name           string `json:"name"`

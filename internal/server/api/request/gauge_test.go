@@ -40,7 +40,6 @@ func TestGaugeRefuses(t *testing.T) {
 	}
 }
 
-// values counts the values of decoded JSON.
 func values(v any) (n int64) {
 	switch v := v.(type) {
 	case []any:

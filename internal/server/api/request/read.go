@@ -136,7 +136,6 @@ func (s sentBody) claimed(limit int64) int64 {
 	return -1
 }
 
-// bodyError distinguishes a client's broken or oversized body from errors of the server.
 func bodyError(err error) error {
 	if err == nil {
 		return nil

@@ -53,7 +53,6 @@ var (
 	errNUL     = fault.Invalid("Bad Request: the body holds a NUL character, which text must not")
 )
 
-// textKind is the use of a body's text.
 type textKind int
 
 const (
@@ -168,7 +167,6 @@ func (t *textReader) validUTF8(p []byte) bool {
 	return utf8.Valid(p)
 }
 
-// maxPlainText bounds [PlainText], in bytes.
 const maxPlainText = 256
 
 // PlainText bounds and cleans text that is shown to users.

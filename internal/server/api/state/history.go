@@ -52,7 +52,6 @@ type UpdateInfoBody struct {
 	RequestedBy   web.UserInfo `json:"requestedBy"`
 }
 
-// resultOf returns a status in the words of histories.
 func resultOf(status string) string {
 	switch stacks.Status(status) {
 	case stacks.NotStarted:
@@ -127,7 +126,6 @@ func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, b, err)
 }
 
-// page reads page and pageSize; page 0 or none means everything.
 func page(r *http.Request) (limit, offset int, err error) {
 	page, size := 0, 10
 	for name, v := range map[string]*int{"page": &page, "pageSize": &size} {

@@ -301,7 +301,6 @@ func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.St
 // stack.
 const maxStackConfig = 64 << 10
 
-// stackConfig keeps the known members of a stack configuration.
 func stackConfig(raw json.RawMessage) (string, error) {
 	var c struct {
 		Environment     string `json:"environment"`

@@ -14,8 +14,6 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// updateRoutes are the life of an update: create, start, renew, checkpoint, events, complete,
-// cancel.
 type updateRoutes struct{ stacks *stacks.Service }
 
 // updateKinds are the path segments under which updates are created and found. Clients use "update"

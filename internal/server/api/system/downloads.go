@@ -97,7 +97,6 @@ func (s *downloads) victim(newcomer *download) *download {
 	return slow
 }
 
-// rate returns the bytes per second until now.
 func (d *download) rate(now time.Time) float64 {
 	return float64(d.sent.Load()) / max(now.Sub(d.began).Seconds(), 0.001)
 }

@@ -51,7 +51,6 @@ func Register(rt *web.Router, server Server, externalURL string) {
 	rt.Authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", web.People, s.githubApp)
 }
 
-// root explains the server to a user with a browser.
 func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'")
@@ -61,12 +60,10 @@ func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// healthz answers while the process runs.
 func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.Version})
 }
 
-// readyz answers 200 when requests can be served.
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.Ready != nil {
 		if err := s.Ready(r); err != nil {

@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// gzipFrom is the size from which responses are compressed.
 const gzipFrom = 4 << 10
 
 // GzipMemory is the memory of a compressor of responses, in bytes.

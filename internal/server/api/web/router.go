@@ -51,6 +51,7 @@ var (
 // need is the permission in an organization that a route requires.
 type need int
 
+// Permissions in an organization.
 const (
 	NeedMember need = iota // read its lists, make stacks
 	NeedAdmin              // administer it

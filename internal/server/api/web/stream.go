@@ -50,7 +50,6 @@ func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w i
 	return nil
 }
 
-// errNotTaken means that the client does not receive its response.
 var errNotTaken = errors.New("the client does not receive the response")
 
 func notTaken(err error) error {
