@@ -49,7 +49,6 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	return build("linux", runtime.GOARCH, "-o", embeddable, "./cmd/workflow-runner")
 }
 
-// productVersion is the version of the checkout according to git.
 func productVersion(ctx context.Context, root string) string {
 	cmd := command(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	cmd.Dir = root

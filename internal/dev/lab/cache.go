@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// lockPoll is how often a process tries to acquire a lock held by another.
 const lockPoll = 200 * time.Millisecond
 
 // fingerprint collects the inputs of an artefact.

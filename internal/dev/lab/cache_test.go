@@ -38,7 +38,6 @@ func TestCachedMakesOnce(t *testing.T) {
 func TestCachedForgetsFailures(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv(cacheVariable, cache)
-	// Possible leftovers of a killed process.
 	if err := os.MkdirAll(filepath.Join(cache, "thing.draft", "old"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,6 @@ func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	return os.Remove(pidFile)
 }
 
-// run starts the daemon and waits until it answers.
 func (e *privateEngine) run(ctx context.Context) error {
 	daemon, err := findProgram("dockerd")
 	if err != nil {
@@ -185,7 +184,6 @@ func (e *privateEngine) addBridge(ctx context.Context) error {
 	return fmt.Errorf("all %d bridges for private engines are taken", bridgeChoices)
 }
 
-// stop undoes the completed steps of the start, in reverse.
 func (e *privateEngine) stop() error {
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), engineStop)

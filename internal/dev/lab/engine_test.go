@@ -55,7 +55,6 @@ func addresses(links []net.Interface) string {
 	return strings.Join(all, " ")
 }
 
-// inContainer runs a shell script in a container and returns its output.
 func inContainer(t *testing.T, engine *Engine, image, user, script string) string {
 	t.Helper()
 	ctx := t.Context()

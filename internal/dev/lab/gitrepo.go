@@ -77,7 +77,6 @@ func (r *Repo) init(ctx context.Context) error {
 	return nil
 }
 
-// git runs a command on the repository and returns its output.
 func (r *Repo) git(ctx context.Context, stdin *bytes.Buffer, args ...string) (string, error) {
 	cmd := command(ctx, "git", args...)
 	cmd.Dir, cmd.Env = r.dir, gitEnv()

@@ -116,7 +116,6 @@ func requirePassword(options GitOptions, next http.Handler) http.Handler {
 	})
 }
 
-// gitBackend finds git's CGI program.
 func gitBackend(ctx context.Context) (string, error) {
 	out, err := command(ctx, "git", "--exec-path").Output()
 	if err != nil {

@@ -23,7 +23,6 @@ const (
 	imagePath  = imageTools + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// certificates are the trusted authorities in various distributions.
 var certificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
@@ -188,7 +187,6 @@ func importImage(ctx context.Context, host, name string, root *rootfs, changes [
 	return ref, nil
 }
 
-// importError reads all of the engine's messages and returns the error among them.
 func importError(messages io.Reader) error {
 	decoder := json.NewDecoder(messages)
 	for {

@@ -25,9 +25,8 @@ import (
 const (
 	issuerBinary = "issuer"
 	// issuerStart bounds the start of an issuer, without the build.
-	issuerStart = 2 * time.Minute
-	issuerCall  = time.Minute
-	// issuerCallback is the redirect URI of its registered clients.
+	issuerStart    = 2 * time.Minute
+	issuerCall     = time.Minute
 	issuerCallback = "http://127.0.0.1/callback"
 )
 
@@ -150,7 +149,6 @@ func (i *Issuer) start(ctx context.Context, binary, dir string) error {
 	return i.read(announced, filepath.Join(dir, "issuer-ca.pem"))
 }
 
-// read reads the provider's announcement.
 func (i *Issuer) read(announced, caFile string) error {
 	data, err := os.ReadFile(announced)
 	if err != nil {
@@ -216,7 +214,6 @@ func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 	return answer.IDToken, err
 }
 
-// authorize follows the provider's pages and returns the code.
 func (i *Issuer) authorize(ctx context.Context, query url.Values) (code string, err error) {
 	err = i.call(ctx, http.MethodGet, "/authorize?"+query.Encode(), "", nil, func(res *http.Response) error {
 		back, err := res.Location()

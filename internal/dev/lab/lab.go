@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 )
 
-// cacheVariable overrides the directory of the cache.
 const cacheVariable = "WORKFLOW_LAB_CACHE"
 
 // CacheDir returns the directory of the cache and makes it if it is missing: WORKFLOW_LAB_CACHE, or

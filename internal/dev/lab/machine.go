@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	machineBoot = 3 * time.Minute
-	machineStop = 2 * time.Minute
-	// machinePackages are typical of a small server.
+	machineBoot     = 3 * time.Minute
+	machineStop     = 2 * time.Minute
 	machinePackages = "systemd,systemd-sysv,dbus,libpam-systemd,procps,ca-certificates,git,curl,init-system-helpers,rpm,dnf"
 )
 
@@ -75,7 +74,6 @@ func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	return filepath.Join(dir, "root"), err
 }
 
-// debianSource reads the package source of this machine.
 func debianSource(path string) (mirror, suite string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -267,6 +265,7 @@ func (e *ScriptError) Error() string {
 	return fmt.Sprintf("%s: exit code %d\n%s", e.Script, e.Code, e.Output)
 }
 
+// Close shuts the machine down and removes its files.
 func (m *Machine) Close() error {
 	var errs []error
 	if m.process != nil {

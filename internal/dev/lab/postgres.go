@@ -156,7 +156,6 @@ func (p *postgres) initialize(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes a command run under the server's account.
 func (p *postgres) prepare(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -4,5 +4,4 @@ package lab
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux supports it.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -38,7 +38,6 @@ type ServerOptions struct {
 	Args     []string
 }
 
-// serverReady bounds the time until a server is ready.
 const serverReady = 3 * time.Minute
 
 // StartServer starts a workflow-server and waits until it is ready. It stops with Process.Stop or

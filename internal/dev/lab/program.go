@@ -11,7 +11,6 @@ import (
 // systemDirs are program directories that the PATH often lacks.
 var systemDirs = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-// findProgram finds a program on the PATH or in systemDirs.
 func findProgram(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -24,7 +23,6 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("the program %s is not installed", name)
 }
 
-// programPath is the PATH with systemDirs added.
 func programPath() string {
 	dirs := append([]string{os.Getenv("PATH")}, systemDirs...)
 	return strings.Join(dirs, string(os.PathListSeparator))

@@ -10,13 +10,10 @@ import (
 )
 
 const (
-	// progressInterval is how often a long build reports its progress.
 	progressInterval = time.Minute
-	// tailLines is how many lines of a child's output an error shows.
-	tailLines = 15
+	tailLines        = 15
 )
 
-// buildWatch receives the output of "go build -v" and reports its progress.
 type buildWatch struct {
 	done chan struct{}
 	wg   sync.WaitGroup

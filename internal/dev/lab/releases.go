@@ -34,6 +34,7 @@ type Releases struct {
 	ArchiveKey string // file: the GPG key of packages and repositories, armored
 }
 
+// Dir returns the directory with the files of a version.
 func (r Releases) Dir(version string) string { return filepath.Join(r.Mirror, version) }
 
 // releasesKept is how long the cache keeps releases of other source states after their last use.
@@ -172,7 +173,6 @@ func makeRelease(ctx context.Context, root, dir, version string, progress io.Wri
 	return run.Make(ctx, progress)
 }
 
-// keepReleaseKey copies this machine's key next to the files it signed.
 func keepReleaseKey(dir string) error {
 	cache, err := CacheDir()
 	if err != nil {

@@ -21,7 +21,6 @@ const (
 	sshRunDir = "/run/sshd"
 )
 
-// sshCommand restricts a login to reading a repository.
 const sshCommand = `#!/bin/sh
 case "$SSH_ORIGINAL_COMMAND" in
 "git-upload-pack "*) exec git shell -c "$SSH_ORIGINAL_COMMAND" ;;
@@ -64,6 +63,7 @@ func StartSSHServer(ctx context.Context, dir, passphrase string) (*SSHServer, er
 	return s, nil
 }
 
+// RepoURL returns the URL of a repository on this server.
 func (s *SSHServer) RepoURL(repo *Repo) string {
 	return fmt.Sprintf("ssh://%s@127.0.0.1:%d%s", s.user, s.port, repo.Dir())
 }
@@ -128,7 +128,6 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	})
 }
 
-// makeKeys makes the host key and the login key.
 func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error {
 	keygen, err := findProgram("ssh-keygen")
 	if err != nil {
@@ -153,7 +152,6 @@ func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error 
 	return nil
 }
 
-// writeSSHConfig writes the server's configuration and its command.
 func writeSSHConfig(dir string, port int) (path string, err error) {
 	script := filepath.Join(dir, "command")
 	if err := os.WriteFile(script, []byte(sshCommand), 0o755); err != nil {

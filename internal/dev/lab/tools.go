@@ -190,7 +190,6 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 	return nil
 }
 
-// goVersion names the Go release of the build, for the key.
 func goVersion(ctx context.Context, dir string) (string, error) {
 	cmd := command(ctx, "go", "env", "GOVERSION")
 	cmd.Dir = dir

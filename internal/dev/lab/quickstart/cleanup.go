@@ -32,7 +32,6 @@ func (q *quickstart) showLog(who, path string) {
 	_, _ = q.ui.lines().Write([]byte(text + "\n"))
 }
 
-// cancelDeployments cancels unfinished deployments and waits until they end.
 func (q *quickstart) cancelDeployments() error {
 	select {
 	case <-q.server.Process.Done():
@@ -88,7 +87,6 @@ func ended(status string) bool {
 	return status == "succeeded" || status == "failed" || status == "skipped"
 }
 
-// cleanUp undoes all starts in reverse.
 func (q *quickstart) cleanUp() {
 	for _, undo := range slices.Backward(q.undo) {
 		if err := undo(); err != nil {

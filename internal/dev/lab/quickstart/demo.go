@@ -22,7 +22,6 @@ const (
 	statusInterval = 100 * time.Millisecond
 )
 
-// demo is the example program in a git repository, with a stack on the server.
 type demo struct {
 	*quickstart
 	repo  *lab.Repo
@@ -31,7 +30,6 @@ type demo struct {
 	stack string // with organization and project
 }
 
-// newDemo serves examples/quickstart as a git repository and clones it.
 func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
 	root, err := lab.Root()
 	if err != nil {
@@ -176,7 +174,6 @@ func (d *demo) environment() []string {
 	return d.tools.Env(d.home, d.server.URL, d.server.Token)
 }
 
-// quietly runs a program whose output matters only if it fails.
 func (d *demo) quietly(ctx context.Context, dir string, args ...string) error {
 	cmd := d.command(ctx, args...)
 	cmd.Dir = dir
@@ -186,7 +183,6 @@ func (d *demo) quietly(ctx context.Context, dir string, args ...string) error {
 	return nil
 }
 
-// aloud runs a program in the clone and prints its output immediately.
 func (d *demo) aloud(ctx context.Context, args ...string) error {
 	colour := "never"
 	if d.ui.colour {

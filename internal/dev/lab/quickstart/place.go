@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// Values of the -target flag.
 const (
 	targetAuto    = "auto"
 	targetDocker  = "docker"

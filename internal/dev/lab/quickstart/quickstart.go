@@ -13,9 +13,7 @@ import (
 )
 
 const (
-	// stopPatience is the grace period of a program at clean-up.
-	stopPatience = 20 * time.Second
-	// agentPatience bounds the wait until the agent is online.
+	stopPatience  = 20 * time.Second
 	agentPatience = 30 * time.Second
 )
 
@@ -115,7 +113,6 @@ func (q *quickstart) build(ctx context.Context) error {
 	return errors.Join(<-product, err)
 }
 
-// findPulumi uses the installed pulumi, or builds one if that is unusable.
 func (q *quickstart) findPulumi(ctx context.Context) error {
 	tools, version, err := lab.InstalledPulumi(ctx)
 	switch {

@@ -41,13 +41,11 @@ func (u *ui) paint(colour, text string) string {
 
 func (u *ui) heading(text string) { u.print("\n" + u.paint(bold, text) + "\n") }
 
-// say prints a line with the time since the start.
 func (u *ui) say(format string, args ...any) {
 	elapsed := fmt.Sprintf("%6.1fs", time.Since(u.begin).Seconds())
 	u.print(u.paint(faint, elapsed) + "  " + fmt.Sprintf(format, args...) + "\n")
 }
 
-// note prints a line that belongs to the previous one.
 func (u *ui) note(format string, args ...any) {
 	u.print("         " + fmt.Sprintf(format, args...) + "\n")
 }
@@ -60,7 +58,6 @@ func (u *ui) print(text string) {
 	_, _ = io.WriteString(u.out, text)
 }
 
-// steps returns a writer that prints lines as say does.
 func (u *ui) steps() io.Writer { return &lineWriter{ui: u, step: true} }
 
 // lines returns a writer that marks each line as the output of a program. It prints an incomplete

@@ -133,7 +133,6 @@ func (r *results) skip(name, reason string) {
 	r.lines = append(r.lines, fmt.Sprintf("%s\tskipped\t%s\n", name, reason))
 }
 
-// run runs a tier and prints its output when it has ended.
 func (s *suite) run(ctx context.Context, t tier, r *results) {
 	if ctx.Err() != nil {
 		return
@@ -230,7 +229,6 @@ func (s *suite) provider(ctx context.Context, out io.Writer) error {
 // engineTests are the tests in packages of other tiers that need a Docker Engine.
 const engineTests = "^TestEngine"
 
-// e2e returns the test of a tier for a package below internal/dev/e2e.
 func e2e(name string) func(*suite, context.Context, io.Writer) error {
 	return func(s *suite, ctx context.Context, out io.Writer) error {
 		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallelTests, "./internal/dev/e2e/"+name)
