@@ -14,10 +14,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// stopPatience is the grace period of a program at clean-up.
 const stopPatience = 15 * time.Second
 
-// bench is one run: its programs, directories and results.
 type bench struct {
 	rounds  int
 	quick   bool
@@ -141,7 +139,6 @@ func until(ctx context.Context, interval, patience time.Duration, what string, a
 	}
 }
 
-// alone waits until a process has no descendants.
 func alone(ctx context.Context, pid int) error {
 	return until(ctx, 5*time.Millisecond, time.Minute, "the end of the last job", func() (bool, error) {
 		return len(tree(pid)) == 1, nil

@@ -58,7 +58,6 @@ func (g *gate) close() {
 	g.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// gatedPair is product and yardstick, each with its agent behind a gate.
 type gatedPair struct {
 	product   *product
 	yardstick *yardstick

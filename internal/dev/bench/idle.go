@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// sizes reports the sizes of the built programs.
 func (b *bench) sizes(context.Context) error {
 	size := func(dir, name string) ([]float64, error) {
 		info, err := os.Stat(filepath.Join(dir, name))

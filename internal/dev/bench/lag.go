@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// lagInterval is how often the log of a running job is read.
 const lagInterval = 5 * time.Millisecond
 
 // lag measures the time from a job's write of a line until the server shows it. Both sides run at
@@ -100,7 +99,6 @@ func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigur
 	return until(ctx, 10*time.Millisecond, jobPatience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
 }
 
-// writtenAt returns the time that stamp put into a line.
 func writtenAt(line string) (time.Time, bool) {
 	_, text, ok := strings.Cut(line, " @")
 	n, err := strconv.ParseInt(text, 10, 64)

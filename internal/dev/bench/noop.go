@@ -11,11 +11,9 @@ import (
 
 const (
 	// jobPause separates two jobs, so that neither side still cleans up when the next one starts.
-	jobPause = 50 * time.Millisecond
-	// jobPatience bounds one small job.
+	jobPause    = 50 * time.Millisecond
 	jobPatience = time.Minute
-	// jobLines is the number of lines that a small job prints.
-	jobLines = 10
+	jobLines    = 10
 )
 
 type jobFigures struct {
@@ -62,7 +60,6 @@ func (b *bench) noop(ctx context.Context) error {
 	return nil
 }
 
-// alternate runs n jobs on each side in turn and adds their figures.
 func (b *bench) alternate(ctx context.Context, n int, p *product, y *yardstick, product, floor *jobFigures) error {
 	sides := []struct {
 		site    site

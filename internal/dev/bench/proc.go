@@ -146,7 +146,6 @@ type peakSampler struct {
 // each reads the peaks that the kernel keeps.
 const sampleInterval = 20 * time.Millisecond
 
-// sum adds up a size of a process and of those of its descendants that are wanted.
 func sum(pid int, key string, wanted func(pid int) bool) int64 {
 	var all int64
 	for _, p := range tree(pid) {

@@ -28,7 +28,6 @@ type product struct {
 	agents            int
 }
 
-// startProduct starts a server with a pool and a stack.
 func (b *bench) startProduct(ctx context.Context) (_ *product, err error) {
 	dir, err := b.newDir()
 	if err != nil {
@@ -56,7 +55,6 @@ func (b *bench) startProduct(ctx context.Context) (_ *product, err error) {
 	return p, err
 }
 
-// newStack makes a stack and returns its full name.
 func (p *product) newStack(ctx context.Context, name string) (string, error) {
 	project := "/api/stacks/" + p.server.Organization + "/bench"
 	if err := p.server.Call(ctx, http.MethodPost, project, map[string]string{"stackName": name}, nil); err != nil {
@@ -130,14 +128,12 @@ func (p *product) finished(ctx context.Context, job string) (bool, error) {
 	}
 }
 
-// status is a job's status as agents see it.
 func (p *product) status(ctx context.Context, job string) (string, error) {
 	header := http.Header{"Authorization": {"token " + p.poolToken}}
 	body, err := call(ctx, p.http, http.MethodGet, p.server.URL+"/api/deployments/"+job+"/status", header, nil)
 	return strings.Trim(strings.TrimSpace(string(body)), `"`), err
 }
 
-// log is the whole log, for an error.
 func (p *product) log(ctx context.Context, job string) string {
 	var out strings.Builder
 	if err := lines(ctx, p, job, func(line string) { out.WriteString(line + "\n") }); err != nil {

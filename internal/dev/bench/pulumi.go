@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// upPatience bounds one run of the CLI.
 const upPatience = 10 * time.Minute
 
 // pulumi runs the stock CLI on a program of many resources, alternately against the server and the
@@ -140,7 +139,6 @@ func (c *cli) run(ctx context.Context, args ...string) (*os.ProcessState, error)
 	return cmd.ProcessState, nil
 }
 
-// resources counts those of the example provider in a stack's state.
 func (p *product) resources(ctx context.Context, stack string) (int, error) {
 	var export struct {
 		Deployment struct {

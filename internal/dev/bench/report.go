@@ -25,7 +25,6 @@ type goal struct {
 	gated bool
 }
 
-// row is one figure of the product and its yardstick.
 type row struct {
 	measurement, figure, unit string
 	product, yardstick        []float64 // samples; the yardstick may have none
@@ -59,7 +58,6 @@ type report struct {
 	rows     []row
 }
 
-// missed returns an error that names the missed gated goals.
 func (r *report) missed() error {
 	var names []string
 	for _, row := range r.rows {
@@ -121,7 +119,6 @@ const (
 	figuresEnd   = "<!-- end of the figures -->\n"
 )
 
-// writePage replaces the figures in a page, such as docs/performance.md.
 func (r *report) writePage(path string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

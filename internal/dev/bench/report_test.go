@@ -60,7 +60,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// scripted is a site with a given log.
 type scripted struct {
 	site
 	log []string

@@ -139,7 +139,6 @@ func countLines(ctx context.Context, s site, job string, n int) (wrong int, err 
 	return wrong + max(0, n-next), err
 }
 
-// lineNumber returns the number of a line of stamp.
 func lineNumber(line string) (int, bool) {
 	number, rest, ok := strings.Cut(line, " ")
 	if !ok || len(number) != 8 || !strings.HasPrefix(rest, "the quick") {
@@ -149,7 +148,6 @@ func lineNumber(line string) (int, bool) {
 	return i, err == nil
 }
 
-// lines calls f with each line of a job's current log.
 func lines(ctx context.Context, s site, job string, f func(line string)) error {
 	for token, begun := "", ""; ; {
 		text, next, err := s.page(ctx, job, token)

@@ -101,7 +101,6 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 	return nil
 }
 
-// appears waits for a file that a job makes.
 func appears(ctx context.Context, file string) error {
 	return until(ctx, 5*time.Millisecond, jobPatience, "a sign of life of a job", func() (bool, error) {
 		_, err := os.Stat(file)

@@ -18,5 +18,4 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// median returns the median of samples, NaN if there are none.
 func median(samples []float64) float64 { return quantile(samples, 0.5) }

@@ -20,7 +20,6 @@ type yardstick struct {
 	server, agent *lab.Process
 }
 
-// startYardstick starts minserver and, with agent, a minagent.
 func (b *bench) startYardstick(ctx context.Context, agent bool) (_ *yardstick, err error) {
 	dir, err := b.newDir()
 	if err != nil {

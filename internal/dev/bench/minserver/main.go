@@ -142,7 +142,6 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// wait holds a poll until a job is runnable.
 func (s *server) wait(ctx context.Context) bool {
 	hold := time.NewTimer(25 * time.Second)
 	defer hold.Stop()
