@@ -66,7 +66,6 @@ func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType
 	return res.StatusCode, answer
 }
 
-// poll polls as an agent and returns the status.
 func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -54,7 +54,6 @@ func newExchangeCounter(t *testing.T, server string) *exchangeCounter {
 	return c
 }
 
-// count returns how many tokens were issued, and how many were used.
 func (c *exchangeCounter) count() (granted, used int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

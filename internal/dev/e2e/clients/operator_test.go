@@ -36,7 +36,6 @@ func operator(ctx context.Context, t *testing.T, w *harness.Site, agent int, arg
 	return string(data), cmd.ProcessState.ExitCode()
 }
 
-// report is the output of status --json for one agent.
 type report struct {
 	State   string   `json:"state"`
 	Reasons []string `json:"reasons"`
@@ -56,7 +55,6 @@ type report struct {
 	} `json:"ended"`
 }
 
-// status polls until the agents match ok.
 func status(ctx context.Context, t *testing.T, w *harness.Site, what string, ok func([]report) bool) []report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -199,7 +197,6 @@ func TestClientsOfTheControlSocket(t *testing.T) {
 	status(ctx, t, w, "the other agent alone", func(r []report) bool { return len(r) == 1 && r[0].Agent.Instance == "0" && r[0].State == "ready" })
 }
 
-// TestClientsOfTheHealthPort checks an agent over HTTP.
 func TestClientsOfTheHealthPort(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

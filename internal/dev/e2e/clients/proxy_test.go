@@ -27,7 +27,6 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// authority is a private certificate authority.
 type authority struct {
 	PEM  []byte
 	cert *x509.Certificate
@@ -211,7 +210,6 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 		"echo the proxy is $HTTPS_PROXY and $https_proxy",
 		"git ls-remote "+repoURL+" >/dev/null && echo users git works",
 		`case ",$no_proxy," in *,127.0.0.1,*) echo loopback is direct;; esac`,
-		// The bundle has the system's authorities and the private one.
 		`echo bundle has $(grep -c BEGIN "$SSL_CERT_FILE") authorities, the system $(cat /etc/ssl/certs/ca-certificates.crt /dev/null 2>/dev/null | grep -c BEGIN)`,
 	))
 	log := s.Log(ctx, t, d)
@@ -247,7 +245,6 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	}
 }
 
-// bundleHasAll checks the job's count of the authorities in its bundle.
 func bundleHasAll(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {

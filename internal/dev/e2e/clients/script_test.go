@@ -49,7 +49,6 @@ func TestClientsOnPostgres(t *testing.T) {
 	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
 }
 
-// runScripts runs each script with its own server, which gets serverArgs.
 func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 	t.Helper()
 	bin, tools := harness.Programs(t)

@@ -130,7 +130,6 @@ func TestEngineStockServer(t *testing.T) {
 	harness.Leftovers(t.Context(), t, engine)
 }
 
-// stockServerRuns runs jobs of a stock server to each possible end.
 func stockServerRuns(t *testing.T, w *stockWorld) {
 	dir := t.TempDir() // for jobs that share the host's files
 	onHost := w.options.Target == "process"
@@ -275,7 +274,6 @@ func counted(n int) []string {
 	return lines
 }
 
-// kill kills the agent, as a crash does.
 func (w *stockWorld) kill() {
 	w.t.Helper()
 	if err := w.agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
@@ -283,7 +281,6 @@ func (w *stockWorld) kill() {
 	}
 }
 
-// bySender sorts statuses by their sender.
 func bySender(states []string) [2][]string {
 	var out [2][]string
 	for _, state := range states {

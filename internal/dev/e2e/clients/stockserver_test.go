@@ -106,7 +106,6 @@ func (s *stockServer) add(image string, steps ...map[string]any) *stockJob {
 	return s.addFor("linux", image, steps...)
 }
 
-// addFor is add for an operating system.
 func (s *stockServer) addFor(system, image string, steps ...map[string]any) *stockJob {
 	s.t.Helper()
 	all := append([]map[string]any{{"name": "Setup", "run": ""}}, steps...)
