@@ -124,7 +124,6 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	}
 }
 
-// slowProgram pauses between two resources.
 const slowProgram = `name: box
 runtime: yaml
 resources:

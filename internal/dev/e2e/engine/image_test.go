@@ -120,12 +120,10 @@ func (d dockerCLI) start(t *testing.T, mark string, values map[string]string) (c
 	return container
 }
 
-// ours renames a container and its volume.
 func ours(script, name string) string {
 	return regexp.MustCompile(`(--name |--volume |docker stop |docker rm |docker cp )`+name+`\b`).ReplaceAllString(script, "${1}wflab-"+name)
 }
 
-// script runs a script in the test's directory and returns its output.
 func (d dockerCLI) script(t *testing.T, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -214,7 +212,6 @@ func TestEngineImages(t *testing.T) {
 	waitAgentOnline(t, w)
 	harness.Leftovers(ctx, t, engine)
 
-	// The former names.
 	old := docker.must(t, "run", "--rm", "--entrypoint", "customer-managed-deployment-agent", names[len(names)-1], "version")
 	if current := docker.must(t, "run", "--rm", names[0], "version"); old != current || old == "" {
 		t.Errorf("the old name says %q, the new one %q", old, current)
