@@ -39,7 +39,6 @@ type arena struct {
 	written int    // lines that the log of a killed job must have
 }
 
-// processes is the place of jobs that are processes of the agent's host.
 var processes = place{
 	name: "process",
 	mark: func(a *arena, word string) string {
@@ -70,7 +69,6 @@ func ownLoopback() string {
 	return fmt.Sprintf("127.9.%d.1", loopbacks.Add(1))
 }
 
-// newArena starts everything except the deployment.
 func newArena(t *testing.T, row faultRow, at place) *arena {
 	t.Helper()
 	ctx := t.Context()
@@ -107,7 +105,6 @@ func (p place) target() string {
 	return "docker"
 }
 
-// startAgent starts the row's agent, or one more.
 func (a *arena) startAgent() {
 	a.t.Helper()
 	settings := map[string]string{}
@@ -169,7 +166,6 @@ func (a *arena) enqueueFree() {
 	a.enqueue()
 }
 
-// goOn resumes the paused job.
 func (a *arena) goOn() {
 	a.t.Helper()
 	if err := a.place.open(a); err != nil {
@@ -228,7 +224,6 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// runner returns the process id of the row's runner.
 func (a *arena) runner() int {
 	a.t.Helper()
 	pids := a.place.runner(a)

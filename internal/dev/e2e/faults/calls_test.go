@@ -20,7 +20,6 @@ const (
 	callResult     call = "result"
 )
 
-// request is one call on its way through the proxy.
 type request struct {
 	call   call
 	step   int    // of step states and logs, else -1

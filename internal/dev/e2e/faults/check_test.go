@@ -113,7 +113,6 @@ func (a *arena) checkLines(want outcome, log string) {
 // checksum.
 var brokenLog = regexp.MustCompile(`The log .*(is incomplete|does not match|was cut)`)
 
-// checkNotes checks the server's notes about the job.
 func (a *arena) checkNotes(want outcome, d details) {
 	a.t.Helper()
 	notes := strings.Join(d.Notes, "\n")
@@ -193,7 +192,6 @@ func (a *arena) left() ([]string, error) {
 	return append(left, jobProcesses(a.Dir)...), nil
 }
 
-// holds reports whether a file contains one of the texts.
 func holds(path string, texts []string) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -11,7 +11,6 @@ type claimSpoiler struct {
 	seen, spoilt int
 }
 
-// spoilClaims spoils some of the next answers with a job.
 func (p *faultProxy) spoilClaims(which func(nth int) bool, spoil func(w http.ResponseWriter, a answer)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -24,7 +23,6 @@ func (p *faultProxy) spoiltClaims() int {
 	return p.claims.spoilt
 }
 
-// spoilt spoils an answer if which selects it.
 func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
 	p.mu.Lock()
 	c := p.claims
@@ -41,5 +39,4 @@ func (p *faultProxy) spoilt(w http.ResponseWriter, a answer) bool {
 	return true
 }
 
-// lose is an answer that does not arrive.
 func lose(http.ResponseWriter, answer) { panic(http.ErrAbortHandler) }

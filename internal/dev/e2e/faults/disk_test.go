@@ -16,7 +16,6 @@ import (
 // sharedDir holds the jobs' directories in rows with their own disk.
 const sharedDir = "small"
 
-// smallDisk gives the jobs of a row a disk of 4 MiB.
 func smallDisk(a *arena) []string {
 	a.t.Helper()
 	dir := filepath.Join(a.Dir, sharedDir)
@@ -66,7 +65,6 @@ func (a *arena) fillDisk() (free func()) {
 	}
 }
 
-// stuck checks that the job does not finish for some time.
 func (a *arena) stuck(d time.Duration) {
 	a.t.Helper()
 	a.pass(d)
@@ -86,7 +84,6 @@ func (a *arena) full() (free, taken func()) {
 	return free, refused.lift
 }
 
-// diskRows are about a full disk under the spool of a job.
 var diskRows = []faultRow{
 	{
 		phase: inRunning, fault: "the disk under the spool is full, and has space again; meanwhile the server takes no log", want: kept,

@@ -107,7 +107,6 @@ func TestEngineShowsNoSecret(t *testing.T) {
 	a.check()
 }
 
-// descends reports whether a process is from or a descendant of it.
 func descends(pid, from int) bool {
 	for range 50 {
 		if pid == from {

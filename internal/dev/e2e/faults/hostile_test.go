@@ -85,7 +85,6 @@ func TestEngineForkBomb(t *testing.T) {
 		t.Errorf("the bomb ended as %+v\n%s", bomb, log)
 	}
 	t.Logf("%+v\n%s", bomb, tail(log, 10))
-	// The host, the engine and the agent keep working.
 	next := s.Finish(ctx, t, s.Deploy(ctx, t, "preview", repo.URL, "true"))
 	if next.Status != "succeeded" {
 		t.Errorf("the next deployment ended as %+v\n%s", next, s.Log(ctx, t, next))

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// deletePool deletes the pool, and with it the agent's token.
 func (a *arena) deletePool() {
 	a.t.Helper()
 	path := "/api/orgs/" + a.Server.Organization + "/agent-pools/" + a.Pool.ID + "?force=true"
@@ -64,7 +63,6 @@ func (a *arena) twin() {
 	})
 }
 
-// identityRows are about tokens that end and duplicate identities.
 var identityRows = []faultRow{
 	{phase: inClaimed, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
 		held := pins[inClaimed](a.proxy)

@@ -66,7 +66,6 @@ func killed(at pin, strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// killedRunning is killed half-way through the lines of the job.
 func killedRunning(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -128,7 +127,6 @@ func strikeAll(a *arena) {
 	})
 }
 
-// kill returns the row of one strike in one phase.
 func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
 	row := faultRow{phase: phase, fault: fault, want: want}
 	switch phase {
@@ -148,7 +146,6 @@ func kill(phase, fault string, strike func(a *arena), want outcome) faultRow {
 	return row
 }
 
-// killRows kill each program in each phase of a job.
 var killRows = []faultRow{
 	{
 		phase: inClaimed, fault: agentKilled, want: keptByNextClaim,

@@ -13,12 +13,10 @@ func is(calls ...call) func(request) bool {
 	return func(q request) bool { return slices.Contains(calls, q.call) }
 }
 
-// beat matches heartbeats of a phase.
 func beat(phase string) func(request) bool {
 	return func(q request) bool { return q.call == callHeartbeat && q.phase == phase }
 }
 
-// runnerLog matches the log of the runner's steps.
 func runnerLog(q request) bool { return q.call == callLog && q.step > 0 && len(q.body) > 0 }
 
 // pulumiEnded matches the report that the pulumi step has ended, which precedes the result.
@@ -64,7 +62,6 @@ func tearRequest(p *faultProxy, _ http.ResponseWriter, r *http.Request, q reques
 	panic(http.ErrAbortHandler)
 }
 
-// torn is a body that fails.
 type torn struct{}
 
 func (torn) Read([]byte) (int, error) { return 0, errTorn }
@@ -114,7 +111,6 @@ func trickle(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _
 	}
 }
 
-// slowly reads data in pieces with a pause before each.
 type slowly struct {
 	data  []byte
 	piece int

@@ -21,7 +21,6 @@ func meddling(n int, m meddle, matches ...func(request) bool) func(a *arena) {
 	}
 }
 
-// claiming spoils the first two answers with a job.
 func claiming(spoil func(w http.ResponseWriter, a answer)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -31,7 +30,6 @@ func claiming(spoil func(w http.ResponseWriter, a answer)) func(a *arena) {
 	}
 }
 
-// outage refuses every call for some time under a running job.
 func outage(code, after int) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -46,7 +44,6 @@ func outage(code, after int) func(a *arena) {
 
 func anyCall(request) bool { return true }
 
-// eachJobCall matches each call that a job makes.
 var eachJobCall = []func(request) bool{
 	is(callDefinition), beat("starting"), beat("running"), is(callStep), runnerLog, is(callResult),
 }
@@ -54,7 +51,6 @@ var eachJobCall = []func(request) bool{
 // eager are settings of an agent that repeats a poll earlier than after 20 s.
 var eager = []string{"request_retry_wait=500ms", "circuit_breaker_failures=100"}
 
-// networkRows are about faults of a network, a proxy or a server in single calls.
 var networkRows = []faultRow{
 	{phase: inClaimed, agent: eager, fault: "the answer with the claim is lost, twice", want: kept, do: claiming(lose)},
 	{phase: inClaimed, agent: eager, fault: "the answer with the claim is truncated, twice", want: kept, do: claiming(func(w http.ResponseWriter, a answer) {

@@ -46,10 +46,8 @@ type rule struct {
 	lifted chan struct{}
 }
 
-// meddle changes one call.
 type meddle func(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *rule)
 
-// startProxy starts a proxy for the server at target, on a port of host.
 func startProxy(t *testing.T, host, target string) *faultProxy {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
@@ -88,7 +86,6 @@ func (p *faultProxy) cut() {
 	}
 }
 
-// restore reverts cut.
 func (p *faultProxy) restore(t *testing.T) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", p.addr)
@@ -186,7 +183,6 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass(w, r, q)
 }
 
-// learn records the tokens of jobs.
 func (p *faultProxy) learn(r *http.Request, q request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "token ")
 	if !ok || q.call == callPoll || q.call == callStatus {
@@ -200,7 +196,6 @@ func (p *faultProxy) learn(r *http.Request, q request) {
 	}
 }
 
-// jobTokens returns the tokens of all jobs seen.
 func (p *faultProxy) jobTokens() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,14 +215,12 @@ func (p *faultProxy) rule(q request) *rule {
 	return nil
 }
 
-// answer is the server's answer.
 type answer struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-// ask gets the server's answer to a call with the given body.
 func (p *faultProxy) ask(r *http.Request, body io.Reader, length int64) (answer, error) {
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), body)
 	if err != nil {
@@ -257,7 +250,6 @@ func (p *faultProxy) whole(r *http.Request, q request) answer {
 	return a
 }
 
-// pass passes a call on unchanged.
 func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
 	a := p.whole(r, q)
 	if q.call == callPoll && a.code == http.StatusOK && p.spoilt(w, a) {
@@ -276,5 +268,4 @@ func (a answer) head(w http.ResponseWriter, n int) {
 	w.WriteHeader(a.code)
 }
 
-// errTorn ends a body half-way.
 var errTorn = errors.New("the connection is torn here")

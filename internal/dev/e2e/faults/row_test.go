@@ -37,7 +37,6 @@ type faultRow struct {
 
 func (r faultRow) slug() string { return r.phase + "/" + r.fault }
 
-// jobShape is the output of a row's job.
 type jobShape struct {
 	lines int           // numbered lines; 0 stands for 2000
 	over  time.Duration // approximate duration
@@ -63,13 +62,11 @@ var keptByNextClaim = outcome{status: "succeeded", runs: 1, requeued: true}
 // keptAfterLost is kept, after the server had given up the job.
 var keptAfterLost = outcome{status: "succeeded", runs: 1, lostFirst: true}
 
-// keptWithGap is kept, except for lines dropped after the timeout.
 var keptWithGap = outcome{status: "succeeded", runs: 1, gap: true}
 
 // endedBy is the outcome of a deployment that fails with a reason before its pulumi runs.
 func endedBy(reason string) outcome { return outcome{status: "failed", reason: reason, cut: true} }
 
-// endedInPulumi is endedBy, after pulumi has begun.
 func endedInPulumi(reason string) outcome {
 	return outcome{status: "failed", reason: reason, cut: true, runs: 1}
 }
@@ -110,9 +107,8 @@ type place struct {
 	mark  func(a *arena, word string) string
 	marks func(a *arena) map[string]int
 	// gate is a shell command of a job that waits until open is called.
-	gate func(a *arena) string
-	open func(a *arena) error
-	// runner returns the process ids of the job's runners on this host.
+	gate   func(a *arena) string
+	open   func(a *arena) error
 	runner func(a *arena) []int
 	// left lists the jobs' leftovers at the place, except for files and processes of this host.
 	left func(a *arena) ([]string, error)
@@ -159,7 +155,6 @@ func scaledTimers() []string {
 	return []string{"--job-lease", "14s", "--job-lost", "16s"}
 }
 
-// The scale of rows with these timers.
 const (
 	scaledLease = "lease 14 s for 1 min"
 	scaledLost  = "lost after 16 s for 10 min"

@@ -24,7 +24,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// leak is one deployment with planted secrets.
 type leak struct {
 	name   string
 	docker bool
@@ -94,7 +93,6 @@ func (tc leak) serverArgs() []string {
 	return args
 }
 
-// gitPassword returns a source that requires a password.
 func gitPassword(password string) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		git, err := lab.StartGitServer(t.Context(), filepath.Join(w.Dir, "private-"+strconv.Itoa(len(w.Agents))), lab.GitOptions{Username: "builder", Password: password})
@@ -113,7 +111,6 @@ func gitPassword(password string) func(*testing.T, *harness.Site, *secrets) (str
 	}
 }
 
-// gitKey returns a source that requires an SSH key with a passphrase.
 func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		if reason, ok := lab.SSHAvailable(); !ok {
@@ -137,7 +134,6 @@ func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string
 	}
 }
 
-// wrong replaces the secrets of a source by invalid ones.
 func wrong(source func(*testing.T, *harness.Site, *secrets) (string, map[string]any)) func(*testing.T, *harness.Site, *secrets) (string, map[string]any) {
 	return func(t *testing.T, w *harness.Site, s *secrets) (string, map[string]any) {
 		repoURL, auth := source(t, w, s)
@@ -215,7 +211,6 @@ const (
 	proxySecret     = "proxy-passw0rd-9494"
 )
 
-// run runs the deployment and searches everywhere.
 func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	ctx := t.Context()
 	s := newSecrets(t)
@@ -363,7 +358,6 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 	}
 }
 
-// lookAtEngine searches everything that the engine reports about its objects.
 func (tc leak) lookAtEngine(ctx context.Context, t *testing.T, s *secrets, host string) {
 	engine, err := client.New(client.WithHost(host))
 	if err != nil {

@@ -198,7 +198,6 @@ func readOnce(path string) []byte {
 	return content[:n]
 }
 
-// variableOf returns the value of a variable in a deployment's steps.
 func variableOf(deploymentID, name string) (value string, pid int) {
 	eachProcess(func(p int, _, env []byte) {
 		if !isJobs(env, deploymentID) {

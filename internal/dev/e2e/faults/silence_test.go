@@ -48,7 +48,6 @@ func theAgent(a *arena) int  { return a.agent.Process.Pid() }
 func theServer(a *arena) int { return a.Server.Process.Pid() }
 func theRunner(a *arena) int { a.t.Helper(); return a.runner() }
 
-// untilLost waits until the server gives up the job.
 func (a *arena) untilLost() {
 	a.t.Helper()
 	d := a.status(lostLimit()+5*time.Minute, "failed")
@@ -57,7 +56,6 @@ func (a *arena) untilLost() {
 	}
 }
 
-// linesOfOutage is the job of the rows with a long outage.
 func linesOfOutage() jobShape {
 	if harness.FullScale {
 		return jobShape{lines: 100_000, over: 4 * time.Minute}
@@ -65,7 +63,6 @@ func linesOfOutage() jobShape {
 	return jobShape{lines: 20_000, over: 16 * time.Second}
 }
 
-// silenceRows are about a server or a process that does not respond for a while.
 var silenceRows = []faultRow{
 	{
 		phase: inRunning, fault: "the server cannot be reached for 3 minutes while 100 000 lines are written", want: kept,
