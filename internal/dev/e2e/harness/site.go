@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// built is made once and used by every test.
 var built struct {
 	once  sync.Once
 	dir   string
