@@ -75,7 +75,6 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	}
 	st := p.NewStack(ctx, t, "box", "dev", image, nil)
 
-	// An upgrade during a deployment.
 	proceed := p.running(ctx, t, st, repo, "upgraded")
 	p.run(ctx, t, "rm /etc/apt/preferences.d/first")
 	p.instructed(ctx, t, "apt upgrade")
@@ -98,7 +97,6 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.run(ctx, t, "systemctl enable --now "+packageName)
 	p.want(ctx, t, "enabled again", next)
 
-	// Remove and install again, during a deployment.
 	proceed = p.running(ctx, t, st, repo, "reinstalled")
 	if out := p.run(ctx, t, "apt-get remove "+packageName); !strings.Contains(out, "deployments in containers continue") {
 		t.Errorf("the removal does not say what becomes of deployments:\n%s", out)

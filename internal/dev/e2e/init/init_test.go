@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// Paths inside the booted machine.
 const (
 	binInside    = "/opt/workflow-agent"
 	sharedInside = "/var/tmp/shared" // jobs in the sandbox may write there
@@ -29,7 +28,6 @@ type service struct {
 	shared string // directory visible to both machines
 }
 
-// newService boots a machine with the product's binaries and no service.
 func newService(t *testing.T, binds ...lab.Bind) *service {
 	t.Helper()
 	if reason, ok := lab.MachineAvailable(); !ok {
@@ -38,7 +36,6 @@ func newService(t *testing.T, binds ...lab.Bind) *service {
 	return newServiceOf(t, harness.StartSite(t, ""), binds...)
 }
 
-// newServiceOf is newService for an existing server.
 func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	t.Helper()
 	if err := w.MakePool(t.Context()); err != nil {
@@ -99,7 +96,6 @@ func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) 
 	s.run(ctx, t, "cat "+sharedInside+"/config >/etc/pulumi-workflow-agent.yaml && rm "+sharedInside+"/config")
 }
 
-// awaitOnline waits until the server lists the service's agent.
 func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -133,7 +129,6 @@ func exposureOf(ctx context.Context, t *testing.T, s *service, unit string) floa
 	return score
 }
 
-// documented checks that the documentation states the score.
 func documented(t *testing.T, profile string, score float64) {
 	t.Helper()
 	root, err := lab.Root()
@@ -244,7 +239,6 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 	}
 }
 
-// serviceLines is the number of numbered lines of these tests' jobs.
 const serviceLines = 2000
 
 // halfway is a pre-run command that writes numbered lines and, half-way, makes the file NAME.half
@@ -255,7 +249,6 @@ if [ $i = %d ]; then echo >%s.half; while [ ! -e %s.on ]; do sleep 0.05; done; f
 		serviceLines, serviceLines/2, name, name)
 }
 
-// wantLines checks that a log has every numbered line once and in order.
 func wantLines(t *testing.T, log string) {
 	t.Helper()
 	next := 1
@@ -272,7 +265,6 @@ func wantLines(t *testing.T, log string) {
 	}
 }
 
-// awaitFile waits until a job has made a file in the shared directory.
 func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -286,7 +278,6 @@ func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log 
 	}
 }
 
-// dockerGroup is the id of the machine's group docker in tests with an engine.
 const dockerGroup = 990
 
 // serviceEngine starts an engine whose socket a booted machine's group docker may use, as on any

@@ -12,10 +12,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// installedRoot is where install.sh installs the agent for the machine.
 const installedRoot = "/opt/customer-managed-workflow-agent"
 
-// says runs a script that must succeed and print the words.
 func (p *packaged) says(ctx context.Context, t *testing.T, script string, words ...string) {
 	t.Helper()
 	out := p.run(ctx, t, script)
@@ -144,5 +142,4 @@ func TestInitInstallerUser(t *testing.T) {
 	}
 }
 
-// quote quotes a word for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

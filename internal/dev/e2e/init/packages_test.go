@@ -22,13 +22,11 @@ const (
 	packageProgram = "/usr/lib/" + packageName + "/" + packageName
 )
 
-// packaged is a booted machine that reaches a mirror with two releases.
 type packaged struct {
 	*service
 	mirror string // URL
 }
 
-// newPackaged boots a machine and serves the releases of this checkout to it.
 func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
 	t.Helper()
 	if reason, ok := lab.ReleasesAvailable(); !ok {
@@ -93,13 +91,11 @@ func (p *packaged) want(ctx context.Context, t *testing.T, when string, want sta
 	}
 }
 
-// word returns the trimmed output of a script, which may fail.
 func (p *packaged) word(ctx context.Context, script string) string {
 	out, _ := p.Run(ctx, script) // the caller compares what it says
 	return strings.TrimSpace(out)
 }
 
-// configureByCommand configures the service as documented, without prompts.
 func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, settings ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
@@ -164,7 +160,6 @@ func (p *packaged) files(ctx context.Context, t *testing.T) string {
 	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow)-$' | sort`)
 }
 
-// wantNothing checks that a purge left no file, account or unit.
 func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string) {
 	t.Helper()
 	was := map[string]bool{}

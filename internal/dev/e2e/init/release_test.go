@@ -28,7 +28,6 @@ import (
 // with another version of the same length, because linking takes longer than everything else.
 const builtVersion = "v100.200.300"
 
-// publisher makes releases and publishes them in a mirror.
 type publisher struct {
 	mirror string
 	key    *ecdsa.PrivateKey
@@ -94,7 +93,6 @@ func newPublisher(t *testing.T, bin, mirror string) *publisher {
 	}
 }
 
-// program is the agent as another version.
 func (p *publisher) program(t *testing.T, version string) []byte {
 	t.Helper()
 	if len(version) != len(builtVersion) {
@@ -120,7 +118,6 @@ func archiveName(t *testing.T, version string) string {
 	return name
 }
 
-// publish puts a release into the mirror, and makes it the newest one.
 func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 	t.Helper()
 	name := archiveName(t, version)
@@ -181,10 +178,8 @@ func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
 	}
 }
 
-// installRoot is the path of the installation inside the machine.
 const installRoot = "/opt/customer-managed-workflow-agent"
 
-// install puts a version into a directory of the machine as install.sh does.
 func (p *publisher) install(ctx context.Context, t *testing.T, s *service, root, version string) {
 	t.Helper()
 	dir := filepath.Join(s.Root, root, "versions", version)

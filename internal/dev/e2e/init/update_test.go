@@ -35,7 +35,6 @@ const (
 	stageInside    = "/var/lib/workflow-agent/updates"
 )
 
-// updatedService is a service that updates itself, from a mirror that its server serves.
 type updatedService struct {
 	*service
 	*publisher
@@ -44,7 +43,6 @@ type updatedService struct {
 	held   *atomic.Value // the version whose polls are held
 }
 
-// newUpdatedMachine boots a machine without a service, and a server with a mirror.
 func newUpdatedMachine(t *testing.T) *updatedService {
 	t.Helper()
 	if reason, ok := lab.MachineAvailable(); !ok {
@@ -124,7 +122,6 @@ sed -n 's/^ExecStart=.*/& %[3]s/p' %[1]s/%[2]s.service; } >%[1]s/%[2]s.service.d
 	return script.String()
 }
 
-// await waits for a condition for as long as an update may take.
 func (u *updatedService) await(ctx context.Context, t *testing.T, what string, done func() bool) {
 	t.Helper()
 	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
@@ -134,10 +131,8 @@ func (u *updatedService) await(ctx context.Context, t *testing.T, what string, d
 	}
 }
 
-// current is the installed version.
 func (u *updatedService) current() string { return u.link("current") }
 
-// link is the version that a link of the installation names.
 func (u *updatedService) link(name string) string {
 	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // the link may be missing
 	return filepath.Base(target)
@@ -165,7 +160,6 @@ func (u *updatedService) settled(ctx context.Context, t *testing.T, version stri
 	})
 }
 
-// failed waits until a version was tried and rolled back.
 func (u *updatedService) failed(ctx context.Context, t *testing.T, version string) {
 	t.Helper()
 	note := filepath.Join(u.Root, installRoot, "update-failed.json")
@@ -175,7 +169,6 @@ func (u *updatedService) failed(ctx context.Context, t *testing.T, version strin
 	})
 }
 
-// said waits until a unit's log has lines with all of the words.
 func (u *updatedService) said(ctx context.Context, t *testing.T, unit string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -185,13 +178,11 @@ func (u *updatedService) said(ctx context.Context, t *testing.T, unit string, wo
 	}
 }
 
-// TestInitUpdateOfAService updates one service in various ways.
 func TestInitUpdateOfAService(t *testing.T) {
 	ctx := t.Context()
 	u := newUpdatedService(t)
 	documented(t, "update", exposureOf(ctx, t, u.service, helperName+".service"))
 
-	// A working version, during a deployment.
 	repo, _, err := u.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
 	if err != nil {
 		t.Fatal(err)
