@@ -75,7 +75,6 @@ func TestPackagesReproducible(t *testing.T) {
 	}
 }
 
-// difference describes where two files differ.
 func difference(a, b []byte) string {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

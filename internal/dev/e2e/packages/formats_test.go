@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// checkDeb checks the .deb against the archive of the same release.
 func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {

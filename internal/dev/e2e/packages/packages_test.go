@@ -36,13 +36,11 @@ func releases(t *testing.T) lab.Releases {
 	return r
 }
 
-// member is a file of an archive or a package.
 type member struct {
 	header *tar.Header
 	data   []byte
 }
 
-// tarMembers reads an archive, without its directories.
 func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 	t.Helper()
 	members := map[string]member{}
