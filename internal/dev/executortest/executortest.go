@@ -206,7 +206,6 @@ func (s *suite) output(h executor.Handle) string {
 	return string(b)
 }
 
-// until reads the output of a job until it contains text.
 func (s *suite) until(h executor.Handle, text string) {
 	s.t.Helper()
 	r, err := s.ex.Output(s.ctx, h)

@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// segment is a spool's name for a file.
 const segment = "step-0001-0000000000000000.log"
 
 func testSpool(t *testing.T, s *suite) {
@@ -53,7 +52,6 @@ func testSpool(t *testing.T, s *suite) {
 	}
 }
 
-// files returns the names and contents of the files below dir.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
