@@ -305,7 +305,6 @@ func (e *Executor) Shutdown() {
 	p.running.Wait()
 }
 
-// find returns the job of h, nil if it was removed.
 func (p *place) find(h executor.Handle) (*job, error) {
 	var d handleData
 	if h.Executor != Name {

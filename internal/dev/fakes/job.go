@@ -111,7 +111,6 @@ func (j *job) exit() executor.Exit {
 	return exit
 }
 
-// spool returns the files of the job's log spool by their name in it.
 func (j *job) spool() map[string][]byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
