@@ -28,7 +28,6 @@ var shells = map[string]shell{
 	"zsh as sh": {"zsh", "--emulate", "sh"},
 }
 
-// inShells runs a test in every shell of this machine.
 func inShells(t *testing.T, test func(t *testing.T, sh shell)) {
 	t.Helper()
 	found := 0
@@ -147,7 +146,6 @@ func output(t *testing.T, cmd *exec.Cmd) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// want runs the installer, which must exit with the code and print the words.
 func (b *box) want(t *testing.T, code int, words []string, args ...string) string {
 	t.Helper()
 	out, got := b.run(t, args...)
@@ -162,7 +160,6 @@ func (b *box) want(t *testing.T, code int, words []string, args ...string) strin
 	return out
 }
 
-// installed runs the installed agent through its link and returns its version.
 func (b *box) installed(t *testing.T) string {
 	t.Helper()
 	versions := ""
@@ -272,7 +269,6 @@ func machine(t *testing.T, system, processor string) string {
 	return dir
 }
 
-// host is the platform of this machine's archive.
 func host(t *testing.T, version string) string {
 	t.Helper()
 	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tmpfs mounts a file system of a size in bytes.
 func tmpfs(t *testing.T, dir string, size int) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -85,7 +84,6 @@ func TestFullDisk(t *testing.T) {
 				out := b.want(t, 1, []string{room.says}, "--version=1.1.0")
 				b.whole(t, "v1.0.0", "")
 				t.Log(out)
-				// A failed first installation leaves nothing.
 				if room.root > 0 {
 					b.want(t, 0, nil, "--uninstall", "--purge")
 					writeFile(t, filepath.Join(parent, "ballast"), make([]byte, padding), 0o600)

@@ -46,10 +46,8 @@ var buildAgent = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// built is the directory of the tests' builds.
 var built string
 
-// TestMain makes and removes it.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
@@ -81,7 +79,6 @@ func link(t *testing.T, program, at string) {
 	}
 }
 
-// runScript runs a piece of install.sh.
 func runScript(t *testing.T, sh shell, script string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), sh[0], append(sh[1:len(sh):len(sh)], "-c", script)...).CombinedOutput()

@@ -56,7 +56,6 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// TestMirror installs from mirrors by URL, with the downloaders of various machines.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

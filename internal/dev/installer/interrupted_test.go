@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// steps are the programs by which install.sh changes files.
 var steps = []string{"awk", "chmod", "cp", "mktemp", "openssl", "rm", "tar"}
 
 // guillotine makes a directory with programs that kill their process group by SIGKILL before their
@@ -43,7 +42,6 @@ exec "$real" "$@"
 	return dir, count
 }
 
-// beginning is the state before an interrupted installation of v1.1.0.
 type beginning struct {
 	prepare func(t *testing.T, b *box)
 	good    []string // versions that may be installed afterwards

@@ -22,7 +22,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// mirror is a directory with signed releases, and its server.
 type mirror struct {
 	dir     string
 	url     string
@@ -106,7 +105,6 @@ type member struct {
 	kind       byte
 }
 
-// members are the members of a release's archive, without the directory.
 func members(t *testing.T, version string) []member {
 	t.Helper()
 	noise := make([]byte, padding)
@@ -126,7 +124,6 @@ func members(t *testing.T, version string) []member {
 	return list
 }
 
-// archive packs members into one directory.
 func archive(t *testing.T, top string, list []member) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -162,7 +159,6 @@ func archive(t *testing.T, top string, list []member) []byte {
 	return packed.Bytes()
 }
 
-// platforms in Go's names.
 var platforms = [][2]string{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
 // release adds a release to the mirror; its archives also have the extra members.
@@ -185,14 +181,12 @@ func (m *mirror) release(t *testing.T, version string, extra ...member) {
 	m.put(t, version+"/"+release.ChecksumsFile, text.Bytes(), m.key)
 }
 
-// channel points a channel to a version.
 func (m *mirror) channel(t *testing.T, name, version string) {
 	t.Helper()
 	text := release.Channel{Version: version, Published: time.Unix(1_800_000_000, 0)}.Text()
 	m.put(t, release.ChannelFile(name), text, m.key)
 }
 
-// newest makes the newest release of the stable channel.
 func (m *mirror) newest(t *testing.T, version string) {
 	t.Helper()
 	m.release(t, version)
@@ -229,7 +223,6 @@ func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 	return []byte(text)
 }
 
-// source returns the repository's install.sh.
 func source(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile("../../../install.sh")

@@ -206,7 +206,6 @@ func TestInterruptKey(t *testing.T) {
 	}
 }
 
-// TestUserlands runs on machines with a small or another userland.
 func TestUserlands(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

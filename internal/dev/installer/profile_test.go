@@ -100,7 +100,6 @@ func TestProfile(t *testing.T) {
 	})
 }
 
-// TestProfileFiles checks which file is changed, if any.
 func TestProfileFiles(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -149,7 +148,6 @@ func TestProfileFiles(t *testing.T) {
 	}
 }
 
-// TestDowngradeAsked checks that a downgrade on a terminal needs a confirmation.
 func TestDowngradeAsked(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

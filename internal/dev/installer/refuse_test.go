@@ -83,7 +83,6 @@ func top(t *testing.T) string {
 	return strings.TrimSuffix(host(t, "v1.2.3"), ".tar.gz")
 }
 
-// sign makes a release v1.2.3 of an archive for this machine.
 func (m *mirror) sign(t *testing.T, packed []byte) {
 	t.Helper()
 	var text bytes.Buffer

@@ -26,7 +26,6 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("the configuration is %q (%v)", text, err)
 		}
 
-		// An older version only on request.
 		old := newMirror(t)
 		old.newest(t, "v1.1.9")
 		use := []string{"--mirror", old.url, "--key", old.keyFile}
