@@ -16,10 +16,8 @@ import (
 // module is the import path prefix of this module.
 const module = "workflowagent/"
 
-// root is the root of the repository, relative to this package.
 const root = "../../.."
 
-// goPackage is the part of go list's output that the tests use.
 type goPackage struct {
 	ImportPath     string
 	Dir            string
@@ -30,7 +28,6 @@ type goPackage struct {
 	Error          *struct{ Err string }
 }
 
-// listPackages runs go list with the arguments for an operating system.
 func listPackages(t *testing.T, goos string, args ...string) []goPackage {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Dir,Name,GoFiles,IgnoredGoFiles,Imports,Error"}, args...)...)
@@ -218,7 +215,6 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// violations returns a package's forbidden imports, each with the reason.
 func violations(p goPackage) []string {
 	var found []string
 	for _, r := range rules() {
@@ -235,7 +231,6 @@ func violations(p goPackage) []string {
 	return found
 }
 
-// TestViolations checks that the rules detect violations.
 func TestViolations(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string

@@ -41,7 +41,6 @@ func TestPagesNameExistingTests(t *testing.T) {
 	}
 }
 
-// declared reports whether a test has the name, or begins with it.
 func declared(tests map[string]bool, name string, prefix bool) bool {
 	if !prefix {
 		return tests[name]
@@ -54,7 +53,6 @@ func declared(tests map[string]bool, name string, prefix bool) bool {
 	return false
 }
 
-// testFunctions returns the names of all tests and fuzz targets of the repository.
 func testFunctions(t *testing.T) map[string]bool {
 	t.Helper()
 	tests := map[string]bool{}
