@@ -20,13 +20,11 @@ const (
 	File     = release.Program + ".rb"
 )
 
-// system is the formula's data for an operating system.
 type system struct {
 	Name     string // Homebrew's name: macos, linux
 	Archives []archive
 }
 
-// archive is the release's archive for a platform.
 type archive struct {
 	Processor string // Homebrew's name: arm, intel
 	URL       string

@@ -29,7 +29,6 @@ const (
 // program replaces each program: it prints its version and writes completions.
 const program = "#!/bin/sh\ncase $1 in version) echo customer-managed-workflow-agent " + version + " ;; completion) echo \"complete for $2\" ;; esac\n"
 
-// testArchive is an archive of the form in a release.
 func testArchive(t *testing.T, platform string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -61,7 +60,6 @@ func testArchive(t *testing.T, platform string) []byte {
 	return buf.Bytes()
 }
 
-// testRelease returns archives by name, and the formula for them.
 func testRelease(t *testing.T) (archives map[string][]byte, formula []byte) {
 	t.Helper()
 	archives = map[string][]byte{}

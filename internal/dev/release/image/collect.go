@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// collect puts an index, its images and all their names into an archive.
 func (s Set) collect(a *archive, index v1.ImageIndex) error {
 	a.layout = v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
 	text, err := index.RawManifest()
@@ -99,7 +98,6 @@ func (s Set) named(a *archive, d v1.Descriptor, suffix string) {
 	}
 }
 
-// blob is the name of a blob in an OCI image layout.
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
 func opener(text []byte) func() (io.ReadCloser, int64, error) {

@@ -134,7 +134,6 @@ func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 	return image, nil
 }
 
-// labels are those of the OCI's image specification.
 func (r Release) labels(p Product) map[string]string {
 	labels := map[string]string{
 		"org.opencontainers.image.title":    p.title,

@@ -43,7 +43,6 @@ func program(t *testing.T, machine elf.Machine, interpreted bool) []byte {
 	return buf.Bytes()
 }
 
-// programs writes the programs of a release for a processor into a directory.
 func programs(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()

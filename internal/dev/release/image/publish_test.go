@@ -24,7 +24,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestPush pushes to a registry and reads every name back.
 func TestPush(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -89,7 +88,6 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestArchive reads the archive back in both of its forms.
 func TestArchive(t *testing.T) {
 	s := testSet(t, Agent(), testRelease)
 	file := filepath.Join(t.TempDir(), "images.tar")

@@ -32,7 +32,6 @@ func (m *maker) apt(ctx context.Context) error {
 	return m.writeArchiveKey(ctx, root, release.Program+".sources", m.aptSources)
 }
 
-// aptSuite writes and signs the lists of a suite.
 func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	dists := filepath.Join(root, "dists", suite)
 	// The old signature must not stay next to new lists.

@@ -46,7 +46,6 @@ func (m *maker) build(ctx context.Context) error {
 	return m.collect(dist)
 }
 
-// environment is the input of .goreleaser.yaml.
 func (m *maker) environment(stage string) []string {
 	signing := m.gpgKeyFile
 	if m.gpg != nil {

@@ -111,7 +111,6 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestChangelog checks that Debian's changelog has the commit's date.
 func TestChangelog(t *testing.T) {
 	m := newTestMaker(t)
 	m.version = "v1.2.3-rc.1"

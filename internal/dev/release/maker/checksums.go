@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// checksums lists the sums of all files of the release, and signs the list.
 func (m *maker) checksums(context.Context) error {
 	entries, err := os.ReadDir(m.files)
 	if err != nil {

@@ -44,7 +44,6 @@ func copyFile(from, to string) error {
 	return nil
 }
 
-// copyPackages copies the release's files that match into a repository.
 func (m *maker) copyPackages(pattern, to string) error {
 	packages, err := filepath.Glob(filepath.Join(m.files, pattern))
 	if err != nil {

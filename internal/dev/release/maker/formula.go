@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// formula adds the formula for Homebrew to the release.
 func (m *maker) formula(context.Context) error {
 	if m.home == "" {
 		m.notes = append(m.notes, "no Homebrew formula was made: it needs RELEASE_HOME, the URL of the archives")

@@ -26,7 +26,6 @@ func repository() (string, error) {
 	return root, nil
 }
 
-// commitTime returns the time of the checked-out commit.
 func commitTime(ctx context.Context, root string) (time.Time, error) {
 	text, err := git(ctx, root, "log", "-1", "--format=%ct")
 	if err != nil {
@@ -52,13 +51,11 @@ func versionOf(ctx context.Context, root string, commit time.Time, changed bool)
 	return fmt.Sprintf("v0.0.0-dev.%d.g%s", commit.Unix(), revision), nil
 }
 
-// isChanged reports whether the checkout has uncommitted changes.
 func isChanged(ctx context.Context, root string) (bool, error) {
 	changes, err := git(ctx, root, "status", "--porcelain")
 	return changes != "", err
 }
 
-// git returns the trimmed output of a git command.
 func git(ctx context.Context, root string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = root

@@ -28,7 +28,6 @@ func tinyProgram(arch string) string {
 	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00" + machine + "\x01\x00\x00\x00" + strings.Repeat("\x00", 28) + "\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00\x00"
 }
 
-// writeTestArchive writes an archive of the release with such programs.
 func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...string) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -85,7 +84,6 @@ func withArchives(t *testing.T, m *maker) {
 	}
 }
 
-// TestImages makes the images from archives, writes them, and pushes them.
 func TestImages(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	server := httptest.NewServer(registry.New())
@@ -132,7 +130,6 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestFormulaStep compares the sums in the formula with the archives.
 func TestFormulaStep(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.targets = "v1.2.3", supported()

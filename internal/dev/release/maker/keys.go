@@ -18,7 +18,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// releaseKey signs the list of checksums and the channel files.
 type releaseKey struct {
 	private *ecdsa.PrivateKey
 	public  []byte // PEM
@@ -103,7 +102,6 @@ func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, e
 	return file, nil
 }
 
-// newReleaseKey returns a fresh private key as PEM.
 func newReleaseKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -28,7 +28,6 @@ type maker struct {
 	publicPEM []byte // the keys that programs trust
 }
 
-// platform is a target in Go's names.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
@@ -88,7 +87,6 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 	return m, nil
 }
 
-// close removes the run's temporary files.
 func (m *maker) close() {
 	if m.gpg != nil {
 		m.gpg.close()
@@ -100,7 +98,6 @@ func (m *maker) close() {
 	}
 }
 
-// make runs the steps and prints a summary.
 func (m *maker) make(ctx context.Context) error {
 	todo, err := m.plan()
 	if err != nil {

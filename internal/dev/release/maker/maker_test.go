@@ -36,7 +36,6 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// command runs a program in a directory, which must succeed, and returns its output.
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)

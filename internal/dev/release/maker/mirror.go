@@ -21,7 +21,6 @@ import (
 // elsewhere.
 const publicKeyFile = "release-key.pem"
 
-// publish adds the release to the mirror, which keeps its releases.
 func (m *maker) publish(context.Context) error {
 	if err := m.publishFiles(); err != nil {
 		return err

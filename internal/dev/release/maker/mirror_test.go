@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publishVersion publishes a release with one dummy archive.
 func publishVersion(t *testing.T, m *maker, version string) {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()

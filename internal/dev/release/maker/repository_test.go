@@ -130,7 +130,7 @@ func TestYumRepository(t *testing.T) {
 	}
 }
 
-// TestRepositoryWithoutHome checks that no file names the repository's address.
+// TestRepositoryWithoutHome checks that without a home no file has the repository's address.
 func TestRepositoryWithoutHome(t *testing.T) {
 	need(t, "gpg", "apt-ftparchive")
 	m := newTestMaker(t)

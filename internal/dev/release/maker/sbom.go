@@ -24,7 +24,6 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbomSuffix replaces an archive's .tar.gz.
 const sbomSuffix = ".cdx.json"
 
 // bills writes a software bill of materials next to each archive: CycloneDX, from the Go linker's
@@ -138,7 +137,6 @@ func programsIn(archive []byte) ([]program, error) {
 	return programs, nil
 }
 
-// programComponent describes a program, with its build settings.
 func (m *maker) programComponent(ref string, p program) cdx.Component {
 	properties := []cdx.Property{{Name: "go:version", Value: p.info.GoVersion}}
 	for _, s := range p.info.Settings {

@@ -14,7 +14,6 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// packTar writes an archive with executable files.
 func packTar(t *testing.T, file string, programs map[string][]byte) {
 	t.Helper()
 	var packed bytes.Buffer

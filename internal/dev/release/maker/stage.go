@@ -45,7 +45,6 @@ func (m *maker) stage(ctx context.Context) error {
 	return m.changelog(filepath.Join(dir, "changelog.Debian.gz"))
 }
 
-// compile builds a runner with the flags of .goreleaser.yaml.
 func (m *maker) compile(ctx context.Context, to, arch string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true",
 		"-ldflags", "-s -w -X main.version="+m.version, "-o", to, "./cmd/workflow-runner")
@@ -55,7 +54,6 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 	return err
 }
 
-// generated writes the agent's manual pages and shell completions.
 func (m *maker) generated(ctx context.Context, dir string) error {
 	agent := filepath.Join(m.scratch, release.Program)
 	// With the flags of the other builds, packages are compiled only once.
@@ -116,7 +114,6 @@ func (m *maker) manual(ctx context.Context, agent, dir string) error {
 	return nil
 }
 
-// maintainer is the packages' maintainer, as in .goreleaser.yaml.
 const maintainer = "The workflowagent developers <maintainers@example.invalid>"
 
 // changelog writes Debian's changelog with this version only: the published release describes its
@@ -128,7 +125,6 @@ func (m *maker) changelog(file string) error {
 	return writeGzip(file, text.Bytes())
 }
 
-// copyright writes Debian's machine-readable statement of the licence.
 func (m *maker) copyright(file string) error {
 	text := fmt.Sprintf(`Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: workflowagent

@@ -15,7 +15,6 @@ type step struct {
 // tool is a program that a step runs, and its Debian package.
 type tool struct{ program, from string }
 
-// steps are the parts of a release in order.
 func steps() []step {
 	return []step{
 		{"keys", nil, (*maker).keys},
@@ -33,7 +32,6 @@ func steps() []step {
 	}
 }
 
-// missingTools names the tools that this machine lacks.
 func missingTools(tools []tool) []string {
 	var missing []string
 	for _, t := range tools {

@@ -28,7 +28,6 @@ func (m *maker) yum(ctx context.Context) error {
 	return m.writeArchiveKey(ctx, root, release.Program+".repo", func([]byte) []byte { return m.yumRepo() })
 }
 
-// yumChannel writes and signs the lists of a repository.
 func (m *maker) yumChannel(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // without Linux there are no packages
 		return fmt.Errorf("making the repository: %w", err)
