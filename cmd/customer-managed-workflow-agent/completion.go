@@ -30,8 +30,7 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// flagValues returns the possible values of a flag. A flag for a setting has its name, with
-// hyphens.
+// flagValues returns the possible values of a flag. A setting's flag has its name, with hyphens.
 func flagValues(name string) ([]string, cobra.ShellCompDirective) {
 	if choices := config.Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
 		return choices, cobra.ShellCompDirectiveNoFileComp

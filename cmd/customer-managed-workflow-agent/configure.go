@@ -109,8 +109,7 @@ func (c *configuring) run(ctx context.Context) error {
 	return c.write(path, text, edited, changes, loaded)
 }
 
-// nameFlags makes an error about the file, which may not exist yet, name the flags that set the
-// values.
+// nameFlags makes an error about the file, which may be missing, name the flags of the values.
 func (c *configuring) nameFlags(err error, path string) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
@@ -234,8 +233,7 @@ var (
 	}
 )
 
-// check runs the checks. If one fails, the file is not written, unless the operator at the terminal
-// insists.
+// check runs the checks. If one fails, the file is written only if the operator insists.
 func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
 	if c.noCheck {
 		return nil

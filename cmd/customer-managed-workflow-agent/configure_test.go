@@ -121,8 +121,7 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 }
 
-// TestConfigureKeepsTheSample: all bytes of the sample file except the changed settings stay the
-// same.
+// TestConfigureKeepsTheSample: all bytes of the sample file except changed settings stay.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	w := newConfigureWorld(t)
 	sample := string(config.Sample())
@@ -226,8 +225,7 @@ func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	// The end of a session flushes its terminal and loses recent output: the shell, which leads the
-	// session, waits until the output was read.
+	// The shell leads the session and waits until its output was read: a session's end discards it.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; code=$?; stty -a; echo "ended with $code."; read -r _`, self, w.file)
 	cmd.Env = append(os.Environ(), asMain+"=1", "NO_COLOR=1")
 	f, err := pty.Start(cmd)
@@ -268,8 +266,7 @@ func (d *dialogue) say(text string) {
 	}
 }
 
-// ended waits for the end and returns the exit code and all that the terminal showed, with its
-// final modes.
+// ended waits for the end and returns the exit code, and the terminal's output and final modes.
 func (d *dialogue) ended() (int, string) {
 	d.t.Helper()
 	d.expect("ended with ")
@@ -328,8 +325,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 }
 
-// TestConfigureAsksWhenAllIsNotWell: a token that the server refuses is written only if the
-// operator confirms.
+// TestConfigureAsksWhenAllIsNotWell: a refused token is written only if the operator confirms.
 func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
 		w := newConfigureWorld(t)
@@ -353,8 +349,7 @@ func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 	}
 }
 
-// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing, and turn the terminal's
-// echo on again.
+// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing and restore the echo.
 func TestConfigureInterrupted(t *testing.T) {
 	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
 		w := newConfigureWorld(t)

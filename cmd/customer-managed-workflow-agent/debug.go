@@ -133,8 +133,7 @@ func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, e
 	return workflow.ParseJobDefinition(data)
 }
 
-// runRunner runs the runner to its end. It passes signals on: the runner knows how to end a job,
-// and receiving one twice does no harm.
+// runRunner runs the runner to its end and passes signals on; receiving one twice is harmless.
 func runRunner(cmd *cobra.Command, runner, dir string, launch []byte) error {
 	//nolint:noctx // only the job's own end ends it
 	run := exec.Command(runner, "run", "--job-dir", dir)

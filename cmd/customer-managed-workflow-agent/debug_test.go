@@ -10,8 +10,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// standIn replaces the runner by a program that records its input and environment, prints its
-// arguments and exits with code 7.
+// standIn is a runner that records input and environment, prints its arguments and exits with 7.
 func standIn(t *testing.T) (config, notes string) {
 	t.Helper()
 	dir, notes := t.TempDir(), t.TempDir()

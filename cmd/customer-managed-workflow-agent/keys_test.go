@@ -279,8 +279,7 @@ func TestKeyHealthThreshold(t *testing.T) {
 	a.until("an agent that is unhealthy", func() bool { return healthz("127.0.0.1", port) == http.StatusServiceUnavailable })
 }
 
-// TestKeysOfMissingParts: the log names settings of parts that this build lacks, and the agent
-// works.
+// TestKeysOfMissingParts: the log names settings that this build lacks, and the agent works.
 func TestKeysOfMissingParts(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "$PULUMI_AGENT_DEBUG_POD=true")

@@ -31,8 +31,7 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	return log, toSyslog(log, "", "")
 }
 
-// toSyslog sends a log only to the syslog daemon at an address, or to the system's own. The message
-// is the line in the log's format.
+// toSyslog sends a log only to the syslog daemon at an address, or to the system's own.
 func toSyslog(log *logrus.Logger, network, address string) error {
 	hook, err := logrussyslog.NewSyslogHook(network, address, syslog.LOG_DAEMON|syslog.LOG_INFO, "customer-managed-workflow-agent")
 	if err != nil {
@@ -43,8 +42,7 @@ func toSyslog(log *logrus.Logger, network, address string) error {
 	return nil
 }
 
-// jobFormatter adds the other known fields of the job to lines with a job_id: most packages know
-// only the id.
+// jobFormatter adds a job's other fields to lines with a job_id: most packages know only the id.
 type jobFormatter struct {
 	logrus.Formatter
 	fields func(jobID string) logrus.Fields

@@ -1,6 +1,5 @@
 // Command customer-managed-workflow-agent is the agent that runs a team's deployments inside its
-// own network: it polls a control plane for work and runs it in containers or processes of its
-// host.
+// own network: it polls a control plane for work and runs it in containers or processes.
 package main
 
 import (

@@ -181,8 +181,7 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// runAgent starts an agent of the plane with settings as key=value, or whole variables as
-// $NAME=value.
+// runAgent starts an agent with settings as key=value, or whole variables as $NAME=value.
 func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	t.Helper()
 	self, err := os.Executable()

@@ -19,8 +19,6 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// newServiceCommand returns the commands that manage the agent as a service of the operating
-// system.
 func newServiceCommand() *cobra.Command {
 	var o service.Options
 	cmd := &cobra.Command{

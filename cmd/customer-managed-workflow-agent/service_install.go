@@ -89,8 +89,7 @@ func chosen(o service.Options) (service.Options, error) {
 	return service.Chosen(o)
 }
 
-// amended returns earlier choices overridden by this command line; a given flag decides, even if it
-// reverts a choice.
+// amended returns earlier choices overridden by the given flags, even if these revert a choice.
 func amended(earlier, told service.Options, given func(flag string) bool) service.Options {
 	if given("account") {
 		earlier.Account = told.Account

@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// newTokens returns the source of the pool's token, and a function that refreshes it until its
-// context ends.
+// newTokens returns the source of the pool's token, and a function that refreshes it.
 func newTokens(c *config.Config, client *protocol.Client, watch report.Monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
 	if !c.UsesOIDC() {
 		return pooltoken.Static(c.Token.Reveal()), func(context.Context) {}

@@ -158,8 +158,7 @@ func mayChange(install update.Installation) error {
 	return err
 }
 
-// finder returns the finder of the configured releases, with its own memory because the agent may
-// be another user.
+// finder returns a finder with its own memory, because the agent may be another user.
 func (u *updateCommand) finder(install update.Installation) (*update.Finder, error) {
 	c, err := u.config()
 	if err != nil {
@@ -194,8 +193,7 @@ func (u *updateCommand) config() (*config.Config, error) {
 	return c, nil
 }
 
-// answerCheck answers update --check. The installation is empty if this program cannot update
-// itself.
+// answerCheck answers update --check. install is empty if this program cannot update itself.
 func (u *updateCommand) answerCheck(answer updateAnswer, install update.Installation) error {
 	how := release.Program + " update"
 	if u.want != "" {

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// newUpdateApplyCommand returns the command of the service's helper, which the owner of the
-// installation runs.
+// newUpdateApplyCommand returns the command of the service's helper, run by the installation's
+// owner.
 func newUpdateApplyCommand(load loader) *cobra.Command {
 	var h upkeep.Helper
 	var envFile string

@@ -47,8 +47,8 @@ func runShell(t *testing.T, text string) string {
 	return string(out)
 }
 
-// TestNothingOutlivesTheJob: a step leaves a process in its own session, without a parent, output
-// or the job's environment.
+// TestNothingOutlivesTheJob: the step's process has its own session, no parent, output or job
+// environment.
 func TestNothingOutlivesTheJob(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the runner of such processes")

@@ -17,8 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asMain makes the test binary the runner. It has no reserved prefix, so it reaches the steps,
-// which are also the runner.
+// asMain makes the test binary the runner, and the steps too, because its prefix is not reserved.
 const asMain = "TEST_RUNNER_MAIN"
 
 func TestMain(m *testing.M) {

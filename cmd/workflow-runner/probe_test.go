@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbe: a launch with a probe gets a report and runs nothing; the probe command prints the
-// same.
+// TestProbe: a launch with a probe gets a report and runs nothing; the command prints the same.
 func TestProbe(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

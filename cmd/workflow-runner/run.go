@@ -50,8 +50,7 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	return runLaunch(ctx, launch, jobDir, signals, protectErr)
 }
 
-// runLaunch runs the job of a launch. protectErr says why the runner's memory is not protected, if
-// so.
+// runLaunch runs the job of a launch. protectErr says why the runner's memory is unprotected.
 func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
@@ -113,8 +112,7 @@ func takeSignals() <-chan os.Signal {
 	return signals
 }
 
-// readLaunch reads the job within its timeout. A signal before the job has arrived ends the
-// process.
+// readLaunch reads the job within its timeout. A signal before the job arrives ends the process.
 func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
 	ctx, cancel := context.WithTimeout(ctx, runner.LaunchTimeout)
 	defer cancel()

@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// newTokenCommand creates a token for an operator who lost the first one. It works on the database,
-// so it needs no token.
+// newTokenCommand creates a token in the database, for an operator who lost the first one.
 func newTokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
 	create := &cobra.Command{

@@ -12,8 +12,7 @@ import (
 )
 
 // configFlags adds the flags of all settings to a command and returns a function that loads the
-// configuration from the parsed flags. The help shows only the settings with the given keys, if
-// any.
+// configuration from them. The help shows only the settings with the given keys, if any.
 func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, error) {
 	var file string
 	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")

@@ -18,8 +18,7 @@ var version = ""
 
 func main() { os.Exit(run()) }
 
-// run returns the exit code of the process. The first signal stops the server gracefully, the
-// second one ends it at once.
+// run returns the exit code. The first signal stops the server gracefully, the second at once.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

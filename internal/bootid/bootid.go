@@ -1,5 +1,4 @@
-// Package bootid identifies one boot of the host. A reboot ends every process and loses what was
-// not synced to disk.
+// Package bootid identifies one boot of the host. A reboot loses processes and unsynced data.
 package bootid
 
 import (

@@ -11,8 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file's content by a rename. When it returns nil, both the content and the
-// name are on disk.
+// WriteFile replaces the file by a rename. When it returns nil, content and name are on disk.
 func WriteFile(path string, data []byte, mode fs.FileMode, more ...renameio.Option) error {
 	dir := filepath.Dir(path)
 	// Without a directory, renameio creates two more files to choose one.

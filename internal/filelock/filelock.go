@@ -55,8 +55,7 @@ func Try(f *os.File) (*Lock, error) {
 // waitPause is the pause between two tries of [Wait], short because holders are quick.
 const waitPause = 5 * time.Millisecond
 
-// Wait opens the file at path, creating it if missing, and locks it as [Try] does. It waits for a
-// held lock until ctx ends.
+// Wait opens or creates the file at path and locks it, waiting for a held lock until ctx ends.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -74,8 +73,7 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// Release releases the lock. It unlocks before it closes the file, because a child process shares
-// the file until its exec.
+// Release unlocks before it closes the file, because a child process shares it until its exec.
 func (l *Lock) Release() {
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	_ = l.f.Close()

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// A load balancer, a login page or a cache may answer instead of the server, so the server signs
-// its answers: a request carries a nonce, its answer a digest of the nonce, the status and the
-// presented credential.
+// A load balancer, a login page or a cache may answer instead of the server, so the server signs: a
+// request carries a nonce, its answer a digest of nonce, status and presented credential.
 const (
 	HeaderNonce  = "X-Workflow-Nonce"  // of a request: random text
 	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest in hex
@@ -126,8 +125,7 @@ func (s *signing) seen() {
 	s.expects, s.missing = true, unsigned{}
 }
 
-// missed records an unsigned success that only this API gives, and reports whether signatures are
-// no longer expected.
+// missed records an unsigned success that only this API gives; true: signatures are not expected.
 func (s *signing) missed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

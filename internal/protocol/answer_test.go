@@ -105,8 +105,7 @@ func TestForeignSuccesses(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfServersWithoutSignatures repeats one refusal: it is final only after both ten
-// minutes and twenty tries.
+// TestRefusalsOfServersWithoutSignatures: a refusal is final after ten minutes and twenty tries.
 func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

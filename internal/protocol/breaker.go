@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Breaker configures when calls that poll for work pause: circuit_breaker_* in the agent's
-// configuration.
+// Breaker configures when polls for work pause: circuit_breaker_* in the agent's configuration.
 type Breaker struct {
 	Failures int           // failed calls in a row that open it; 0 = never
 	Timeout  time.Duration // how long it stays open unless a probe succeeds
@@ -25,8 +24,8 @@ type Breaker struct {
 // probing paces the probes of an open breaker.
 var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
-// circuit is the breaker of one client. A successful probe closes it early, which gobreaker cannot
-// do; the circuit then creates a new one.
+// circuit is the breaker of one client. A successful probe replaces gobreaker's, which cannot close
+// early.
 type circuit struct {
 	settings Breaker
 	log      *logrus.Entry
@@ -60,8 +59,7 @@ func (c *circuit) fresh() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	})
 }
 
-// reached reports whether the outcome of a call shows a working server. A refusal does: a wrong
-// token is no reason to stop asking.
+// reached reports whether the server works. One that refuses does, as with a wrong token.
 func reached(err error) bool {
 	if err == nil {
 		return true
@@ -107,8 +105,7 @@ func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	}
 }
 
-// nextProbe returns the pause before the next probe, at most the breaker's remaining timeout, and
-// whether the breaker is open.
+// nextProbe returns the pause before the next probe, within the timeout, and whether c is open.
 func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,8 +39,8 @@ type Options struct {
 	BaseURL   string // scheme, host and optionally a path
 	UserAgent string
 
-	// HTTPClient replaces the default client; its timeout and redirect policy are overridden, and
-	// CACertPEM has no effect.
+	// HTTPClient replaces the default client, except for timeout and redirects; CACertPEM is
+	// ignored.
 	HTTPClient *http.Client
 	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte
@@ -55,8 +55,7 @@ type Options struct {
 	Log            *logrus.Entry // nil: nothing is logged
 }
 
-// Client calls one server. It is safe for concurrent use and keeps no tokens: the caller passes a
-// token with each call.
+// Client calls one server. It is safe for concurrent use and keeps no tokens.
 type Client struct {
 	base      *url.URL
 	userAgent string
@@ -209,8 +208,7 @@ type answer struct {
 	body   []byte
 }
 
-// send makes one call. If the answer is not 2xx, the error is an [*APIError] and the answer still
-// holds the body.
+// send makes one call. If the answer is not 2xx, the error is an [*APIError]; the body is kept.
 func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	if !r.guarded {
 		return c.deliver(ctx, r)

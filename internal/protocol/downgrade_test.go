@@ -77,8 +77,7 @@ func TestServersMayStopSigning(t *testing.T) {
 	}
 }
 
-// TestNobodyPassesForAServerThatStoppedSigning: a proxy's own answers never end the wait for
-// signatures.
+// TestNobodyPassesForAServerThatStoppedSigning: a proxy's answers never end the wait.
 func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
 	for _, answer := range []struct {
 		code int
@@ -138,8 +137,7 @@ func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	}
 }
 
-// TestRedirectsKeepTheMethod: an answer to a GET does not answer the redirected POST, even if
-// signed.
+// TestRedirectsKeepTheMethod: an answer to a GET does not answer the redirected POST.
 func TestRedirectsKeepTheMethod(t *testing.T) {
 	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
 		var moved atomic.Int32

@@ -28,8 +28,7 @@ type APIError struct {
 	Wait    time.Duration
 
 	origin origin
-	// formless says that the answer lacks the form of the API's errors: a proxy or load balancer
-	// may have given it.
+	// formless says that the answer lacks the form of the API's errors, as a proxy's.
 	formless bool
 }
 
@@ -43,8 +42,7 @@ const (
 	originServer
 	// originJob is originUnknown for a job's call, where a wrong guess does damage.
 	originJob
-	// originStranger: the answer to a job's call is signed by a server that does not know the job,
-	// possibly a wrong server.
+	// originStranger: the answer to a job's call is signed by a server that does not know the job.
 	originStranger
 	// originForeign: the server signs its answers, and this one is not signed.
 	originForeign
@@ -109,8 +107,7 @@ func Permanent(err error) bool {
 	return errors.As(err, &e) && e.Permanent()
 }
 
-// Gone reports whether err is the server's own 410: the claim was superseded, or the job has its
-// final result.
+// Gone reports whether err is the server's own 410: claim superseded, or result final.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
 // Refused reports whether err is an answer to a job's call, signed or final, that denies the caller
@@ -142,8 +139,7 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s %s at %s: the answer %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
-// LogGapError is the 409 to a log chunk that does not continue the stream: the sender resumes at
-// Ack.Received.
+// LogGapError is the 409 to a log chunk that leaves a gap: the sender resumes at Ack.Received.
 type LogGapError struct {
 	*APIError
 	Ack LogAck
@@ -167,8 +163,7 @@ func (e *ResultConflictError) Error() string {
 
 func (e *ResultConflictError) Unwrap() error { return e.APIError }
 
-// transportError names the call that failed. It drops the URL in the errors of net/http, because a
-// base URL may hold a secret.
+// transportError names the failed call without net/http's URL, which may hold a secret.
 func transportError(method, path, host string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err

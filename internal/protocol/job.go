@@ -73,15 +73,13 @@ func strange(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-// Gone reports whether the server has answered 410 to any call of the job: nothing more may be
-// started for it.
+// Gone reports whether the server has answered 410 to the job: nothing may be started for it.
 func (j *JobClient) Gone() bool { return j.gone.Load() }
 
 // Signed reports whether the server is known to sign its answers.
 func (j *JobClient) Signed() bool { return j.client.Signed() }
 
-// Definition returns the job's definition. [errors.As] finds a [*DefinitionError] in the error if
-// the definition is unusable.
+// Definition returns the job's definition. The error for an unusable one wraps [*DefinitionError].
 func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -115,8 +113,7 @@ func (e *DefinitionError) Unwrap() error { return e.Err }
 // Permanent reports true: the definition of a job never changes.
 func (e *DefinitionError) Permanent() bool { return true }
 
-// Heartbeat extends the lease of the job. 410 means that the claim was superseded or the job has
-// its final result.
+// Heartbeat extends the lease of the job. 410 means a superseded claim or a final result.
 func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatResponse, error) {
 	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase})
 	if err != nil {
@@ -234,8 +231,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// An acknowledgement of a result has no form of its own; that of log shows whether the
-		// server has stopped signing.
+		// A result's acknowledgement has no form; that of log shows whether the server stopped
+		// signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {

@@ -26,8 +26,7 @@ type Launch struct {
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
-	// Offline says that the job runs without a server, for its echo only. ServiceURL and JobToken
-	// are empty.
+	// Offline says that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`
 	// Probe, if set, is all that the runner does: it runs no job.
 	Probe *Probe `json:"probe,omitempty"`

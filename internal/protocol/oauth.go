@@ -27,8 +27,7 @@ const (
 	parameterExpiration = "expiration"
 )
 
-// TokenExchange requests a token of an agent pool in exchange for a token of an OpenID Connect
-// issuer.
+// TokenExchange requests an agent pool's token in exchange for an OpenID Connect issuer's.
 type TokenExchange struct {
 	Organization string
 	PoolID       string

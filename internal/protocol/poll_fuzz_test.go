@@ -9,8 +9,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// FuzzPoll answers a poll as a hostile server may. An accepted job has a printable id and a token,
-// and no pause is endless.
+// FuzzPoll: an accepted job has a printable id and a token, and no pause is endless.
 func FuzzPoll(f *testing.F) {
 	f.Add(200, `{"jobID":"a","jobToken":"t","typeSpecificID":"d","epoch":1}`, "wait", "5", "pool")
 	f.Add(200, `{"jobID":"a\u001b[2J","jobToken":"t"}`, "wait=3, other", "Mon, 02 Jan 2999 15:04:05 GMT", "p\u009b")

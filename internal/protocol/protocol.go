@@ -78,8 +78,7 @@ const (
 	PhaseFinishing Phase = "finishing" // the steps have ended, log and result are being delivered
 )
 
-// HeartbeatRequest extends the lease of a job. The server answers 410 to a superseded epoch or a
-// job that has its final result.
+// HeartbeatRequest extends the lease of a job; 410 means a superseded epoch or a final result.
 type HeartbeatRequest struct {
 	Phase Phase `json:"phase"`
 }
@@ -98,8 +97,7 @@ type StepStatusRequest struct {
 	FinishedAt *time.Time          `json:"finishedAt,omitempty"`
 }
 
-// LogLines is the JSON form of step logs that stock runners send. Offset counts lines from the
-// start of the step.
+// LogLines is the JSON form of step logs, for stock runners. Offset counts the step's lines.
 type LogLines struct {
 	Offset int64     `json:"offset"`
 	Lines  []LogLine `json:"lines"`
@@ -139,8 +137,7 @@ type StepResult struct {
 	Gone   bool   `json:"gone,omitempty"` // the sender no longer has the bytes; do not request them
 }
 
-// ResultConflict is the body of a 409 to a result: the offsets from which the server still wants
-// log.
+// ResultConflict is the body of a 409 to a result: the offsets of missing log.
 type ResultConflict struct {
 	Code    int          `json:"code"`
 	Message string       `json:"message"`
@@ -153,8 +150,7 @@ type MissingLog struct {
 	Received int64 `json:"received"`
 }
 
-// Probe asks a runner to check which URLs it can reach. The runner answers with one line of JSON on
-// standard output.
+// Probe asks a runner to probe URLs. It answers with one line of JSON on standard output.
 type Probe struct {
 	URLs    []string `json:"urls"`
 	Seconds int      `json:"seconds"` // the timeout of each, all run at once

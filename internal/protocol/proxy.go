@@ -13,8 +13,7 @@ func ProxyNames() []string {
 	}
 }
 
-// ProxySecrets returns the passwords in proxy variables by variable name, both decoded and as
-// written in the URL.
+// ProxySecrets returns the passwords in proxy variables, both decoded and as written in the URL.
 func ProxySecrets(vars map[string]string) map[string][]string {
 	secrets := map[string][]string{}
 	for name, value := range vars {

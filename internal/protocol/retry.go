@@ -72,8 +72,7 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 }
 
-// retryLog logs the retry layer's messages one level lower, because the caller reports the failure
-// itself.
+// retryLog logs one level lower, because the caller reports the failure itself.
 type retryLog struct{ log *logrus.Entry }
 
 func (l retryLog) fields(pairs []any) *logrus.Entry {

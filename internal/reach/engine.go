@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Gateway stands for the default gateway in an address of [Engines]; from a container, that is the
-// host of its engine.
+// Gateway stands for the default gateway in an address: to a container, its engine's host.
 const Gateway = "gateway"
 
 const engineTime = 3 * time.Second

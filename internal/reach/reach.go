@@ -48,8 +48,7 @@ type Trace struct {
 	// Resolvers are the host's name servers, if known.
 	Resolvers []string `json:"resolvers,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
-	// Connected is the address that accepted the connection; Refused lists the others, each with
-	// its error.
+	// Connected is the address that accepted the connection, Refused the others with errors.
 	Connected    string        `json:"connected,omitempty"`
 	Refused      []string      `json:"refused,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
@@ -59,14 +58,12 @@ type Trace struct {
 	Code        int    `json:"code,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
 	Location    string `json:"location,omitempty"`
-	// Skew is how far the local clock is ahead of the server's, negative if behind, to about a
-	// second.
+	// Skew is how far the local clock is ahead of the server's, to about a second.
 	Skew      time.Duration `json:"skewNanoseconds,omitempty"`
 	SkewKnown bool          `json:"skewKnown,omitempty"`
 	Took      time.Duration `json:"tookNanoseconds"`
 
-	// Failed is the stage that failed, empty if there was an answer. Problem describes the failure
-	// and Advice the remedy.
+	// Failed is the stage that failed, if any, Problem the failure and Advice the remedy.
 	Failed  Stage  `json:"failed,omitempty"`
 	Problem string `json:"problem,omitempty"`
 	Advice  string `json:"advice,omitempty"`

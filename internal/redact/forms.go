@@ -23,8 +23,7 @@ func forms(secret string) []string {
 	// Line endings differ between a terminal and a file.
 	unix := strings.ReplaceAll(trimmed, "\r\n", "\n")
 	all = append(all, unix, strings.ReplaceAll(unix, "\n", "\r\n"))
-	// Each line is a secret by itself, because tools indent, prefix or interleave the lines of a
-	// secret.
+	// Each line is a secret too, because tools indent, prefix or interleave lines.
 	for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if line = strings.TrimSpace(line); len(line) >= MinLength {
 			all = append(all, line)
@@ -177,8 +176,7 @@ func base64Forms(s string) []string {
 	return all
 }
 
-// base64Core returns the characters that depend on s alone when it begins at an offset in a group
-// of three bytes.
+// base64Core returns the characters that depend on s alone at an offset in a group of three bytes.
 func base64Core(enc *base64.Encoding, s string, offset int) string {
 	raw := make([]byte, offset, offset+len(s))
 	raw = append(raw, s...)

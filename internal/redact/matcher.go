@@ -25,15 +25,13 @@ type matcher struct {
 	// buckets locates needles in sorted by a hash of their first six bytes.
 	buckets    []bucket
 	bucketBits uint
-	// links has an entry for the empty needle and then for each needle of sorted, leading to the
-	// needles that are its prefixes.
+	// links has an entry for the empty needle, then one per needle of sorted with its prefixes.
 	links []link
 	// at has, for each byte, bit i set if some needle has that byte at position i.
 	at [256]uint32
 }
 
-// bucket is the range of sorted that holds all needles of one hash; where hashes collide, it
-// includes others.
+// bucket is the range of sorted with all needles of one hash, and others if hashes collide.
 type bucket struct{ first, end int32 }
 
 // link leads from a needle to shorter ones that are its prefixes, by their positions in links.
@@ -146,8 +144,7 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 			end, agreeAfter = mid, agree
 		}
 	}
-	// Every needle at the start of text is the one that sorts before it or a prefix of that one.
-	// Position 0 is the empty needle.
+	// Every needle at the start of text is its predecessor or a prefix of that. Position 0 is empty.
 	at := first
 	for l := &m.links[at]; int(l.length) > agreeBefore; l = &m.links[at] {
 		at = int(l.next)
@@ -158,8 +155,7 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 	return int(m.links[at].length), agreeAfter == len(text)
 }
 
-// common returns the length of the common prefix of n and text, of which from bytes are already
-// known.
+// common returns the length of the common prefix of n and text, known to be at least from.
 func common(n string, text []byte, from int) int {
 	const step = 32
 	text = text[:min(len(n), len(text))]
@@ -172,8 +168,7 @@ func common(n string, text []byte, from int) int {
 	return from
 }
 
-// tail returns the length of the longest suffix of text, shorter than the window, with which a
-// needle begins.
+// tail returns the length of the longest suffix of text, below the window, that begins a needle.
 func (m *matcher) tail(text []byte) int {
 	if n := m.window - 1; len(text) > n {
 		text = text[len(text)-n:]
@@ -181,8 +176,8 @@ func (m *matcher) tail(text []byte) int {
 	if len(text) == 0 || m.at[text[len(text)-1]] == 0 {
 		return 0
 	}
-	// Bit i of state is set if the last i+1 bytes agree with positions 0 to i of needles, though
-	// not necessarily of the same one.
+	// Bit i of state: the last i+1 bytes agree with positions 0 to i of, perhaps different,
+	// needles.
 	var state uint32
 	for _, c := range text {
 		state = (state<<1 | 1) & m.at[c]

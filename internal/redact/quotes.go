@@ -200,8 +200,7 @@ func backslashes(s string) string {
 	return b.String()
 }
 
-// dollarQuoted returns s between the quotes of $'…', which bash uses for unprintable characters: in
-// the C locale all but ASCII.
+// dollarQuoted returns s as in $'…', bash's form of unprintable text: non-ASCII in the C locale.
 func dollarQuoted(s string, ascii bool) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -224,8 +223,7 @@ func dollarQuoted(s string, ascii bool) string {
 	return b.String()
 }
 
-// markupForms returns s with XML and HTML entities. Writers differ in which characters become
-// entities and how they name them.
+// markupForms returns s with XML and HTML entities, which differ between writers.
 func markupForms(s string) []string {
 	base := xmlText.Replace(s)
 	all := []string{base, xmlTextShort.Replace(s)}
@@ -251,8 +249,7 @@ func markupForms(s string) []string {
 	return all
 }
 
-// entities replaces the characters of XML, and those in extra, by entities; with "\u0080-" in extra
-// also all non-ASCII characters.
+// entities replaces XML's characters and extra by entities; "\u0080-" means all non-ASCII ones.
 func entities(s, quote, apostrophe, extra, format string) string {
 	all := strings.HasSuffix(extra, "\u0080-")
 	extra = strings.TrimSuffix(extra, "\u0080-")

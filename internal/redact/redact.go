@@ -32,8 +32,7 @@ type Secret struct {
 
 // Options are the settings of a [Set]. The zero value is ready for use.
 type Options struct {
-	// FlushAfter limits how long whole lines are held back because a multi-line secret may have
-	// begun in them. Zero means 50 ms.
+	// FlushAfter limits how long lines that may begin a secret are held; zero means 50 ms.
 	FlushAfter time.Duration
 }
 
@@ -58,8 +57,7 @@ func New(secrets []Secret, opts Options) *Set {
 	return s
 }
 
-// Add adds secrets to the set. Once it returns, they are masked in all later writes and in what
-// writers still hold back.
+// Add adds secrets. Once it returns, they are masked in later writes and in held text.
 func (s *Set) Add(secrets ...Secret) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,13 +6,11 @@ import "bytes"
 type scanMode int
 
 const (
-	// moreToCome holds back everything from the first position at which a secret may begin that the
-	// text ends within.
+	// moreToCome holds back all from where a secret may begin that is incomplete in the text.
 	moreToCome scanMode = iota
 	// wholeLines holds back the same, but only from the last, incomplete line.
 	wholeLines
-	// endOfStream holds nothing back. The beginning of a secret is masked if it is at least
-	// MinLength long.
+	// endOfStream holds nothing back: a secret's beginning of MinLength or more is masked.
 	endOfStream
 )
 
@@ -20,8 +18,7 @@ const (
 // occurrences that overlap become one marker, adjacent ones two, so the output does not depend on
 // how the text was split.
 type scanner struct {
-	// covered is the number of bytes at the beginning of the next text that belong to an occurrence
-	// whose marker is already written.
+	// covered counts the first bytes of the next text whose marker is already written.
 	covered int
 	out     []byte
 }
@@ -76,8 +73,7 @@ func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
 	return len(text)
 }
 
-// mask records that the bytes from start to end of text belong to an occurrence. Starts never
-// decrease.
+// mask records that the bytes from start to end are of an occurrence. Starts never decrease.
 func (sc *scanner) mask(text []byte, start, end int) {
 	if start >= sc.covered {
 		sc.out = append(sc.out, text[sc.covered:start]...)

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// maxPiece is the most that is masked at once, in bytes. It limits the memory of a writer, not the
-// size of a write.
+// maxPiece limits what is masked at once, in bytes, and so the memory of a writer.
 const maxPiece = 256 << 10
 
 var errWriterClosed = errors.New("write to a masking writer that is closed")
@@ -47,8 +46,7 @@ func (s *Set) Writer(dst io.Writer) *Writer {
 	return &Writer{set: s, dst: dst, armedAt: -1}
 }
 
-// Write masks p and passes it on, except for what is held back. This and all later calls return an
-// error of the destination.
+// Write masks p and passes it on, except for held text. An error of the destination is permanent.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,8 +77,7 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close decides about the held text, see [Writer]. It does not close the destination and may be
-// called twice.
+// Close decides about the held text. It does not close the destination and may be repeated.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

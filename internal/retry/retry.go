@@ -17,9 +17,8 @@ type Policy struct {
 }
 
 // Pause returns the pause after err, given the number of earlier failures. It is random between
-// half and all of the doubled pause, so that clients that failed together return apart, and a
-// limited number of tries still covers an outage. A Retry-After in err replaces it, limited by Max
-// and never shortened by jitter.
+// half and all of the doubled pause, so that clients that failed together return apart and limited
+// tries still cover an outage. A Retry-After in err replaces it, up to Max and never shortened.
 func (p Policy) Pause(failures int, err error) time.Duration {
 	if asked := After(err); asked > 0 {
 		return Spread(min(asked, p.Max))

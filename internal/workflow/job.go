@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration written as Go duration text ("1h30m"), as in the public job
-// definition.
+// Duration is a time.Duration as Go duration text ("1h30m"), as in the public job definition.
 type Duration time.Duration
 
 // MarshalText returns Go duration text.
@@ -78,8 +77,7 @@ const (
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
-// RunCommandPrefix begins the text of every step that our server writes; all other text is for a
-// shell.
+// RunCommandPrefix begins the text of each step that our server writes; other text is for a shell.
 const RunCommandPrefix = "workflow-runner "
 
 // PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
@@ -120,8 +118,7 @@ type Source struct {
 	Git *GitSource `json:"git,omitempty"`
 }
 
-// GitSource is a program in a git repository. Branch (short or a full ref) or Commit is set, or
-// neither for the default branch.
+// GitSource is a git program. At most one of Branch (short or a full ref) and Commit is set.
 type GitSource struct {
 	RepoURL string   `json:"repoUrl"`
 	Branch  string   `json:"branch,omitempty"`
@@ -182,8 +179,7 @@ func (j *JobDefinition) Secrets() []NamedSecret {
 	return out
 }
 
-// Validate returns an actionable error if the definition cannot be run. It ignores unknown members
-// of the wire form by design.
+// Validate returns an actionable error. It ignores unknown members of the wire form by design.
 func (j *JobDefinition) Validate() error {
 	if len(j.Steps) < 2 {
 		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))

@@ -58,8 +58,7 @@ func ParseRepository(raw string) (*Repository, error) {
 	return r, nil
 }
 
-// isOddInURL reports whether a character, encoded or not, is invalid in the address of a repository
-// or changes how it is displayed.
+// isOddInURL reports whether a character is invalid in an address or changes how it is displayed.
 func isOddInURL(r rune) bool {
 	return r == ' ' || isOddInPath(r)
 }
@@ -176,8 +175,7 @@ func (r *Repository) check() error {
 	return nil
 }
 
-// String returns the address for git and for messages, without credentials. The user of an SSH
-// address is not a secret.
+// String returns the address without credentials; the user of an SSH address is not a secret.
 func (r *Repository) String() string {
 	user := ""
 	if r.Scheme == "ssh" && r.User != "" {
@@ -192,8 +190,7 @@ func (r *Repository) String() string {
 // Origin returns scheme://host[:port], by which git asks for credentials.
 func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
 
-// Name returns host/path without scheme, user and the endings that git ignores, the form that
-// patterns match.
+// Name returns host/path without scheme, user and the endings that git ignores, for patterns.
 func (r *Repository) Name() string {
 	path := strings.TrimSuffix(strings.TrimSuffix(strings.Trim(r.path, "/"), ".git"), "/")
 	return r.Host + "/" + path

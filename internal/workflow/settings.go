@@ -19,8 +19,7 @@ type Settings struct {
 	VCS              *VCSSettings      `json:"vcs,omitempty"`
 }
 
-// SourceContext locates the program. At most one member is set; without any, the image holds the
-// program.
+// SourceContext locates the program. At most one member is set; none: the image holds it.
 type SourceContext struct {
 	Git      *SourceContextGit      `json:"git,omitempty"`
 	Hg       *SourceContextHg       `json:"hg,omitempty"`
@@ -202,8 +201,7 @@ func describeDecode(err error) error {
 	return fmt.Errorf("reading the deployment settings: %w", err)
 }
 
-// EachSecret calls fn for every value that can be secret, plain ones too, and stores what fn
-// changes. It stops at the first error.
+// EachSecret calls fn for every value that can be secret, until an error, and stores its changes.
 func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	for _, p := range s.secretFields() {
 		if err := fn(p); err != nil {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// CompleteSource fills in the address of the repository, which a client may name only in gitHub or
-// vcs.
+// CompleteSource fills in the repository's address, which a client may name in gitHub or vcs only.
 func (s *Settings) CompleteSource() error {
 	c := s.SourceContext
 	if c != nil && (c.Hg != nil || c.Template != nil || c.Git != nil && c.Git.RepoURL != "") {

@@ -78,8 +78,7 @@ var (
 	imageType  = reflect.TypeFor[ImageSettings]()
 )
 
-// normalize keeps the members of v that t has, under t's names. The decoder reports values of the
-// wrong JSON type.
+// normalize keeps the members of v that t has, under t's names, whatever their JSON type.
 func normalize(t reflect.Type, v any) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -189,8 +188,7 @@ func dropRivals(base, patch map[string]any, path string) {
 	}
 }
 
-// dropEmpty removes null, "", [] and {} from a request. An empty environment variable is a value
-// and stays.
+// dropEmpty removes null, "", [] and {} from a request, except empty environment variables.
 func dropEmpty(m map[string]any) {
 	for name, value := range m {
 		switch v := value.(type) {
@@ -252,8 +250,7 @@ func keepCredentialsHome(base, request map[string]any) error {
 	return nil
 }
 
-// treeOrigin returns the origin of the repository in a tree of settings: an invalid address as it
-// is, "" if none.
+// treeOrigin returns the origin of a tree's repository: an invalid address as it is, "" if none.
 func treeOrigin(tree map[string]any) (string, error) {
 	s, err := settingsFromTree(tree)
 	if err != nil {

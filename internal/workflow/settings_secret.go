@@ -66,8 +66,7 @@ func (s Secret) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads every wire form. An object is a secret unless it says otherwise; null leaves
-// the value unset.
+// UnmarshalJSON reads every wire form. An object is secret by default; null leaves s unset.
 func (s *Secret) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if bytes.Equal(data, []byte("null")) {
@@ -107,8 +106,7 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ImageSettings name a container image. It is written as a string, or as an object if it has
-// credentials; both are read.
+// ImageSettings name a container image. They are a string, or an object if credentials are set.
 type ImageSettings struct {
 	Reference   string
 	Credentials *ImageCredentialSettings
@@ -128,8 +126,7 @@ type imageObject struct {
 	IsDefault   bool                     `json:"isDefault,omitempty"`
 }
 
-// MarshalJSON writes a bare string if there are no credentials, the only form that all clients read
-// back unchanged.
+// MarshalJSON writes a bare string without credentials, the only form that all clients read back.
 func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	if i.Credentials == nil && !i.IsDefault {
 		return json.Marshal(i.Reference)

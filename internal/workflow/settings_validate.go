@@ -297,8 +297,7 @@ func looksLikeToken(user string) bool {
 	return len(user) >= 40
 }
 
-// CheckBranch accepts what git accepts as a branch or full ref, but nothing that looks like an
-// option.
+// CheckBranch accepts a git branch or full ref that does not look like an option.
 func CheckBranch(branch string) error {
 	if err := checkWord(branch, 255); err != nil {
 		return err
@@ -323,8 +322,7 @@ func CheckCommit(commit string) error {
 	return nil
 }
 
-// CheckRepoDir accepts a directory inside a repository; a leading slash means the root of the
-// repository.
+// CheckRepoDir accepts a directory in a repository; a leading slash means the root.
 func CheckRepoDir(dir string) error {
 	if dir == "" {
 		return nil

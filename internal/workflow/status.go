@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Status is the public state of a deployment and its job. The values are those of the public API;
-// [Reason] says why a job ended.
+// Status is the public state of a deployment and its job; [Reason] says why a job ended.
 type Status string
 
 // The public statuses.
@@ -19,8 +18,7 @@ const (
 	StatusSkipped    Status = "skipped" // left the queue without running
 )
 
-// Final reports whether no status can follow, except the correction of a lost job by evidence (see
-// [Next]).
+// Final reports whether no status can follow, except a lost job's correction (see [Next]).
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusSkipped
 }

@@ -58,8 +58,8 @@ func ParseOperation(s string) (Operation, error) {
 	return "", fmt.Errorf("unknown operation %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Changes reports whether the operation may alter infrastructure, which decides the grace period of
-// a cancellation.
+// Changes reports whether the operation may alter infrastructure, for the cancellation's grace
+// period.
 func (o Operation) Changes() bool {
 	return o != OperationPreview && o != OperationDetectDrift
 }

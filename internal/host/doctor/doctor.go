@@ -1,6 +1,5 @@
-// Package doctor finds what keeps an agent from working, from the configuration over the network to
-// the inside of a job. Each check reports a finding and advice; none claims work or makes a lasting
-// change.
+// Package doctor finds what keeps an agent from working, from the configuration to the inside of a
+// job. Each check reports a finding and advice; none claims work or makes a lasting change.
 package doctor
 
 import (
@@ -48,8 +47,7 @@ type Report struct {
 	Checks  []Result  `json:"checks"`
 }
 
-// Engine is the part of a Docker Engine's API that the doctor uses; [docker.Executor] implements
-// it.
+// Engine is what the doctor uses of a Docker Engine; [docker.Executor] implements it.
 type Engine interface {
 	Examine(ctx context.Context) (docker.Facts, error)
 	EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error)
@@ -99,8 +97,7 @@ type Options struct {
 	Limit time.Duration
 	// Environ is the agent's environment, whose PATH the jobs of the process target inherit.
 	Environ []string
-	// Disk returns the free and total space of the file system at a path, in bytes; nil asks the
-	// system.
+	// Disk returns the free and total bytes of the file system at a path; nil asks the system.
 	Disk func(path string) (free, total uint64, err error)
 }
 
@@ -110,8 +107,7 @@ const (
 	trialLimit = 2 * time.Minute
 )
 
-// Run makes the checks, independent ones concurrently. It ends with ctx and always removes the
-// trial job.
+// Run runs independent checks concurrently. It ends with ctx and always removes the trial job.
 func Run(ctx context.Context, o Options) Report {
 	if o.Limit <= 0 {
 		o.Limit = usualLimit

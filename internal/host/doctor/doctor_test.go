@@ -393,8 +393,7 @@ func TestBrokenJob(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a doctor without an agent removes the leftovers of a killed doctor, but not the
-// objects of a running one.
+// TestLeftovers: a doctor without an agent removes a killed doctor's objects, not a running one's.
 func TestLeftovers(t *testing.T) {
 	w := newWorld(t)
 	w.options.Temporary = true

@@ -106,8 +106,7 @@ func only(checks []check, names []string) []check {
 	return slices.DeleteFunc(checks, func(c check) bool { return !wanted[c.name] })
 }
 
-// runAll runs each check as soon as those it needs are done, passes on the results in order and
-// returns when all are done.
+// runAll runs each check as soon as those it needs are done, and passes on the results in order.
 func runAll(ctx context.Context, checks []check, done func(Result)) {
 	type state struct {
 		result Result

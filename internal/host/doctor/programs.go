@@ -27,8 +27,7 @@ var languages = []struct {
 	{"java", "pulumi-language-java", []string{"java"}},
 }
 
-// checkPrograms searches the PATH of process target jobs for programs; in containers, the image has
-// them.
+// checkPrograms searches the PATH of process target jobs; in containers, the image has programs.
 func (e *examination) checkPrograms(ctx context.Context) Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string

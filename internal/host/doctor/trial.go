@@ -112,8 +112,7 @@ func jobFailed(err error, said string) Result {
 	return r
 }
 
-// trialURLs returns the URLs that jobs receive: the agent's URL of the server, and the server's
-// own, for pulumi.
+// trialURLs returns the URLs that jobs receive: the agent's URL of the server, and the server's.
 func (e *examination) trialURLs() []string {
 	if e.opts.Offline {
 		return nil
@@ -125,8 +124,7 @@ func (e *examination) trialURLs() []string {
 	return urls
 }
 
-// tryJob prepares, starts, awaits and removes the trial job. said is the end of its output if it
-// gave no report.
+// tryJob runs the trial job. said is the end of its output if it gave no report.
 func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.Report, said string, err error) {
 	ex := e.opts.Executor
 	ca, err := e.opts.Config.CACertificates()

@@ -1,6 +1,5 @@
-// Package install installs, upgrades and removes the agent by hand: install.sh runs it once it has
-// verified a release. Package update places files and swaps versions, and package service manages
-// the service.
+// Package install installs, upgrades and removes the agent: install.sh runs it once it has verified
+// a release. Package update places files and swaps versions, package service manages the service.
 package install
 
 import (

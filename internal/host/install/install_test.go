@@ -138,8 +138,7 @@ func (m *machine) current(t *testing.T) string {
 	return filepath.Base(target)
 }
 
-// A registered service keeps its choices; a running one is restarted, and one that does not start
-// runs the previous version again.
+// A registered service keeps its choices; one that does not start again runs the old version.
 func TestService(t *testing.T) {
 	m := newMachine(t)
 	for _, step := range []struct {

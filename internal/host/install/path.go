@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// ask reports whether the user confirms. It opens the terminal by name, because the standard input
-// may be install.sh.
+// ask asks on the terminal, opened by name because standard input may be install.sh.
 func (i *installer) ask(question string) bool {
 	if i.Yes {
 		return true

@@ -14,8 +14,7 @@ import (
 // Checksums are the SHA-256 sums of a release's files by name.
 type Checksums map[string][32]byte
 
-// ParseChecksums reads a list whose signature is verified, in the format of sha256sum: HEX, two
-// spaces, NAME.
+// ParseChecksums reads a verified list in the format of sha256sum: HEX, two spaces, NAME.
 func ParseChecksums(text []byte) (Checksums, error) {
 	sums := Checksums{}
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {

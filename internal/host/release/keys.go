@@ -22,8 +22,7 @@ var (
 // Home returns the URL of this build's releases, "" if none.
 func Home() string { return home }
 
-// Keys are the public keys that sign releases, any of which suffices. Several exist while a key is
-// being replaced.
+// Keys are the public keys that sign releases, several during a key change. Any of them suffices.
 type Keys []*ecdsa.PublicKey
 
 // ErrNoKeys is returned by a build that is not a release.
@@ -83,8 +82,7 @@ func (k Keys) Verify(data, signature []byte) error {
 	return ErrSignature
 }
 
-// ParsePrivateKey reads a P-256 private key from a PEM block, PKCS #8 or SEC 1. Its errors hold no
-// part of the key.
+// ParsePrivateKey reads a P-256 key from PEM, PKCS #8 or SEC 1. Its errors hold no part of it.
 func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	const want = "the release key must be a PEM file with a private ECDSA key on the curve P-256 (openssl ecparam -name prime256v1 -genkey -noout)"
 	for {

@@ -31,8 +31,7 @@ var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0
 // maxVersion limits the length of a version, which becomes part of file names.
 const maxVersion = 64
 
-// CheckVersion returns an error unless text is the version of a release, such as v1.2.3 or
-// v1.2.3-rc.1.
+// CheckVersion returns an error unless text is a release's version, as v1.2.3 or v1.2.3-rc.1.
 func CheckVersion(text string) error {
 	match := version.FindStringSubmatch(text)
 	if match == nil || len(text) > maxVersion {

@@ -24,8 +24,7 @@ func needRoot() error {
 	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for a service of your own")
 }
 
-// ensureAccount creates the system account of the service if it is missing. An account with another
-// name must exist already.
+// ensureAccount creates a missing system account. An account with another name must exist.
 func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
@@ -270,8 +269,8 @@ func onlyRootChanges(program string) error {
 	return nil
 }
 
-// rootsOwn reports whether only root, or users who may become root, can change a file or what root
-// has put into a directory.
+// rootsOwn reports whether only root or potential root users can change a file or root's files in
+// it.
 func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
 	switch {
 	case stat.Uid != 0:

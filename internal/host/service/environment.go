@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// ParseEnvironment reads the text of an environment file as both systemd and the agent understand
-// it: lines NAME=VALUE, the value optionally in single or double quotes, ignoring empty lines and
-// those that begin with # or ;, without expansion or continued lines. Errors name the line, never a
-// value.
+// ParseEnvironment reads an environment file as both systemd and the agent understand it: lines
+// NAME=VALUE, the value optionally in single or double quotes, ignoring empty lines and those that
+// begin with # or ;, without expansion or continued lines. Errors name the line, never a value.
 func ParseEnvironment(text string) (map[string]string, error) {
 	variables := map[string]string{}
 	number := 0

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// replaceFile replaces the file's content by one rename, unless it is equal. The returned function
-// restores the previous content.
+// replaceFile replaces a file's different content by one rename. undo restores the previous
+// content.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	existed := err == nil
@@ -70,8 +70,7 @@ func setEnvironment(path string, variables map[string]string) error {
 	return nil
 }
 
-// readOwned reads a file and its owner through one descriptor, so that they cannot come from
-// different files.
+// readOwned reads a file and its owner through one descriptor, so that both are of one file.
 func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -138,11 +137,9 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 
 // runner runs the service manager's programs. Tests replace it and check the command lines.
 type runner interface {
-	// run returns the program's output without the last line break. If the program failed, the
-	// error is an *exitError.
+	// run returns the output without the last line break. A program's failure is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies the program's output to out until it or ctx ends. The program's standard error
-	// is this process's.
+	// stream copies the program's output to out until it or ctx ends, and its standard error to ours.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 

@@ -65,8 +65,7 @@ func (l *launchd) File() string {
 	return filepath.Join(l.root, "/Library", "LaunchDaemons", l.options.Name+".plist")
 }
 
-// EnvironmentFile returns the path of the environment file, which the agent reads itself because
-// launchd does not.
+// EnvironmentFile returns the environment file that the agent itself reads, unlike launchd.
 func (l *launchd) EnvironmentFile() string {
 	if l.options.User {
 		return filepath.Join(l.home, ".config", l.options.Name+".env")
@@ -93,8 +92,7 @@ func (l *launchd) rights() error {
 	return needRoot()
 }
 
-// Install writes or replaces the property list. A loaded service uses the old one until it is
-// restarted.
+// Install writes or replaces the property list. A loaded service uses the old one until a restart.
 func (l *launchd) Install() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -212,8 +210,7 @@ func (l *launchd) Status() (service.Status, error) {
 	return state.status(), nil
 }
 
-// printed matches the lines of launchctl print that Describe needs; those of the service itself are
-// indented by one tab.
+// printed matches the lines of launchctl print that Describe needs, the service's by their one tab.
 var printed = regexp.MustCompile(`(?m)^\t(state|pid|runs|last exit code) = (.*)$`)
 
 func (l *launchd) Describe(ctx context.Context) (State, error) {
@@ -294,8 +291,7 @@ func (l *launchd) loaded(ctx context.Context) (bool, error) {
 
 // bootstrap loads the service, which starts it. launchd answers the same (EIO, or EALREADY) for a
 // label that it has not released since a bootout, sometimes for seconds after print has stopped
-// finding it, and for one that another process has loaded; so bootstrap waits until the answer is
-// stable.
+// finding it, and for one that another process has loaded; so bootstrap waits for a stable answer.
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()

@@ -56,8 +56,7 @@ func TestLaunchctl(t *testing.T) {
 	}
 	commands.want(t)
 
-	// Stopping does nothing if the service is not loaded; otherwise it waits until the service is
-	// gone.
+	// Stopping does nothing if the service is not loaded; otherwise it waits until it is gone.
 	if err := l.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -90,8 +89,7 @@ func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 	return l
 }
 
-// TestLaunchctlStart starts a service while launchd still releases an older one, or after another
-// process has loaded it.
+// TestLaunchctlStart: launchd still releases an older service, or another process has loaded it.
 func TestLaunchctlStart(t *testing.T) {
 	failed := func(code int) answer { return answer{err: &exitError{"launchctl", code, "said no"}} }
 	const print, bootstrap, kick = "launchctl print system/test-agent", "launchctl bootstrap system ", "launchctl kickstart system/test-agent"

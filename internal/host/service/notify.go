@@ -52,8 +52,7 @@ func Notify(ctx context.Context, alive func() bool, status func() string) {
 
 // Managed reports whether a service manager started this process.
 func Managed() bool {
-	// launchd sets XPC_SERVICE_NAME in all of a user's session, to "0" for processes that are not
-	// its own.
+	// launchd sets XPC_SERVICE_NAME in a user's whole session, to "0" for other processes.
 	label := os.Getenv("XPC_SERVICE_NAME")
 	if os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0" {
 		return true
@@ -121,8 +120,7 @@ const configPause = 2 * time.Second
 
 // AwaitConfiguration returns the configuration once it identifies the agent. On a terminal it
 // returns an error at once; a service waits, because its package was installed before it could be
-// configured, and a restart would not help. If stopped while waiting, it returns nil without an
-// error.
+// configured, and a restart would not help. It returns nil without an error when stopped.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {
@@ -157,12 +155,10 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	}
 }
 
-// HasIdentity reports whether the configuration identifies the agent. The sample file's placeholder
-// does not count.
+// HasIdentity reports whether the configuration identifies the agent; a placeholder does not.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
-// LoadEnvironment sets the unset variables of an environment file, for service managers that read
-// no such files.
+// LoadEnvironment sets a file's variables that are unset, for managers that read no such files.
 func LoadEnvironment(path string) error {
 	if path == "" {
 		return nil

@@ -27,8 +27,7 @@ const DefaultName = "customer-managed-workflow-agent"
 // SystemUser is the default account of a service for the whole machine.
 const SystemUser = "workflow-agent"
 
-// SystemConfig is the configuration file of the machine's service. The former name applies if only
-// that file exists.
+// SystemConfig is the machine's configuration file; the former name applies if only that exists.
 const (
 	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
 	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
@@ -62,8 +61,7 @@ type Options struct {
 	// mask or override it, and does nothing else: the package's scripts enable and start it, even
 	// without a service manager, as in an image build.
 	Packaged bool
-	// Updates let the service update itself; nil if a package manager or the operator updates the
-	// installation.
+	// Updates let the service update itself; nil if a package manager or the operator does.
 	Updates *Updates
 }
 
@@ -73,8 +71,7 @@ type Service interface {
 	service.Service
 	// Describe returns the state of the service, or [service.ErrNotInstalled] if it is missing.
 	Describe(ctx context.Context) (State, error)
-	// Logs writes the service's last lines, oldest first, and with follow the new ones until ctx
-	// ends.
+	// Logs writes the last lines, oldest first, and with follow the new ones until ctx ends.
 	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
 	// Enable has the service start at boot, or with the user's session.
 	Enable(ctx context.Context) error
@@ -96,12 +93,10 @@ type State struct {
 	Installed string    `json:"file"`
 }
 
-// callTimeout limits each call of systemctl, launchctl and the like. A stop takes up to the unit's
-// own stop timeout.
+// callTimeout limits each call of systemctl or launchctl. A stop takes up to the unit's timeout.
 const callTimeout = 90 * time.Second
 
-// Open returns the described service on this machine's service manager. Without one it returns
-// [ErrNoManager].
+// Open returns the service on this machine's service manager, or [ErrNoManager] without one.
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -183,8 +178,7 @@ func firstFile(names ...string) string {
 	return names[0]
 }
 
-// noProgram replaces the program that kardianos/service expects, because the agent's run command
-// handles its own signals.
+// noProgram satisfies kardianos/service: the agent's run command handles its own signals.
 type noProgram struct{}
 
 func (noProgram) Start(service.Service) error { return nil }

@@ -22,8 +22,7 @@ func packagedLists() map[string]Options {
 	}
 }
 
-// TestPackagedPropertyLists checks that packaging/launchd holds what service install writes;
-// -update writes it.
+// TestPackagedPropertyLists compares packaging/launchd with service install; -update writes it.
 func TestPackagedPropertyLists(t *testing.T) {
 	for dir, options := range packagedLists() {
 		text, err := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()

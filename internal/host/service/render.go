@@ -242,8 +242,7 @@ type registration struct {
 	text []byte
 }
 
-// replaceAll writes or removes the files, all or none. The returned function restores their
-// previous state.
+// replaceAll writes or removes the files, all or none. undo restores their previous state.
 func replaceAll(files []registration) (undo func() error, err error) {
 	var undos []func() error
 	undo = func() error {

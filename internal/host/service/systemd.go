@@ -174,8 +174,7 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
 	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		// Otherwise the last words of a process that has ended. They are untrusted and shown on
-		// root's terminal.
+		// Otherwise the last words of an ended process, untrusted and shown on root's terminal.
 		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0

@@ -34,8 +34,7 @@ type Health struct {
 
 // Service runs the agent. The caller limits its calls.
 type Service interface {
-	// Restart restarts the service with the current program. It is called only for a service that
-	// was running before.
+	// Restart restarts a running service with the current program.
 	Restart(ctx context.Context) error
 	// Health reports on the agent. One that does not answer, as while it starts or after a crash,
 	// is an error and asked again; NotRunning is for a service that was stopped on purpose.
@@ -83,8 +82,7 @@ var ErrDowngrade = errors.New("it is older than what is installed, and an update
 // ErrFailedBefore is returned for a version that failed less than a day ago.
 var ErrFailedBefore = errors.New("it was tried and rolled back less than a day ago")
 
-// ErrNotConfirmable is returned if the agent has not reached its server, so that an update could
-// not be confirmed.
+// ErrNotConfirmable is returned if the agent has not reached its server to confirm an update.
 var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
 // Apply first completes an interrupted update, then installs the staged release. Without a request

@@ -128,8 +128,7 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestWaiting checks the update of an agent that waits for its configuration to one that also
-// waits.
+// TestWaiting updates an agent that waits for its configuration to one that also waits.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -151,8 +150,7 @@ func (h *house) behave(t testing.TB, version, behaviour string) {
 	}
 }
 
-// TestNotNow checks updates that are postponed, by jobs or by a service that could not confirm
-// them.
+// TestNotNow checks updates postponed by jobs or by a service that could not confirm them.
 func TestNotNow(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -277,8 +275,7 @@ type refuses struct{ *unit }
 
 func (refuses) Restart(context.Context) error { return errors.New("no such unit") }
 
-// TestShutdown checks that a version is not blamed if the service manager refuses because the
-// machine shuts down.
+// TestShutdown checks that a version is not blamed if a restart fails in a shutdown.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -309,8 +306,7 @@ func (s shutsDown) Restart(context.Context) error {
 	return errors.New("the job was canceled")
 }
 
-// TestLiar checks that an agent's report cannot affect the terminal that shows why its update was
-// rolled back.
+// TestLiar checks that an agent's report cannot affect the terminal that shows the rollback.
 func TestLiar(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -334,8 +330,7 @@ func (l liar) Health(ctx context.Context) (Health, error) {
 	return health, err
 }
 
-// TestKeys checks the change of a key: either of two keys may sign a release, but not the old one
-// alone.
+// TestKeys checks a key change: either of two keys may sign a release, but not the old one alone.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -399,8 +394,7 @@ func TestSameAgain(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// TestUmask checks that a strict umask does not make the new version or the record of the old one
-// unreadable for the service's account.
+// TestUmask checks that a strict umask hides neither version's files from the service's account.
 func TestUmask(t *testing.T) { // not parallel: the umask is global
 	h := newHouse(t, "v1.0.0")
 	defer syscall.Umask(syscall.Umask(0o077))
@@ -427,8 +421,7 @@ func TestUmask(t *testing.T) { // not parallel: the umask is global
 	}
 }
 
-// TestTaken checks that the requester can tell a started update from a refused one: when the
-// request is gone, a journal exists.
+// TestTaken checks that a journal exists when the request is gone: it tells a start from a refusal.
 func TestTaken(t *testing.T) { // not parallel: the steps are global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
@@ -446,8 +439,7 @@ func TestTaken(t *testing.T) { // not parallel: the steps are global
 	}
 }
 
-// TestOvertaken checks that an interrupted update does not roll back a later installation by other
-// means.
+// TestOvertaken checks that an interrupted update does not roll back a later installation.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

@@ -23,8 +23,7 @@ const (
 	callTime = 2 * time.Minute // for one call to the service manager
 )
 
-// conclude completes an update, forward or backward. Each step can be repeated, so it may be
-// interrupted anywhere.
+// conclude completes an update, forward or backward. Each step can be repeated after a crash.
 func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Result, error) {
 	result := Result{From: j.From, To: j.To}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
@@ -41,8 +40,8 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// Rolling back matters more than the record of the failure, without which a later start
-			// tries the new version once more.
+			// Rolling back matters more than this record, without which a later start retries the
+			// version.
 			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")
@@ -57,8 +56,8 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		return result, fmt.Errorf("%s could not be made current again: %w", j.From, errors.Join(err, currentErr))
 	}
 	if err != nil {
-		// The network is the likely cause. The new version may be tried again as soon as the old
-		// one has reached its server.
+		// The likely cause is the network: the version may be retried once the old one reaches its
+		// server.
 		log.WithError(err).Error("the old version is current again, but does not work either")
 		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
@@ -118,8 +117,8 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		err := a.Service.Restart(call)
 		cancel()
 		if err != nil {
-			// A service manager that shuts down also refuses and soon ends this process: that is
-			// not the version's fault.
+			// A service manager that shuts down also refuses and ends this process: not the
+			// version's fault.
 			_ = retry.Sleep(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}

@@ -50,8 +50,7 @@ func full(t *testing.T, err error) {
 	}
 }
 
-// TestDiskFullAtStaging checks that a full disk leaves nothing staged, and that staging works once
-// there is space.
+// TestDiskFullAtStaging checks that a full disk leaves nothing staged, and a later staging works.
 func TestDiskFullAtStaging(t *testing.T) {
 	h, s, disk := newHouse(t, "v1.0.0"), newSite(t), smallDisk(t)
 	h.stage = filepath.Join(disk, "updates")
@@ -80,8 +79,7 @@ func TestDiskFullAtStaging(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestDiskFullAtUnpacking checks that a disk that fills during copying or unpacking leaves the old
-// version unchanged.
+// TestDiskFullAtUnpacking checks that a disk that fills leaves the old version unchanged.
 func TestDiskFullAtUnpacking(t *testing.T) {
 	for name, compressible := range map[string]bool{"copying": false, "unpacking": true} {
 		t.Run(name, func(t *testing.T) {

@@ -33,8 +33,7 @@ var (
 	errTooLarge = errors.New("the answer is larger than any file of a release")
 )
 
-// client returns a client on the given one's transport that limits every answer. The caller's
-// context limits whole transfers.
+// client returns a client that limits every answer. The caller's context limits whole transfers.
 func (f *Finder) client(limit int64) *http.Client {
 	next := http.DefaultTransport
 	if f.Client != nil && f.Client.Transport != nil {

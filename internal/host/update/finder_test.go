@@ -169,8 +169,7 @@ func TestReplay(t *testing.T) {
 	latest("v1.1.0")
 }
 
-// TestBounds checks slow, huge and broken mirrors: every call ends soon, with a reason, and leaves
-// nothing in the stage.
+// TestBounds checks slow, huge and broken mirrors: calls end soon, with a reason, staging nothing.
 func TestBounds(t *testing.T) {
 	key := newKey(t)
 	for name, tt := range map[string]struct {
@@ -261,8 +260,7 @@ func TestSecureRedirect(t *testing.T) {
 	}
 }
 
-// TestProxy checks that every call uses the given client's proxy, and that no error holds a
-// password from the mirror's URL.
+// TestProxy checks that every call uses the client's proxy, and no error holds the URL's password.
 func TestProxy(t *testing.T) {
 	key, s := newKey(t), newSite(t)
 	s.publish(t, key, release.Stable, "v1.1.0", published, newRelease(t, key, "v1.1.0", polls))

@@ -143,8 +143,7 @@ func sign(t testing.TB, key *ecdsa.PrivateKey, data []byte) []byte {
 	return signature
 }
 
-// site is a mirror whose files tests change. It locks because child processes also request files,
-// concurrently with this process.
+// site is a mirror whose files tests change while child processes request them.
 type site struct {
 	url    string
 	mu     sync.Mutex
@@ -290,8 +289,7 @@ func newApplier(root string, keys release.Keys, log *logrus.Logger) *Applier {
 	return a
 }
 
-// works checks that the version is current, that the service runs it, and that the update left
-// nothing behind.
+// works checks that the service runs the current version and the update left nothing behind.
 func (h *house) works(t testing.TB, version string) {
 	t.Helper()
 	if now, err := h.applier().Current(); err != nil || now != version {
@@ -330,8 +328,7 @@ func said(path, argument string) (string, error) {
 	}
 }
 
-// unit is a service manager: like a real one it outlives the process of a test, because a file
-// holds its state.
+// unit is a service manager that outlives the process of a test: a file holds its state.
 type unit struct {
 	root string
 	// applier, if set, has a timeout of a minute for a version that will become ready, so that a

@@ -214,8 +214,7 @@ func TestExchanged(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestHostileRoot checks that an applier writes through no link planted among the files of an
-// update.
+// TestHostileRoot checks that an applier writes through no link planted in the root.
 func TestHostileRoot(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	victim := filepath.Join(t.TempDir(), "victim")

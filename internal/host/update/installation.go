@@ -116,8 +116,7 @@ func (i Installation) Prove() error {
 	return point(root, provenLink, version)
 }
 
-// checkOwner refuses an installation that other users could change: they could have the service
-// restarted with any program.
+// checkOwner refuses an installation in which other users could replace the service's program.
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
 	if us == 0 { // a user who can rename a parent directory can replace all of it
@@ -221,8 +220,7 @@ func ask(ctx context.Context, program string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// executing reports whether a process runs a program of a version: an agent that was not restarted
-// yet, or the runner of a job.
+// executing reports whether an agent, or the runner of a job, runs a program of a version.
 func executing(root *os.Root, version string) bool {
 	dir := filepath.Join(root.Name(), versionsDir, version) + "/"
 	for _, path := range executables() {
@@ -230,8 +228,7 @@ func executing(root *os.Root, version string) bool {
 			return true
 		}
 	}
-	// Not every account sees the processes of others, but no process can write to a running
-	// program.
+	// Not every account sees others' processes, but no process can write to a running program.
 	for _, name := range release.Programs() {
 		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
 		if errors.Is(err, syscall.ETXTBSY) {

@@ -112,8 +112,7 @@ func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	return ""
 }
 
-// complete checks that current names a version with all of its programs, which works if the machine
-// starts now.
+// complete checks that current names a complete version, which works if the machine starts now.
 func (h *house) complete(t *testing.T, step string) {
 	t.Helper()
 	for _, name := range release.Programs() {
@@ -126,8 +125,7 @@ func (h *house) complete(t *testing.T, step string) {
 	}
 }
 
-// killSteps are the steps that a test must see, so that moving a step cannot silently skip a
-// window.
+// killSteps are the steps that a test must see, so that a moved step cannot skip a window.
 var killSteps = map[string][]string{
 	polls:   {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "healthy", "proven", "confirmed"},
 	crashes: {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
@@ -185,8 +183,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledAgain kills an update, and each process that recovers from it one step later, until one
-// finishes.
+// TestKilledAgain kills an update, and each recovery one step later, until one finishes.
 func TestKilledAgain(t *testing.T) {
 	t.Parallel()
 	for behaviour, end := range map[string]string{polls: "v1.1.0", crashes: "v1.0.0"} {
@@ -277,8 +274,7 @@ func (h *house) copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// TestStagingKilled kills a staging at each of its steps: a request exists only if everything does,
-// and the next staging succeeds.
+// TestStagingKilled: a request exists only if everything does, and the next staging succeeds.
 func TestStagingKilled(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

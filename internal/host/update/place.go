@@ -18,9 +18,8 @@ const FlatVersion = "v0.0.0-flat"
 // links returns the names in the root of an installation that lead to its current version.
 func links() []string { return append(release.Programs(), release.OldName) }
 
-// OpenInstallation returns the installation in a directory, which may be missing or empty. It
-// refuses a directory with other content, except configurations, the files that an uninstallation
-// keeps.
+// OpenInstallation returns the installation in a directory, which may be missing or empty, but may
+// hold no other content than configurations, the files that an uninstallation keeps.
 func OpenInstallation(dir string, configurations []string) (Installation, error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -159,8 +158,7 @@ func (a *Applier) placeLocked(ctx context.Context, root *os.Root, path, version 
 	return nil
 }
 
-// adopt makes a version of the programs in the root, so that the new release replaces all of them
-// at once.
+// adopt makes a version of the programs in the root, which the release then replaces at once.
 func (a *Applier) adopt(root *os.Root) error {
 	dir := versionsDir + "/" + FlatVersion
 	if err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755)); err != nil {
@@ -249,8 +247,7 @@ func (i Installation) InUse() (bool, error) {
 	return false, err
 }
 
-// Remove removes the programs and all files of updates. Configuration and other files stay, and so
-// does the root if it is not empty.
+// Remove removes the programs and all files of updates, and the root if it is then empty.
 func (i Installation) Remove() error {
 	if _, err := os.Lstat(i.Root); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// beginnings are the states of a directory before an installation of v1.1.0, and the versions that
-// may work after it was killed.
+// beginnings are states before an installation of v1.1.0, with the versions that may work if it is
+// killed.
 var beginnings = map[string]struct {
 	prepare func(t *testing.T, h *house)
 	good    []string
@@ -108,8 +108,8 @@ func entryNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// An installation that is killed at any step leaves a working version, or none if it was the first;
-// the next one completes it.
+// A killed installation leaves a working version, or none if it was the first; the next completes
+// it.
 func TestPlaceKilled(t *testing.T) {
 	t.Parallel()
 	for name, c := range beginnings {
@@ -185,8 +185,8 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// An installation refuses to wait for an update. It ends the journal of an interrupted one, and
-// keeps versions that work or run.
+// An installation does not wait for an update. It ends an interrupted one, and keeps versions in
+// use.
 func TestPlaceBesideUpdates(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)

@@ -39,8 +39,7 @@ type Options struct {
 	// Client provides the proxies and certificate authorities: only its transport is used, with
 	// this package's limits on time and size. nil: Go's default transport.
 	Client *http.Client
-	// Memory is a file that records the newest channel file seen, so that no server can replay an
-	// older one. "" records nothing.
+	// Memory is a file with the newest channel file seen, against replays; "" records nothing.
 	Memory string
 
 	// For tests; zero values are this machine and the default limits.
@@ -115,8 +114,7 @@ func Open(o Options) (*Finder, error) {
 	return f, nil
 }
 
-// Candidate is a release that was found. Only a mirror's channel file is verified yet;
-// [Finder.Stage] verifies the rest.
+// Candidate is a found release, not verified yet except for a mirror's channel file.
 type Candidate struct {
 	Version   string
 	Published time.Time // zero if the source does not say
@@ -194,8 +192,7 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	source := f.newSource(want)
 	updater, err := upstream.NewUpdater(upstream.Config{
 		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
-		// The source leaves only the matching archive; without a filter the updater would expect
-		// its own platform names.
+		// The source leaves only the matching archive, whose name the updater would not expect.
 		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
 	})
 	if err != nil {
@@ -211,8 +208,7 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	return Candidate{Version: "v" + found.Version(), Published: found.PublishedAt, Notes: found.URL, source: source, found: found}, nil
 }
 
-// validator returns the chain that go-selfupdate follows: the archive by the checksums, the
-// checksums by their signature.
+// validator returns the chain: the archive by the checksums, the checksums by their signature.
 func (f *Finder) validator() *upstream.PatternValidator {
 	return new(upstream.PatternValidator).
 		Add(release.ChecksumsFile, signature{f.Keys}).
@@ -220,8 +216,7 @@ func (f *Finder) validator() *upstream.PatternValidator {
 		Add("*", &upstream.ChecksumValidator{UniqueFilename: release.ChecksumsFile})
 }
 
-// signature validates a file by the signature of any of several keys, which go-selfupdate's
-// validator does not support.
+// signature accepts any of several keys, which go-selfupdate's validator does not support.
 type signature struct{ keys release.Keys }
 
 func (s signature) Validate(name string, data, signature []byte) error {

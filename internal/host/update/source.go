@@ -89,8 +89,7 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	if c, err = release.ParseChannel(text); err != nil {
 		return c, err
 	}
-	// The signature does not cover the file's name: this check keeps the signed file of the beta
-	// channel out of the stable one.
+	// The signature does not cover the file's name: keep the beta channel's file out of stable.
 	if m.Channel == release.Stable && strings.Contains(c.Version, "-") {
 		return c, fmt.Errorf("%s names %s, which is no stable release: the mirror mixes up its channels", name, c.Version)
 	}
@@ -149,8 +148,7 @@ func (g *gitHub) api(limit int64) *github.Client {
 	return api
 }
 
-// ListReleases returns the wanted release, or those of the newest hundred that have all files for
-// this platform.
+// ListReleases returns the wanted release, or the complete ones of the newest hundred.
 func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
 	var all []*github.RepositoryRelease
 	var resp *github.Response

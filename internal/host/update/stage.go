@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// RequestFile marks a stage as complete. It appears last, by a rename, so that a service manager
-// can wait for it.
+// RequestFile marks a stage as complete. It appears last, by a rename: service managers wait for
+// it.
 const RequestFile = "request.json"
 
 // stageLock is the locked file in a stage while it is written.
@@ -30,8 +30,7 @@ var ErrBusy = errors.New("another update is in progress")
 // Staging says where a release is put for an [Applier].
 type Staging struct {
 	Dir string // created if missing; must hold nothing else
-	// Explicit says that the operator requests this version: it is tried even if it failed
-	// recently.
+	// Explicit says that the operator requests this version, even if it failed recently.
 	Explicit bool
 	// Progress receives the downloaded bytes; total is -1 if unknown. May be nil.
 	Progress func(done, total int64)
@@ -73,8 +72,7 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) 
 		return err
 	}
 	step("cleared")
-	// An interrupted download is useless, because the archive is fetched from its beginning.
-	// Removing it frees a full disk.
+	// Free a full disk: an interrupted download is useless, because the next one starts over.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, sweep(dir, stageLock))

@@ -48,8 +48,7 @@ func expected(name string) fs.FileMode {
 }
 
 // unpack writes and syncs the files of a release's archive, whose only directory is wrap, into an
-// empty directory. It refuses an archive, even a signed one, with anything that could leave the
-// directory.
+// empty directory. It refuses an archive, even a signed one, that could leave the directory.
 func unpack(archive io.Reader, wrap string, into *os.Root) error {
 	unzipped, err := gzip.NewReader(archive)
 	if err != nil {
@@ -144,8 +143,8 @@ const (
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage that belongs to another user. Neither the kind of its files nor their
-// content is trusted.
+// openIntake opens a stage of another user. Neither the kind of its files nor their content is
+// trusted.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -184,8 +183,7 @@ func readRequest(stage *os.Root) (request, error) {
 	return r, nil
 }
 
-// intake copies a version's archive out of the stage, checks the copy and unpacks it into the
-// private directory.
+// intake copies a version's archive, checks the copy and unpacks it into the private directory.
 func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version string) error {
 	archive, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
 	if err != nil {

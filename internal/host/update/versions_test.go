@@ -16,8 +16,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// TestPrune checks that the current version, the previous one and one that a process runs stay
-// after updates.
+// TestPrune checks that the current, the previous and any running version stay after updates.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -34,8 +34,7 @@ const (
 	busyPause = 2 * time.Second
 )
 
-// Run completes an interrupted update, or installs the requested one. A refused update is an error;
-// one that was rolled back is not.
+// Run completes an interrupted update, or installs the requested one. A rollback is not an error.
 func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service == nil {
 		h.service = OpenService(h.Options, install, h.Load, h.Stage)
@@ -63,8 +62,7 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.Stage) })
 }
 
-// dropRequest removes a request without leaving the agent's state directory: the stage's owner may
-// have replaced it by a link.
+// dropRequest removes a request, following no link out of the state directory of its owner.
 func dropRequest(stage string) error {
 	state, err := os.OpenRoot(filepath.Dir(stage))
 	if err != nil {

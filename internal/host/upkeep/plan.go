@@ -21,8 +21,7 @@ import (
 type Updater struct {
 	Config  *config.Config
 	Version string // of this process
-	// Stage is the directory from which the service's helper installs what the agent has verified;
-	// "" means no helper.
+	// Stage is the directory from which the service's helper installs; "" means no helper.
 	Stage        string
 	First, Every time.Duration // 0 means the defaults
 	CACertPEM    []byte
@@ -83,8 +82,8 @@ func (u *Updater) open(ctx context.Context) *Keeper {
 	return keeper
 }
 
-// plan returns what an agent does about releases. Its State says why the agent does nothing, or
-// what the operator has to do.
+// plan returns what an agent does about releases; State says why nothing, or what the operator must
+// do.
 func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {

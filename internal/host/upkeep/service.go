@@ -116,8 +116,7 @@ func (s *Service) Ready(ctx context.Context) error {
 	return nil
 }
 
-// OpenService opens the service of an installation. It returns nil without a service or service
-// manager.
+// OpenService opens the service of an installation, nil without a service manager.
 func OpenService(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *Service {
 	s, err := service.Open(o)
 	if err != nil {
