@@ -53,6 +53,7 @@ type Bounds struct {
 	text           textKind
 }
 
+// Each value of a body costs memory, however short it is.
 const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
