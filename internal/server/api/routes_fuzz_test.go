@@ -38,8 +38,8 @@ const (
 )
 
 // TestOddRequests sends requests that no client would send to every route, with every kind of
-// credential. The server must answer each without an unexpected 5xx, in time and in bounded memory, and change
-// no other organization. A failure names its seed and the request.
+// credential. The server must answer each without an unexpected 5xx, in time and in bounded memory,
+// and change no other organization. A failure names its seed and the request.
 func TestOddRequests(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		long, err := time.ParseDuration(os.Getenv(fuzzTimeEnv))
