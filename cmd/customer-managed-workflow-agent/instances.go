@@ -20,8 +20,7 @@ type running struct {
 	err    error // why a running agent does not answer
 }
 
-// runningAgents returns the running agents of the configured state directory, or only the named
-// one. Without any it returns an error with its exit code.
+// runningAgents returns the running agents, or only the named one. To find none is a codeError.
 func runningAgents(ctx context.Context, load loader, name string) ([]running, error) {
 	c, err := load()
 	if err != nil {

@@ -232,8 +232,7 @@ func TestKeyJobStatusLoopInterval(t *testing.T) {
 	}
 }
 
-// TestKeysOfRetries: a failed status call is retried as often as configured, with pauses far
-// shorter than the interval between two calls.
+// TestKeysOfRetries: a failed status call is retried as configured, within the calls' interval.
 func TestKeysOfRetries(t *testing.T) {
 	p := newPlane(t, false)
 	p.hold = true

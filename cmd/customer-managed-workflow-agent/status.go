@@ -53,8 +53,8 @@ if no agent runs.`,
 	return cmd
 }
 
-// watchStatus repeats show until ctx ends. A missing agent may start soon, so only a usage error
-// ends it earlier.
+// watchStatus repeats show until ctx ends. A missing agent may start soon: only usage errors end
+// it.
 func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	for {
 		err := show()

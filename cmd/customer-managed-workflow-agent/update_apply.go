@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/host/upkeep"
 )
 
-// newUpdateApplyCommand returns the command of the service's helper, run by the installation's
-// owner.
+// newUpdateApplyCommand returns the helper's command, which the installation's owner runs.
 func newUpdateApplyCommand(load loader) *cobra.Command {
 	var h upkeep.Helper
 	var envFile string

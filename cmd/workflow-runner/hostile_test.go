@@ -47,8 +47,7 @@ func runShell(t *testing.T, text string) string {
 	return string(out)
 }
 
-// TestNothingOutlivesTheJob: the step's process has its own session, no parent, output or job
-// environment.
+// TestNothingOutlivesTheJob: not even a process without the job's session, parent or environment.
 func TestNothingOutlivesTheJob(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the runner of such processes")

@@ -1,3 +1,2 @@
-// Package procguard protects the secrets in a process's memory from other processes of its user,
-// such as jobs that run without a container.
+// Package procguard hides a process's secrets from its user's other processes, such as jobs.
 package procguard

@@ -147,8 +147,7 @@ type refusal struct {
 	unsigned
 }
 
-// final counts one answer to a kind of call, with code 0 for a success, and reports whether it came
-// often enough for long enough to be final.
+// final counts one answer, with code 0 for a success, and reports whether it is a final refusal.
 func (r *refusals) final(call string, code int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

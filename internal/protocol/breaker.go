@@ -24,8 +24,7 @@ type Breaker struct {
 // probing paces the probes of an open breaker.
 var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
-// circuit is the breaker of one client. A successful probe replaces gobreaker's, which cannot close
-// early.
+// circuit is the breaker of one client. A successful probe replaces gobreaker's, to close it early.
 type circuit struct {
 	settings Breaker
 	log      *logrus.Entry
@@ -164,8 +163,7 @@ func (c *circuit) open() bool {
 	return c.breaker != nil && c.breaker.State() == gobreaker.StateOpen
 }
 
-// probe makes a cheap public call that every server of this API answers. It carries no token, so it
-// can neither claim nor leak anything.
+// probe makes a cheap public call. Without a token, it can neither claim nor leak anything.
 func (c *Client) probe(ctx context.Context) error {
 	r := call{method: http.MethodGet, path: "/api/capabilities", limit: maxSmallBody}
 	r.own = func(a answer) bool {

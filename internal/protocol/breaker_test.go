@@ -177,8 +177,7 @@ func TestRetryAfterIsCapped(t *testing.T) {
 	})
 }
 
-// TestJobsNeverOpenTheBreaker fails every call of a running job many times; a poll still goes
-// through and is the first failure to count.
+// TestJobsNeverOpenTheBreaker: calls of a running job fail, but the next poll goes through.
 func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0

@@ -39,8 +39,7 @@ type Options struct {
 	BaseURL   string // scheme, host and optionally a path
 	UserAgent string
 
-	// HTTPClient replaces the default client, except for timeout and redirects; CACertPEM is
-	// ignored.
+	// HTTPClient replaces the default one, except its timeout and redirects; CACertPEM is ignored.
 	HTTPClient *http.Client
 	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte
@@ -132,8 +131,7 @@ func (c *Client) Signed() bool { return c.signing.expected() }
 // ExpectSigned records that the server is known to sign its answers.
 func (c *Client) ExpectSigned() { c.signing.seen() }
 
-// NewTransport returns the HTTP transport of every client, with proxies from the environment and
-// certificates from the system and caPEM.
+// NewTransport returns a transport with the environment's proxies and the system's and caPEM's CAs.
 func NewTransport(caPEM []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caPEM) > 0 {

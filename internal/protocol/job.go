@@ -67,8 +67,7 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 	return a, err
 }
 
-// strange reports whether a status may come from a server that does not know the job: such a server
-// also signs with the presented token.
+// strange reports whether a server that does not know the job may have answered, even if signed.
 func strange(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
@@ -231,8 +230,7 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// A result's acknowledgement has no form; that of log shows whether the server stopped
-		// signing.
+		// A result's acknowledgement has no form; that of log shows a server that stopped signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {

@@ -109,8 +109,7 @@ type LogLine struct {
 	Line string    `json:"l"`
 }
 
-// LogAck answers a raw log PUT and is the body of a 409 to it. Offsets count the framed, masked,
-// uncompressed bytes of the step's stream.
+// LogAck answers a raw log PUT, also with 409. Offsets count framed, masked, uncompressed bytes.
 type LogAck struct {
 	Received int64 `json:"received"` // send from here, forwards or backwards
 	Durable  int64 `json:"durable"`  // only bytes below may be discarded

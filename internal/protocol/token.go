@@ -8,8 +8,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// StatusProbe is a path that only agents may call, with the id of no deployment: calling it changes
-// and claims nothing on any server.
+// StatusProbe is an agents-only path with the id of no deployment: calls change and claim nothing.
 const StatusProbe = "/api/deployments/00000000-0000-0000-0000-000000000000/status"
 
 // maxField limits what is taken from a header, in bytes.
@@ -17,11 +16,9 @@ const maxField = 2000
 
 // TokenCheck is what a server reveals about a pool's token.
 type TokenCheck struct {
-	// Proven says that the server accepted the token and refuses calls without one. A server that
-	// treats both alike proves nothing.
+	// Proven says that the server accepted the token and refuses calls without one.
 	Proven bool
-	// PoolID is the token's pool, ExternalURL the backend URL of its jobs. Both are empty on
-	// servers without these headers.
+	// PoolID is the token's pool, ExternalURL its jobs' backend; "" if the server omits them.
 	PoolID      string
 	PoolName    string // of the same pool
 	ExternalURL string

@@ -176,8 +176,7 @@ func (m *matcher) tail(text []byte) int {
 	if len(text) == 0 || m.at[text[len(text)-1]] == 0 {
 		return 0
 	}
-	// Bit i of state: the last i+1 bytes agree with positions 0 to i of, perhaps different,
-	// needles.
+	// Bit i of state: the last i+1 bytes agree with positions 0 to i of possibly different needles.
 	var state uint32
 	for _, c := range text {
 		state = (state<<1 | 1) & m.at[c]

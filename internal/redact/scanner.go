@@ -40,8 +40,7 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	return sc.out, hold
 }
 
-// mark finds all occurrences in text and writes the text between them and their markers. It returns
-// the position from which it could not decide.
+// mark writes text with occurrences replaced, and returns the position where it could not decide.
 func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
 	undecided := 0 // where the part begins that waits for a partial occurrence
 	if mode == wholeLines {

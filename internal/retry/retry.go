@@ -36,8 +36,8 @@ func (p Policy) Wait(ctx context.Context, failures int, err error) error {
 	return Sleep(ctx, p.Pause(failures, err))
 }
 
-// Do repeats call until it succeeds, again rejects its error, the tries are used up, or ctx ends.
-// It returns the last error of call.
+// Do repeats call until success, an error that again rejects, the last try, or the end of ctx. It
+// returns the last error of call.
 func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	for failures := 0; ; failures++ {
 		err := call()

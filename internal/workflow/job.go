@@ -28,9 +28,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// JobDefinition is what a runner needs to run one job, in its wire form (docs/protocol.md). The
-// fields from SecretEnv on are extensions: a stock server does not send them and a stock runner
-// ignores them.
+// JobDefinition is what a runner needs to run one job, in its wire form (docs/protocol.md). Stock
+// servers omit the fields from SecretEnv on; stock runners ignore them.
 type JobDefinition struct {
 	OS           string            `json:"os"`
 	Architecture string            `json:"architecture"`
@@ -56,9 +55,8 @@ type ImageCredentials struct {
 	Password string `json:"password"`
 }
 
-// Step is one step of a job. Run is shell text or, for the steps that our server writes, one of the
-// constants Run…, which our runner executes without a shell; their parameters are the fields of
-// [Deployment], never text.
+// Step is one step of a job. Run is shell text or one of the constants Run…, which our runner
+// executes without a shell, with parameters from [Deployment], never text.
 type Step struct {
 	Name       string   `json:"name"`
 	Run        string   `json:"run"`
@@ -66,8 +64,7 @@ type Step struct {
 	Timeout    Duration `json:"timeout,omitempty"` // 0 = only the job's own
 }
 
-// The commands of the steps that our server writes. RunPreRun names no command: the position of the
-// step among the RunPreRun steps selects it.
+// The commands of our server's steps. A step's position among RunPreRun steps selects its command.
 const (
 	RunSetup        = "" // step 0, done by the agent
 	RunSourceGit    = "workflow-runner source git"

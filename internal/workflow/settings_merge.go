@@ -219,9 +219,8 @@ func dropEmpty(m map[string]any) {
 	}
 }
 
-// keepCredentialsHome drops stored git credentials from base when the request names, in any member,
-// a repository of another origin: a user who may start a deployment could otherwise send them
-// anywhere.
+// keepCredentialsHome drops stored git credentials from base when the request names a repository of
+// another origin: a user who may start a deployment could otherwise send them anywhere.
 func keepCredentialsHome(base, request map[string]any) error {
 	git, ok := treeObject(base, "sourceContext", "git")
 	if !ok || git["gitAuth"] == nil {

@@ -158,8 +158,7 @@ func isEnvName(name string) bool {
 // maxPreRunCommands limits the commands of a job, each of which is a step.
 const maxPreRunCommands = 200
 
-// Limits on a job's variables. Linux starts no program with more, and the masking searches all
-// output for each secret in many forms.
+// Limits on a job's variables: Linux's, and the cost of masking each secret in all output.
 const (
 	maxVariables     = 2000
 	maxVariableBytes = 1 << 20 // in total
@@ -286,8 +285,7 @@ func CheckRepoURL(repo string) error {
 }
 
 // looksLikeToken reports whether the user name of a URL is probably a token, as in
-// https://TOKEN@host. The user names that servers require are words; those of users and
-// organizations are shorter.
+// https://TOKEN@host: the user names that servers require are words, and others are shorter.
 func looksLikeToken(user string) bool {
 	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
 		if strings.HasPrefix(user, prefix) {

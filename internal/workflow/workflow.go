@@ -1,6 +1,5 @@
-// Package workflow is the pure domain of the product: workflows and their states, job definitions,
-// and the merging of deployment settings. It imports no other package of the product, does no I/O
-// and reads no clock.
+// Package workflow is the pure domain of the product: workflows, job definitions and the merging of
+// settings. It imports no other package of the product, does no I/O and reads no clock.
 package workflow
 
 import (
@@ -58,8 +57,7 @@ func ParseOperation(s string) (Operation, error) {
 	return "", fmt.Errorf("unknown operation %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Changes reports whether the operation may alter infrastructure, for the cancellation's grace
-// period.
+// Changes reports whether o may alter infrastructure, which decides a cancellation's grace period.
 func (o Operation) Changes() bool {
 	return o != OperationPreview && o != OperationDetectDrift
 }

@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// languages are the requirements of each language besides pulumi: its language host, which comes
-// with the CLI, and one of the runtimes.
+// languages are each language's requirements: its host, part of the CLI, and one of the runtimes.
 var languages = []struct {
 	name, host string
 	runtimes   []string

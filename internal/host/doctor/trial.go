@@ -71,8 +71,8 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
 
-// engines returns where a job could reach a container engine: at the engine's own address, at those
-// passed to the job, and at the usual ones.
+// engines returns where a job may reach a container engine: the configured, passed and usual
+// places.
 func (e *examination) engines(forwarded map[string]string) []string {
 	out := []string{
 		"unix:///var/run/docker.sock", "unix:///run/docker.sock",

@@ -24,8 +24,7 @@ func Programs() []string {
 	return []string{Program, "workflow-runner", "workflow-runner-embeddable", "workflow-runner-embeddable-arm64"}
 }
 
-// version matches semver 2.0 with a leading v and without build metadata, which has no order and is
-// not allowed in package versions.
+// version matches semver 2.0 with a leading v, without build metadata, which packages do not allow.
 var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
 // maxVersion limits the length of a version, which becomes part of file names.
@@ -48,8 +47,7 @@ func CheckVersion(text string) error {
 // architectures maps GOARCH to the names in archives.
 var architectures = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
-// Archive returns the name of the agent's archive for a GOOS and GOARCH. The archive's only
-// directory has this name without .tar.gz.
+// Archive returns the archive's name for a GOOS and GOARCH; without .tar.gz, that of its directory.
 func Archive(version, goos, goarch string) (string, error) {
 	return archive(Program, version, goos, goarch)
 }

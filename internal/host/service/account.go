@@ -269,8 +269,7 @@ func onlyRootChanges(program string) error {
 	return nil
 }
 
-// rootsOwn reports whether only root or potential root users can change a file or root's files in
-// it.
+// rootsOwn reports whether only root, or users who may become root, can change a file.
 func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
 	switch {
 	case stat.Uid != 0:

@@ -18,8 +18,7 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// replaceFile replaces a file's different content by one rename. undo restores the previous
-// content.
+// replaceFile replaces the file by one rename if it differs. undo restores the old content.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	existed := err == nil
@@ -139,7 +138,7 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 type runner interface {
 	// run returns the output without the last line break. A program's failure is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies the program's output to out until it or ctx ends, and its standard error to ours.
+	// stream copies the output to out, and standard error to ours, until the program or ctx ends.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 

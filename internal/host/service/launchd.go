@@ -269,8 +269,7 @@ const (
 	exitNoSession  = 125 // the domain cannot do this: the user has no graphical session
 )
 
-// launchdTime is how long launchd may take to forget a service: its ExitTimeOut plus a margin.
-// launchdPause is the time between two checks.
+// launchdTime is ExitTimeOut, in which launchd forgets a service, plus a margin.
 const (
 	launchdTime  = 45 * time.Second
 	launchdPause = 200 * time.Millisecond

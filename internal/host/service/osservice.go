@@ -54,8 +54,7 @@ type Options struct {
 	// it; a service of the machine reads SystemConfig, and no file that its own account, or its
 	// jobs with the process executor, could write.
 	Config string
-	// Docker gives the service's account access to the engine's socket by its group, which makes
-	// that account equivalent to root.
+	// Docker lets the service's account use the engine's socket, which is equivalent to root.
 	Docker bool
 	// Packaged writes the unit to the package manager's directory, so that an administrator can
 	// mask or override it, and does nothing else: the package's scripts enable and start it, even

@@ -183,8 +183,7 @@ func (s *systemd) Enable(ctx context.Context) error {
 	return err
 }
 
-// Uninstall stops the service and removes its unit. Jobs continue, and the state directory, the
-// configuration and the environment file stay.
+// Uninstall stops the service and removes its unit. Jobs, configuration and state stay.
 func (s *systemd) Uninstall() error {
 	ctx := context.Background()
 	if err := s.rights(); err != nil {

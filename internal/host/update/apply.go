@@ -175,8 +175,7 @@ func clean(root *os.Root) error {
 	return removeAll(root, names...)
 }
 
-// maxTries is how often an interrupted update is resumed before it is rolled back, because the new
-// version may be what crashes the machine.
+// maxTries is how often an interrupted update resumes: the new version may crash the machine.
 const maxTries = 3
 
 func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
@@ -211,8 +210,7 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	return result, errors.Join(err, concluded)
 }
 
-// prepare takes in the requested version, tries it and adds it to the versions. It returns "" for
-// to if that version is already current.
+// prepare adds the requested version to the versions. It returns "" for to if it is current.
 func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to string, err error) {
 	if from, err = a.Current(); err != nil {
 		return "", "", err

@@ -40,8 +40,7 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// Rolling back matters more than this record, without which a later start retries the
-			// version.
+			// Rolling back matters more than this record, which prevents a later retry.
 			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")
@@ -56,8 +55,7 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		return result, fmt.Errorf("%s could not be made current again: %w", j.From, errors.Join(err, currentErr))
 	}
 	if err != nil {
-		// The likely cause is the network: the version may be retried once the old one reaches its
-		// server.
+		// The likely cause is the network: the version may be retried once the old one polls.
 		log.WithError(err).Error("the old version is current again, but does not work either")
 		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
@@ -117,8 +115,7 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		err := a.Service.Restart(call)
 		cancel()
 		if err != nil {
-			// A service manager that shuts down also refuses and ends this process: not the
-			// version's fault.
+			// A service manager that shuts down also refuses and ends this process.
 			_ = retry.Sleep(ctx, or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}

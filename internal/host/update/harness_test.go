@@ -316,8 +316,7 @@ func (h *house) works(t testing.TB, version string) {
 	}
 }
 
-// said returns a program's output. A program that was just written may still be open for writing in
-// a process that another test is starting.
+// said returns a program's output. A new program may still be open in a process that is starting.
 func said(path, argument string) (string, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		out, err := exec.Command(path, argument).Output()

@@ -132,8 +132,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHostileStage checks a stage whose owner attacks the applier: it follows no link, waits for
-// nothing, and installs no exchanged file.
+// TestHostileStage checks that an applier follows no link, never blocks and installs no swapped
+// file.
 func TestHostileStage(t *testing.T) {
 	for name, attack := range map[string]func(t *testing.T, h *house){
 		"archive is a link": func(t *testing.T, h *house) {

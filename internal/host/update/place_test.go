@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// beginnings are states before an installation of v1.1.0, with the versions that may work if it is
-// killed.
+// beginnings are states before an installation, with the versions that may work if it is killed.
 var beginnings = map[string]struct {
 	prepare func(t *testing.T, h *house)
 	good    []string
@@ -108,7 +107,7 @@ func entryNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// A killed installation leaves a working version, or none if it was the first; the next completes
+// A killed installation leaves a working version, or none if it is the first. The next completes
 // it.
 func TestPlaceKilled(t *testing.T) {
 	t.Parallel()
@@ -185,8 +184,7 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// An installation does not wait for an update. It ends an interrupted one, and keeps versions in
-// use.
+// An installation never waits for an update. It ends an interrupted one and keeps used versions.
 func TestPlaceBesideUpdates(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)

@@ -133,8 +133,7 @@ type sized struct {
 	size int64
 }
 
-// gitHub finds releases in a repository. go-selfupdate's own source takes no client, and sends the
-// token in GITHUB_TOKEN to any server.
+// gitHub finds releases. go-selfupdate's source takes no client and sends GITHUB_TOKEN anywhere.
 type gitHub struct {
 	*Finder
 

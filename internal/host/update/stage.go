@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// RequestFile marks a stage as complete. It appears last, by a rename: service managers wait for
-// it.
+// RequestFile marks a stage as complete: it appears last, by a rename. Service managers watch it.
 const RequestFile = "request.json"
 
 // stageLock is the locked file in a stage while it is written.
@@ -149,8 +148,7 @@ func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, e
 // errChanged is returned for an archive whose checksum is not the signed one.
 var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed or damaged on its way")
 
-// download fetches the archive into the directory and hashes it on the way: go-selfupdate's
-// validator would need all of it in memory.
+// download hashes the archive on the way, which go-selfupdate's validator would read into memory.
 func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name string, want [32]byte, progress func(done, total int64)) error {
 	body, err := c.source.DownloadReleaseAsset(ctx, c.found, c.found.AssetID)
 	if err != nil {

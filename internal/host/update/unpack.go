@@ -143,8 +143,7 @@ const (
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage of another user. Neither the kind of its files nor their content is
-// trusted.
+// openIntake opens a stage of another user. Neither kind nor content of its files is trusted.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {

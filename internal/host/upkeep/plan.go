@@ -82,8 +82,7 @@ func (u *Updater) open(ctx context.Context) *Keeper {
 	return keeper
 }
 
-// plan returns what an agent does about releases; State says why nothing, or what the operator must
-// do.
+// plan returns what an agent does about releases; State says why nothing, or what remains to do.
 func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {

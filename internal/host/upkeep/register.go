@@ -41,8 +41,7 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 	return s, s.Enable(ctx)
 }
 
-// withUpdates adds what the service needs to update itself. The error says why it cannot but
-// should.
+// withUpdates adds what the service needs to update itself. The error says what prevents it.
 func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
 		return o, nil //nolint:nilerr // a build without release keys can verify no update
