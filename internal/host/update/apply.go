@@ -18,6 +18,7 @@ import (
 // Progress is how far a service's agent has got since its start.
 type Progress string
 
+// The states of an agent, in order.
 const (
 	NotRunning Progress = "not-running" // not installed, or stopped
 	Starting   Progress = "starting"    // runs, has not answered since it started

@@ -29,6 +29,7 @@ type Service struct {
 	restarted string
 }
 
+// Restart restarts the service and records the current version.
 func (s *Service) Restart(context.Context) error {
 	version, err := s.install.Current()
 	if err != nil {
