@@ -18,7 +18,7 @@ const (
 	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest in hex
 )
 
-// maxNonce bounds the nonces that are signed, in bytes.
+// maxNonce limits the nonces that are signed, in bytes.
 const maxNonce = 128
 
 // answerDigest is the HMAC-SHA256 of nonce, space and status under the credential.
@@ -125,7 +125,7 @@ func (s *signing) seen() {
 	s.expects, s.missing = true, unsigned{}
 }
 
-// missed records an unsigned success that only this API gives; true: signatures are not expected.
+// missed records an unsigned success of this API, and reports whether the server stopped signing.
 func (s *signing) missed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

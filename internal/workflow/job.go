@@ -115,7 +115,7 @@ type Source struct {
 	Git *GitSource `json:"git,omitempty"`
 }
 
-// GitSource is a git program. At most one of Branch (short or a full ref) and Commit is set.
+// GitSource is a git program at Branch (short or a full ref), Commit, or else the default branch.
 type GitSource struct {
 	RepoURL string   `json:"repoUrl"`
 	Branch  string   `json:"branch,omitempty"`

@@ -38,7 +38,7 @@ type Service interface {
 	// Restart restarts a running service with the current program.
 	Restart(ctx context.Context) error
 	// Health reports on the agent. One that does not answer, as while it starts or after a crash,
-	// is an error and asked again; NotRunning is for a service that was stopped on purpose.
+	// returns an error and is asked again; NotRunning is for a service that was stopped on purpose.
 	Health(ctx context.Context) (Health, error)
 }
 
