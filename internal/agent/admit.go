@@ -60,8 +60,6 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	return nil
 }
 
-// isShell reports whether a step is shell text rather than a runner command with structured
-// parameters.
 func isShell(step workflow.Step) bool {
 	return step.Run != workflow.RunSetup && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix)
 }

@@ -91,7 +91,7 @@ type Agent struct {
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
-	// epochs says that a job of the journal has an epoch: the server honours the number of free
+	// epochs says that a journal entry has an epoch: the server honours the number of free
 	// slots.
 	epochs bool
 
@@ -103,18 +103,16 @@ type Agent struct {
 	draining context.Context // ended by Stop and Drain: take no more jobs
 	drain    context.CancelFunc
 
-	mu     sync.Mutex
-	active map[string]bool // by journal name of each job: whether it holds a slot
-	ran    []string        // the newest ended jobs without an epoch
-	jobs   sync.WaitGroup  // goroutines of jobs
-	loops  sync.WaitGroup  // goroutines of the agent itself; they end with stopping
-	// ranOne is closed after the result of the one job of a single run.
+	mu      sync.Mutex
+	active  map[string]bool // by journal name of each job: whether it holds a slot
+	ran     []string        // the newest ended jobs without an epoch
+	jobs    sync.WaitGroup  // goroutines of jobs
+	loops   sync.WaitGroup  // goroutines of the agent itself; they end with stopping
 	ranOne  chan struct{}
 	oneOnly sync.Once
 }
 
 const (
-	// detachTime is how long Stop waits for jobs to detach.
 	detachTime = 10 * time.Second
 	// maxWithoutSlot is how many jobs may wait without a slot for a server to accept their
 	// results. Each uses memory and disk, which a server that hands out jobs and refuses their
@@ -122,8 +120,7 @@ const (
 	maxWithoutSlot = 32
 	// maxRan is how many ended jobs the agent remembers, because a server with only the stock
 	// calls cannot refuse the start of a job that a cache hands out again.
-	maxRan = 1000
-	// engineCall bounds short calls of the executor.
+	maxRan     = 1000
 	engineCall = 30 * time.Second
 )
 
@@ -258,8 +255,7 @@ func (a *Agent) freeSlot(name string) {
 	a.wake()
 }
 
-// launch gives the job a slot and a goroutine. It returns false if the agent already has the
-// job.
+// launch gives the job a slot and a goroutine, and returns false if the agent already has it.
 func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
 	if _, here := a.active[j.name]; here {
@@ -280,7 +276,6 @@ func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	return true
 }
 
-// remember records the end of a job without an epoch.
 func (a *Agent) remember(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -290,7 +285,6 @@ func (a *Agent) remember(name string) {
 	}
 }
 
-// hasRun reports whether a job without an epoch recently ended here.
 func (a *Agent) hasRun(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -313,7 +307,6 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 	return fields
 }
 
-// nobody is the default Monitor.
 type nobody struct{}
 
 func (nobody) Activity()                                       {}
@@ -323,7 +316,6 @@ func (nobody) JobStarted()                                     {}
 func (nobody) JobEnded(string, workflow.Reason, time.Duration) {}
 func (nobody) JobLaunched(time.Duration)                       {}
 
-// anything is the default Rules.
 type anything struct{}
 
 func (anything) AllowsImage(string) bool      { return true }

@@ -99,7 +99,6 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 	}
 }
 
-// discard is an answer that no client receives.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }

@@ -181,7 +181,6 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 	}
 }
 
-// forged is a result that claims that the server has everything.
 func forged(status workflow.Status) *protocol.Result {
 	return &protocol.Result{Status: status, Reported: true}
 }

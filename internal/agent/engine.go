@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Pauses between checks of the executor, shorter while it cannot run jobs, so that the agent
-// recovers soon after it.
+// Pauses between checks of the executor, shorter while it cannot run jobs.
 const (
 	engineUpInterval   = 30 * time.Second
 	engineDownInterval = 5 * time.Second
@@ -56,7 +55,6 @@ func (w *engineWatch) status() status.Engine {
 	return s
 }
 
-// run checks until ctx ends; err is the result of the last check.
 func (w *engineWatch) run(ctx context.Context, err error) {
 	for {
 		pause := engineUpInterval
@@ -70,7 +68,6 @@ func (w *engineWatch) run(ctx context.Context, err error) {
 	}
 }
 
-// check checks once and logs a change.
 func (w *engineWatch) check(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, engineCheckTime)
 	defer cancel()

@@ -31,7 +31,6 @@ var callsOfAgent = []struct {
 	{"result", "POST", "/result", ""},
 }
 
-// foreignBodies have the form of the API's answers.
 var foreignBodies = map[int]string{
 	http.StatusOK:         `{}`,
 	http.StatusBadRequest: `{"code":400,"message":"Bad Request"}`,
@@ -152,8 +151,7 @@ func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestJobsWithoutAFreeSlotAreNotRun has a server hand out a job to a poll that only shows
-// presence.
+// TestJobsWithoutAFreeSlotAreNotRun answers a poll that only shows presence with a job.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newHarness(t)
 	first := w.server.Add()

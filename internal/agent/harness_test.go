@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// buffer is a log that a test can read concurrently.
 type buffer struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
@@ -115,7 +114,6 @@ type running struct {
 	err      error
 }
 
-// start starts an agent; every call is another process with the same state.
 func (w *harness) start() *running {
 	w.t.Helper()
 	client, err := protocol.NewClient(protocol.Options{BaseURL: w.server.URL, Breaker: protocol.Breaker{Failures: 1000, Timeout: time.Second}})
@@ -202,14 +200,12 @@ func (w *harness) finish(job *fakes.ServerJob) *running {
 	return r
 }
 
-// kill ends the agent as SIGKILL does.
 func (r *running) kill() {
 	r.abort()
 	<-r.done
 }
 
-// runner returns a well-behaved runner for the fake executor: it sends a heartbeat, prints a
-// line and delivers its result.
+// runner returns a well-behaved runner: a heartbeat, a line and a result.
 func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
@@ -227,7 +223,6 @@ func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Jo
 	}
 }
 
-// sealed seals the result of an exit as the job's runner does.
 func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	var launch protocol.Launch
 	if err := json.Unmarshal(j.Launch, &launch); err != nil {
@@ -254,7 +249,6 @@ func (w *harness) runnerClient(document []byte) (*protocol.Client, protocol.Laun
 	return client, launch
 }
 
-// cleanState fails the test if the agent or the executor has leftovers of a job.
 func (w *harness) cleanState(r *running) {
 	w.t.Helper()
 	left, err := w.executor.List(context.Background(), r.identity.ID)

@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestJobOutputCannotPassForTheAgents has a job print control sequences that move the cursor
-// over the agent's own lines, or end its line early.
+// TestJobOutputCannotPassForTheAgents prints sequences that move the cursor or end a line.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(sealing(fakes.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
@@ -57,7 +56,6 @@ func TestForgedStreams(t *testing.T) {
 	}
 }
 
-// TestHostileServer has a server send text that resembles lines of the agent.
 func TestHostileServer(t *testing.T) {
 	w := newHarness(t)
 	ran := false

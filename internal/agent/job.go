@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Ends of the agent's work for a job without a verdict.
 var (
 	// errStopping: the agent detaches. A job in the journal is for the next process; any other
 	// returns to the queue.
@@ -59,8 +58,7 @@ func (a *Agent) policy(limit time.Duration) retry.Policy {
 	return retry.Policy{First: a.opts.JobRetry, Max: limit}
 }
 
-// job is the agent's work for one job. Only the goroutine that runs it uses its fields, except
-// those whose type is safe for concurrent use.
+// job is the agent's work for one job, in one goroutine.
 type job struct {
 	agent   *Agent
 	name    string // in the journal
@@ -115,7 +113,6 @@ func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
 	}
 }
 
-// run calls part with the agent's own log streams open.
 func (j *job) run(hard context.Context, part func(context.Context) (delivery.Verdict, error)) {
 	j.courier = j.newCourier()
 	j.agent.board.change(j.name, func(s *shownJob) { s.courier = j.courier })
@@ -135,8 +132,8 @@ func (j *job) run(hard context.Context, part func(context.Context) (delivery.Ver
 	j.end(v, err)
 }
 
-// end reports how the agent's work for the job ended and removes its files, unless the next
-// process needs them.
+// end records the end of the agent's work and removes its files, unless the next process needs
+// them.
 func (j *job) end(v delivery.Verdict, err error) {
 	how := outcome(v)
 	switch {
@@ -183,7 +180,6 @@ func (j *job) runClaimed(hard context.Context) (delivery.Verdict, error) {
 	return j.conclude(hard, p, err)
 }
 
-// conclude follows a started job, and ends one that could not start.
 func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Verdict, error) {
 	switch {
 	case err == nil:
@@ -210,8 +206,8 @@ func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Ve
 	return j.neverStarted(hard, err)
 }
 
-// untilStopped returns a context that ends with hard and, with the cause errStopping, when the
-// agent must stop.
+// untilStopped returns a context that ends with hard or, with errStopping, when the agent
+// stops.
 func (j *job) untilStopped(hard context.Context) (context.Context, context.CancelCauseFunc) {
 	// Not a child of hard, whose end would come with another cause.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
@@ -248,7 +244,6 @@ func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, e
 	return j.report(hard, v)
 }
 
-// refusedError holds the verdict of a job that the agent does not start.
 type refusedError struct{ verdict delivery.Verdict }
 
 // Error returns the line for the deployment's log.
@@ -256,7 +251,6 @@ func (e *refusedError) Error() string { return e.verdict.Message }
 
 func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
-// stepStatus queues the status of a step.
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	now := time.Now().UTC()
 	req := protocol.StepStatusRequest{Status: status, FinishedAt: &now}
@@ -284,8 +278,7 @@ func (j *job) killLeftovers(hard context.Context) error {
 	})
 }
 
-// retryCall repeats a call of the executor until it succeeds. It returns errStopping if the
-// agent stops first.
+// retryCall repeats call until it succeeds, or returns errStopping.
 func (j *job) retryCall(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)
@@ -309,8 +302,7 @@ func (j *job) retryCall(hard context.Context, warning string, call func(context.
 	}
 }
 
-// removeObjects removes a job's objects with its own context, because it must work even when
-// all others have ended.
+// removeObjects has its own context: it must work even when all others have ended.
 func (j *job) removeObjects(h *executor.Handle) {
 	if h == nil {
 		return

@@ -38,7 +38,6 @@ type child struct {
 	Die     bool   // the runner then kills itself instead of reporting
 }
 
-// agentMain is an agent that runs jobs as processes.
 func agentMain() int {
 	var c child
 	if err := json.Unmarshal([]byte(os.Getenv(childVariable)), &c); err != nil {

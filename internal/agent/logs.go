@@ -13,16 +13,14 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// setupStep is the step whose log the agent writes while it prepares the job. The stream after
-// the definition's last step is the agent's, too, for its last line.
+// setupStep is the agent's log while it prepares. The stream after the last step is its own,
+// too.
 const setupStep = 0
 
 const (
-	// ownLogLimit bounds the agent's own log of a job, in bytes. Most of it is the progress of
-	// a pull.
+	// ownLogLimit bounds the agent's own log of a job, in bytes: mostly a pull's progress.
 	ownLogLimit = 4 << 20
-	// maxLine bounds a line of the agent, in bytes.
-	maxLine = 4 << 10
+	maxLine     = 4 << 10
 	// lineTime bounds how long a full disk may delay a line.
 	lineTime = 5 * time.Second
 )
@@ -37,7 +35,7 @@ func (j *job) newCourier() *delivery.Courier {
 		Guard:     j.keepRunning,
 		Reporting: func() { j.phase(status.Reporting) },
 		Refused: func(err error) {
-			// The server accepts evidence for a day, during which the operator may repair the
+			// The server accepts evidence for a day, in which the operator may repair the
 			// cause.
 			j.agent.freeSlot(j.name)
 			j.log.WithError(err).Warn("the server refuses the result of the job; retrying for 24 h after the end of the job")

@@ -20,8 +20,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pace runs an idle agent against answer under a fake clock for the given time. It returns when
-// the agent polled, counted from its start, and each poll's Prefer header.
+// pace runs an idle agent under a fake clock. It returns each poll's time and Prefer header.
 func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer func(n int, r *http.Request) (*http.Response, error)) (at []time.Duration, prefers []string) {
 	t.Helper()
 	state := t.TempDir()
@@ -88,7 +87,6 @@ func empty(header ...string) *http.Response {
 	return resp
 }
 
-// gaps checks that all pauses between polls are within the range.
 func gaps(t *testing.T, at []time.Duration, least int, from, to time.Duration) {
 	t.Helper()
 	if len(at) < least {

@@ -9,12 +9,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// maxPanics is how many panics the agent tolerates in the work for one job before it leaves the
-// job to its next process.
+// maxPanics is how many panics in one job's work leave the job to the next process.
 const maxPanics = 3
 
-// recoverPanic runs f and reports whether it panicked. A panic in the work for one job must not
-// end the agent, which has other jobs.
+// recoverPanic reports whether f panicked: that must not end the agent, which has other jobs.
 func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -47,7 +45,6 @@ func (j *job) runRecovering(hard context.Context, part func(context.Context) (de
 	}
 }
 
-// pause waits before the next attempt; an error means that the agent stops.
 func (j *job) pause(hard context.Context, tries int) error {
 	ctx, cancel := j.untilStopped(hard)
 	defer cancel(nil)

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// breaking is a monitor that panics at the first launches.
 type breaking struct{ left atomic.Int32 }
 
 func (*breaking) Activity()                                       {}
@@ -27,8 +26,7 @@ func (b *breaking) JobLaunched(time.Duration) {
 	}
 }
 
-// TestPanicOfOneJob has the preparation of one job panic while another one runs. The first
-// cannot have started and is reported as failed; the other succeeds.
+// TestPanicOfOneJob: the job whose preparation panics fails, and the running one succeeds.
 func TestPanicOfOneJob(t *testing.T) {
 	w := newHarness(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }

@@ -23,8 +23,7 @@ const (
 	// refusedMaxPause caps the growing pause after a 401, 403 or 404: the operator has to make
 	// a change first, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
-	// renewedPause is the pause before the first use of a fresh token.
-	renewedPause = 10 * time.Millisecond
+	renewedPause    = 10 * time.Millisecond
 	// quickHold is the shortest plausible hold of a poll: the agent must not spin against a
 	// server or proxy that claims to hold polls and does not.
 	quickHold = time.Second
@@ -42,8 +41,7 @@ type poller struct {
 	request protocol.PollRequest
 	// known says that the server honours the number of free slots. Any other would hand a job
 	// to an agent without a free slot, so the agent shows presence only to known servers.
-	known bool
-	// answered reports whether the server answered the last poll.
+	known    bool
 	answered bool
 	errors   int    // in a row
 	quick    int    // claimed holds in a row that were too short
@@ -84,7 +82,6 @@ func (a *Agent) poll(hard context.Context) {
 // renew starts a new question: its answer may be another job.
 func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 
-// once polls and returns the pause before the next poll.
 func (p *poller) once(hard context.Context) time.Duration {
 	a := p.agent
 	select {
@@ -153,8 +150,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	return p.afterNothing(result, time.Since(start))
 }
 
-// whenKicked cancels a poll without a free slot as soon as one with a free slot is possible.
-// The caller must call end after the poll.
+// whenKicked cancels a poll without a free slot once a slot is free. Call end after the poll.
 func (a *Agent) whenKicked(ctx context.Context, cancel context.CancelFunc) (end func()) {
 	done := make(chan struct{})
 	go func() {
@@ -254,8 +250,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	return pause
 }
 
-// refused reports whether the operator has to make a change before a poll can succeed, whether
-// the server or an intermediary answered.
+// refused reports whether the operator has to act first, even if an intermediary answered.
 func refused(code int) bool {
 	switch code {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
@@ -264,7 +259,6 @@ func refused(code int) bool {
 	return false
 }
 
-// refusal returns the remedy for a permanently refused poll.
 func refusal(code int) string {
 	switch code {
 	case http.StatusUnauthorized:
@@ -284,11 +278,9 @@ type liveness struct {
 	due time.Time // zero: no further sign is expected
 }
 
-// livenessGrace is added to each stated wait, for a busy machine and the short work between two
-// waits.
+// livenessGrace extends each stated wait, for a busy machine and the work between two waits.
 const livenessGrace = time.Minute
 
-// expect states that the next sign comes within d.
 func (p *liveness) expect(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,14 +16,12 @@ import (
 )
 
 const (
-	// startedProbe is how long the executor may take to report whether a job was started.
-	// Silence means that the job runs.
+	// startedProbe bounds the question whether a job was started. Silence means that it runs.
 	startedProbe = 2 * time.Second
 	sweepRetry   = time.Minute
 )
 
-// reattach resumes the jobs in the journal and starts the removal of leftovers. It leaves alone
-// jobs of another server or executor.
+// reattach resumes the journal's jobs of this server and executor, and removes leftovers.
 func (a *Agent) reattach(hard context.Context) error {
 	entries, foreign, err := a.journal.Read()
 	if err != nil {
@@ -60,8 +58,7 @@ func (a *Agent) reattach(hard context.Context) error {
 	return nil
 }
 
-// sweep removes objects of jobs that are in no journal, once, as soon as the executor is able
-// to.
+// sweep removes objects of jobs that are in no journal, once the executor can run jobs.
 func (a *Agent) sweep(foreign []string) {
 	for {
 		if a.engine.state() == nil {
@@ -89,8 +86,7 @@ func (a *Agent) sweep(foreign []string) {
 	}
 }
 
-// claimed reports whether the agent works on a job, or must leave it alone because of a foreign
-// entry.
+// claimed reports whether the agent works on a job or must leave it to a foreign entry.
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	name := instance.JobName(h.JobID, h.Epoch)
 	a.mu.Lock()
@@ -152,8 +148,7 @@ func (j *job) rebooted() bool {
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor whether the runner was started. An executor that cannot run jobs
-// cannot answer.
+// wasStarted asks the executor, which cannot answer while it cannot run jobs.
 func (j *job) wasStarted(ctx context.Context) (bool, error) {
 	for tries := 0; ; tries++ {
 		up := j.agent.engine.check(ctx) == nil

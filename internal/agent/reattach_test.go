@@ -21,7 +21,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// spoolStep makes a runner's spool with one line for a step.
 func spoolStep(t *testing.T, j *fakes.Job, step int, text string) {
 	dir := t.TempDir()
 	spool, err := delivery.Open(dir, delivery.Options{})

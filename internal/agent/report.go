@@ -24,8 +24,7 @@ const (
 	spaceTime = 15 * time.Minute
 )
 
-// finishJob ends a job whose runner has ended: it delivers the remaining log and result and
-// removes the job's objects.
+// finishJob delivers an ended runner's remaining log and result and removes the job's objects.
 func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
 		j.log.Warn("the job's directory holds a result that the runner did not write; it is ignored")
@@ -48,7 +47,6 @@ func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool)
 	return v, err
 }
 
-// flushSetup delivers the set-up log and the agent's statuses, which no result follows.
 func (j *job) flushSetup(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, setupFlushTime)
 	defer cancel()
@@ -101,11 +99,9 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	return j.report(ctx, v)
 }
 
-// stock reports whether the server has only the stock calls: no result, and no stream for the
-// agent after the job's last step.
+// stock reports whether the server lacks results and a stream after the last step.
 func (j *job) stock() bool { return j.entry.Claim.Epoch == 0 }
 
-// closingWords writes the agent's last line, unless an earlier process has.
 func (j *job) closingWords(text string) {
 	step := j.entry.Steps
 	if step <= setupStep {
@@ -117,7 +113,6 @@ func (j *job) closingWords(text string) {
 	j.endStream(j.logs, step)
 }
 
-// openRunnerLog copies the spool of a dead runner and opens the copy.
 func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "runner")
 	var err error
@@ -145,8 +140,7 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 // or a missing one.
 func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
-// report delivers the remaining log, the statuses and the result of a job. An error is
-// errStopping, errSuperseded, or final.
+// report delivers log, statuses and result. An error is errStopping, errSuperseded, or final.
 func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdict, error) {
 	ctx, cancel := j.untilStopped(parent)
 	defer cancel(nil)

@@ -62,8 +62,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p pr
 	return p, nil
 }
 
-// keepLease sends heartbeats until ctx ends, and cancels the preparation when the server no
-// longer wants the job.
+// keepLease sends heartbeats, and cancels the preparation when the server ends the job.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := retry.Spread(heartbeatInterval)
@@ -92,8 +91,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 	}
 }
 
-// fetchDefinition requests the definition until it arrives, is unusable, or the server would
-// have requeued the job anyway.
+// fetchDefinition retries until the server would have requeued the job anyway.
 func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
 	limited, cancel := context.WithTimeout(ctx, definitionTime)
 	defer cancel()
@@ -121,8 +119,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	}
 }
 
-// learn copies what the agent needs later from the definition, and applies the host's settings
-// to it.
+// learn copies what the agent needs from the definition, and applies the host's settings to it.
 func (j *job) learn(definition *workflow.JobDefinition) {
 	for _, secret := range definition.Secrets() {
 		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
@@ -235,8 +232,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 	}
 }
 
-// startedAnyway reports whether a job runs although Start returned err. It asks until it has an
-// answer or ctx ends.
+// startedAnyway asks until it knows whether a job runs although Start returned err.
 func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
 	if _, final := errors.AsType[*executor.Error](err); final {
 		return false, nil
@@ -245,8 +241,7 @@ func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
 	return j.wasStarted(ctx)
 }
 
-// askLeave asks the server whether the job may start, until it answers yes or no. A repeated
-// request gets the same answer.
+// askLeave asks whether the job may start. A repeated request gets the same answer.
 func (j *job) askLeave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
@@ -271,7 +266,6 @@ func (j *job) askLeave(ctx context.Context) error {
 	}
 }
 
-// withoutHeartbeats reports whether the server lacks the heartbeat call.
 func withoutHeartbeats(err error) bool {
 	switch protocol.StatusCode(err) {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -280,7 +274,6 @@ func withoutHeartbeats(err error) bool {
 	return false
 }
 
-// launchDocument returns the runner's standard input.
 func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {
 	claim := j.entry.Claim
 	document, err := json.Marshal(protocol.Launch{

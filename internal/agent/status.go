@@ -198,10 +198,8 @@ func (a *Agent) tokenStatus() status.Token {
 	return token
 }
 
-// took returns the time since the claim.
 func (j *job) took() time.Duration { return max(time.Since(j.entry.ClaimedAt), 0) }
 
-// ended records the end of the job on the board and in the metrics.
 func (j *job) ended(how status.Outcome) {
 	j.agent.board.remove(j, how)
 	j.agent.opts.Monitor.JobEnded(how.Status, workflow.Reason(how.Reason), j.took())

@@ -21,7 +21,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// await waits until the status report satisfies ok.
 func (r *running) await(what string, ok func(status.Report) bool) status.Report {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {

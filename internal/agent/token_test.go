@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// rotating is a source that changes its token after each refusal.
 type rotating struct {
 	mu      sync.Mutex
 	tokens  []string // the first is the current one
@@ -104,8 +103,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 	}
 }
 
-// TestTokensAreMaskedInJobLogs has the server name a job's image after old and new tokens,
-// which the agent repeats in the set-up log.
+// TestTokensAreMaskedInJobLogs names a job's image after tokens, which the log repeats.
 func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	w := newHarness(t)
 	source := &rotating{tokens: []string{fakes.PoolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}

@@ -9,8 +9,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestNoReportBeforeTheRemoval has a job fail to start after the runner received it, while its
-// objects stay for some time: it may run, and must not be reported as failed.
+// TestNoReportBeforeTheRemoval: a job whose start failed may run until its objects are gone.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
@@ -36,8 +35,8 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestStartThatIsNotConfirmed has the engine break every call that starts a job, the first one
-// after the start: the agent must leave the running job alone.
+// TestStartThatIsNotConfirmed: the first call breaks after the job has started, and the agent
+// must not end the job.
 func TestStartThatIsNotConfirmed(t *testing.T) {
 	w := newHarness(t)
 	broken := errors.New("the connection broke")

@@ -132,8 +132,8 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	}
 }
 
-// endCancelled interrupts a runner whose deployment is over for the server, and kills it after
-// the grace period.
+// endCancelled interrupts the runner of an ended deployment, and kills it after the grace
+// period.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
 	if retry.Sleep(ctx, graceAfterFinal) != nil {
 		return // it ended by itself, as it usually does
@@ -168,8 +168,7 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 
 const (
 	echoBuffer = 64 << 10
-	// echoBatch is how many bytes are collected before a write while more can be read.
-	echoBatch = 32 << 10
+	echoBatch  = 32 << 10
 )
 
 // JobOutput writes the output of jobs to the agent's own. All jobs share it: each write holds
@@ -224,7 +223,6 @@ func (j *job) copyOutput(ctx context.Context) {
 	}
 }
 
-// appendEcho appends one tagged line without terminal control characters.
 func (j *job) appendEcho(batch []byte, tag string, line []byte) []byte {
 	if j.agent.opts.JobOutput == nil {
 		j.log.Info(string(termtext.Plain(nil, bytes.TrimRight(line, "\r\n"))))
