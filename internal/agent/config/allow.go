@@ -105,8 +105,8 @@ func (c *Config) AllowsRepository(name string) bool {
 	return false
 }
 
-// isRepositoryPattern reports whether a pattern can match: it has no escapes and no empty, "."
-// or ".." elements.
+// isRepositoryPattern rejects patterns that match nothing: escapes, empty, "." or ".."
+// elements.
 func isRepositoryPattern(pattern string) bool {
 	pattern = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
 	return !strings.Contains(pattern, "%") && path.Clean("/"+pattern) == "/"+strings.TrimPrefix(pattern, "/")
@@ -114,8 +114,7 @@ func isRepositoryPattern(pattern string) bool {
 
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
 
-// matches reports whether name matches the whole pattern: * stands for any characters but the
-// slash, ** for any characters.
+// matches matches the whole name: * is any characters but the slash, ** any characters.
 func matches(pattern, name string) bool {
 	expr := regexp.QuoteMeta(pattern)
 	expr = strings.ReplaceAll(expr, `\*\*`, `.*`)

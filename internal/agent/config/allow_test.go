@@ -67,7 +67,6 @@ func TestAllowsImage(t *testing.T) {
 	}
 }
 
-// allows checks the name of the address that the runner gives to git, as the agent does.
 func allows(c *Config, url string) bool {
 	repo, err := workflow.ParseRepository(url)
 	return err == nil && c.AllowsRepository(repo.Name())

@@ -29,8 +29,8 @@ type Config struct {
 	// empty: see [Config.TempDirectory].
 	SharedVolumeDirectory string
 	DeployTarget          DeployTarget
-	SingleRun bool
-	PullImage bool
+	SingleRun             bool
+	PullImage             bool
 	// EnabledWorkflowTypes is never empty in a valid configuration.
 	EnabledWorkflowTypes []string
 	// EnvForwardAllowlist names the host variables given to jobs: see [Config.ForwardedEnv].
@@ -47,11 +47,11 @@ type Config struct {
 	// PollingIntervalOverride ignores Retry-After and the long poll.
 	PollingIntervalOverride bool
 	// JobStatusLoopInterval is the pause between two checks of a running job's status.
-	JobStatusLoopInterval time.Duration
-	RequestTimeout        time.Duration
-	RequestRetryCount int
-	RequestRetryWait    time.Duration
-	RequestRetryMaxWait time.Duration
+	JobStatusLoopInterval  time.Duration
+	RequestTimeout         time.Duration
+	RequestRetryCount      int
+	RequestRetryWait       time.Duration
+	RequestRetryMaxWait    time.Duration
 	CircuitBreakerFailures int
 	CircuitBreakerTimeout  time.Duration
 
@@ -61,9 +61,9 @@ type Config struct {
 	// HealthThreshold is the maximum age of the last activity of a healthy agent. Load derives
 	// it from the intervals if it is not set.
 	HealthThreshold time.Duration
-	Syslog    bool
-	LogFormat LogFormat
-	LogJobOutput bool
+	Syslog          bool
+	LogFormat       LogFormat
+	LogJobOutput    bool
 
 	MaxConcurrentJobs int
 	// StateDirectory is the absolute directory of journal and spool: see
@@ -96,8 +96,8 @@ type Config struct {
 	// NumCPUs is the CPU request of worker pods, as a Kubernetes quantity.
 	NumCPUs string
 	// MemQuantity is the memory request of worker pods, in Gi.
-	MemQuantity string
-	DebugPod bool
+	MemQuantity            string
+	DebugPod               bool
 	OverrideImageReference string
 	// DockerHost is the host's DOCKER_HOST; jobs always get it if it is set.
 	DockerHost string
@@ -108,7 +108,6 @@ type Config struct {
 // DeployTarget is the kind of place where jobs run.
 type DeployTarget string
 
-// The deploy targets.
 const (
 	TargetDocker     DeployTarget = "docker"
 	TargetKubernetes DeployTarget = "kubernetes"
@@ -118,7 +117,6 @@ const (
 // LogFormat is the form of the agent's own log.
 type LogFormat string
 
-// The log formats.
 const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"

@@ -43,7 +43,6 @@ func IsSecret(key string) bool {
 	return err == nil && f.kind == kindSecret
 }
 
-// fileField returns the row of a key that is allowed in the file.
 func fileField(key string) (field, error) {
 	for _, f := range fields() {
 		switch {
@@ -84,7 +83,6 @@ func Edit(path string, text []byte, changes []Change) ([]byte, error) {
 	return edited, nil
 }
 
-// errForm reports a file whose form has no line per key.
 var errForm = errors.New("is not written as lines of the form key: value, so it cannot be changed without losing its form: rewrite it as such lines, or edit it by hand")
 
 func editOne(path string, text []byte, f *field, value string) ([]byte, error) {
@@ -192,8 +190,7 @@ func trailingComment(line string, value *yaml.Node) string {
 	return rest[len(strings.TrimRight(rest, " \t")):] + comment
 }
 
-// commentedOut returns the index of the line that has the key as a comment, as in the sample,
-// or -1.
+// commentedOut returns the index of the line with the key as a comment, or -1.
 func commentedOut(lines []string, key string) int {
 	form := regexp.MustCompile(`^#+ ?` + regexp.QuoteMeta(key) + `:(\s|$)`)
 	return slices.IndexFunc(lines, form.MatchString)

@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// Directories of tests, relative to the root of the repository.
 const (
 	agentProgram = "cmd/customer-managed-workflow-agent"
 	agentLoop    = "internal/agent"
@@ -78,7 +77,6 @@ var effects = map[string][]effect{
 	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
 }
 
-// TestEveryKeyHasAnEffect compares the map with the field table and the existing tests.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	tests := map[string]map[string]bool{}
 	missing := map[string]bool{}

@@ -31,7 +31,7 @@ const (
 	kindCPUs          // a number of CPUs such as 1.5
 )
 
-// field is one row of the field table: the whole definition of one key.
+// field is one row of the field table.
 type field struct {
 	// name is the key in the file, env the variable that overrides it.
 	name, env string
@@ -41,31 +41,24 @@ type field struct {
 	def string
 	// defText describes a default that depends on the machine or on other keys.
 	defText string
-	// example is the sample's value for a key without a fixed default.
 	example string
 	// choices are the allowed values of a string or of a list's entries; nil allows any.
 	choices []string
-	// unbuilt are values of the stock agent that this build refuses by name.
 	unbuilt []string
 	// sep separates the entries of a list in the environment: "," or " ".
 	sep string
 	// notEmpty refuses an empty list, which reads as "nothing" and acts as "everything".
 	notEmpty bool
-	// min and max are inclusive bounds of an int, bytes or a duration in nanoseconds. Both zero
-	// means no bounds.
+	// min and max are inclusive, in units, bytes or nanoseconds. Both zero means no bounds.
 	min, max int64
 	envOnly  bool
-	// lacks names the feature that the key needs and this build does not have.
-	lacks string
+	lacks    string
 	// requirement states when the key must be set; empty is never.
 	requirement string
-	// doc is the documentation, in full sentences with manual line breaks.
-	doc string
-	// ptr returns the address of the key's field in a Config.
-	ptr func(*Config) any
+	doc         string
+	ptr         func(*Config) any
 }
 
-// paths holds the directories that resolve relative paths and ~.
 type paths struct {
 	cwd, home string
 }
@@ -157,7 +150,6 @@ func (f *field) setList(c *Config, entries []string) error {
 
 var errEmptyList = errors.New("is an empty list: list what is allowed, or remove the key for its default")
 
-// parseString checks and normalizes a value of the kinds that are stored as strings.
 func (f *field) parseString(text string, p paths) (string, error) {
 	if hasControl(text) {
 		return "", errors.New("has a control character in it: write the value again, on one line")
@@ -197,8 +189,7 @@ func (p paths) absolute(text string) (string, error) {
 	return filepath.Join(p.cwd, text), nil
 }
 
-// normalizeURL returns an HTTP base URL without trailing slashes; a bare host means https, or
-// http on loopback.
+// normalizeURL drops trailing slashes; a bare host means https, or http on loopback.
 func normalizeURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		scheme := "https://"
@@ -296,8 +287,7 @@ func (f *field) durationBounds() string {
 
 func (f *field) bounded() bool { return f.min != 0 || f.max != 0 }
 
-// show returns the value in c in the form of the environment; a non-empty secret shows as
-// [REDACTED].
+// show returns the value in the form of the environment; a secret shows as [REDACTED].
 func (f *field) show(c *Config) string {
 	switch v := f.ptr(c).(type) {
 	case *[]string:
@@ -357,7 +347,6 @@ func formatBytes(n int64) string {
 // hasControl reports whether s has a character that breaks a line, a header or a terminal.
 func hasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
-// orList writes "a", "a or b", "a, b or c".
 func orList(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

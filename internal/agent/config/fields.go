@@ -27,7 +27,6 @@ const (
 	lacksKubernetes = "the Kubernetes target"
 )
 
-// fields returns the field table, in the order of the sample file and the reference page.
 func fields() []field {
 	rows := [][]field{
 		requiredFields(), optionalFields(), oidcFields(), pollingFields(), healthFields(),

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testOptions describes a machine with only the given file and environment.
 func testOptions(path string, environ ...string) LoadOptions {
 	return LoadOptions{
 		Path: path, Cwd: "/cwd", Binary: "/opt/agent/customer-managed-workflow-agent",
@@ -164,8 +163,7 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// FuzzLoad checks that Load and Validate return for any file and variables, and that no error
-// or warning repeats the token.
+// FuzzLoad checks that Load and Validate return and that no message repeats the token.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {

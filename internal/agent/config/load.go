@@ -91,8 +91,7 @@ func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
 	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
 }
 
-// load makes a configuration of the file's text, if any, and the environment. mode is the
-// file's mode, private the one it should have with a token in it.
+// load merges the file's text and the environment; private is the right mode for a token.
 func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
 	env := environment(o.Environ)
 	c := Default()
@@ -161,7 +160,6 @@ func (c *Config) applyEnvironment(env map[string]string, p paths) problems {
 	return wrong
 }
 
-// ecsKeys are the settings of other agents' ECS target, without the prefix of their variables.
 func ecsKeys() []string {
 	return []string{"CLUSTER", "SUBNETS", "SECURITY_GROUPS", "LAUNCH_TYPE", "ASSIGN_PUBLIC_IP", "TASK_DEFINITION_TEMPLATE_FILE"}
 }
@@ -267,7 +265,6 @@ func (o LoadOptions) installRoot() string {
 	return o.brewEtc()
 }
 
-// brewEtc returns PREFIX/etc for a binary in PREFIX/Cellar/FORMULA, else "".
 func (o LoadOptions) brewEtc() string {
 	prefix, _, ok := strings.Cut(o.Binary, "/Cellar/customer-managed-workflow-agent/")
 	if !ok || !filepath.IsAbs(prefix) {
@@ -285,8 +282,7 @@ func containsFile(seen []os.FileInfo, info os.FileInfo) bool {
 	return false
 }
 
-// readFile reads a configuration file after checking that only its owner, root or the user uid,
-// can have written it.
+// readFile reads a configuration file that only its owner, root or uid, can have written.
 func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
 	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the
 	// open file, which cannot be swapped between check and read.
@@ -312,7 +308,6 @@ func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
 	return data, info, nil
 }
 
-// checkFile accepts only a regular file under the sole control of root or the user.
 func checkFile(path string, info os.FileInfo, uid int) error {
 	switch {
 	case info.IsDir():

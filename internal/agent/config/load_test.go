@@ -15,7 +15,6 @@ import (
 
 const testToken = "pul-0123456789abcdef"
 
-// TestEnvironment sets every variable, and the opposite in the file, and checks every value.
 func TestEnvironment(t *testing.T) {
 	values := map[string]string{
 		"token": "pul-from-environment", "service_url": "https://other.example.com", "working_directory": "/srv/bin",
@@ -242,8 +241,6 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchOddPlaces covers the same directory twice, a link between the names, no home, and
-// places that are no directories.
 func TestSearchOddPlaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, OldFileName)

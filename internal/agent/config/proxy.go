@@ -9,8 +9,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// resolveProxy collects the host's proxy variables, which the agent obeys and gives to its
-// jobs.
+// resolveProxy collects the proxy variables that the agent obeys and gives to its jobs.
 func (c *Config) resolveProxy(env map[string]string) {
 	for _, upper := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		for _, name := range []string{upper, strings.ToLower(upper)} {
@@ -33,8 +32,7 @@ func (c *Config) resolveProxy(env map[string]string) {
 // values may hold passwords.
 func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
 
-// validateProxy finds errors that would otherwise appear at the first connection, in a message
-// that repeats the value with its password.
+// validateProxy prevents later errors at the first connection, which would repeat the password.
 func (c *Config) validateProxy(wrong *problems) {
 	for _, v := range c.meta.proxy {
 		if !namesProxy(v.Name) {
@@ -46,7 +44,6 @@ func (c *Config) validateProxy(wrong *problems) {
 	}
 }
 
-// namesProxy reports whether the variable names a proxy, rather than hosts without one.
 func namesProxy(variable string) bool { return !strings.EqualFold(variable, "NO_PROXY") }
 
 // parseProxy reads the URL of a proxy as Go's client does: the default scheme is http. Its

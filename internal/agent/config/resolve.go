@@ -14,8 +14,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// resolve fills in the defaults that depend on the machine, the user or other keys, and
-// replaces values with a special meaning.
+// resolve fills in the defaults that depend on the machine, the user or other keys.
 func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	c.meta.tempDir = o.TempDir
 	c.meta.uid = o.UID
@@ -68,7 +67,6 @@ func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 	}
 }
 
-// adviseOnIdentity warns about a token that will not work or that others can read in transit.
 func (c *Config) adviseOnIdentity() {
 	if c.UsesOIDC() && !c.Token.IsZero() {
 		c.warn("oidc_token_file is set, so token is not used: remove one of the two")
@@ -81,7 +79,6 @@ func (c *Config) adviseOnIdentity() {
 	}
 }
 
-// adviseOnMissing warns about settings of features missing from this build.
 func (c *Config) adviseOnMissing() {
 	for _, f := range fields() {
 		source := c.Source(f.name)
@@ -115,8 +112,8 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 }
 
-// resolveStateDirectory uses the service manager's directory, else the usual one of the user,
-// else a private one in the directory for temporary files.
+// resolveStateDirectory uses the service manager's directory, else the user's, else a private
+// temporary one.
 func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	const name = "workflow-agent"
 	// systemd separates several directories with colons.
@@ -173,8 +170,7 @@ func (c *Config) PrepareStateDirectory() error {
 	return nil
 }
 
-// stateIsShared reports whether every user can create names in the parent of the state
-// directory, as in /tmp.
+// stateIsShared reports whether every user can create names in the parent, as in /tmp.
 func (c *Config) stateIsShared() bool {
 	info, err := os.Stat(filepath.Dir(c.StateDirectory))
 	return err != nil || info.Mode().Perm()&0o002 != 0

@@ -62,7 +62,6 @@ func TestPrepareStateDirectory(t *testing.T) {
 		t.Errorf("got %v, %v, want mode 0700", info.Mode(), err)
 	}
 
-	// An administrator's link to another disk is followed.
 	link := filepath.Join(root, "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -114,8 +113,6 @@ func TestPrepareStateDirectory(t *testing.T) {
 	}
 }
 
-// TestWorkingDirectory checks that a value that names the binary, or a link to it, means its
-// directory.
 func TestWorkingDirectory(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

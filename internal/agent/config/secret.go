@@ -55,7 +55,6 @@ func (s Secret) GoString() string { return s.String() }
 
 // Format prints what String returns for every verb, %x and %q included.
 func (s Secret) Format(state fmt.State, _ rune) {
-	// fmt.State reports no write errors that could be handled here.
 	io.WriteString(state, s.String())
 }
 

@@ -78,8 +78,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSampleRuns checks that the sample runs with all defaults once its token is replaced, and
-// that it still loads with every # before a key removed.
+// TestSampleRuns sets the sample's token, and then removes every # before a key.
 func TestSampleRuns(t *testing.T) {
 	plain := strings.Replace(string(Sample()), "pul-xxx", "pul-0123456789abcdef", 1)
 	c, err := loadAndValidate(testOptions(writeFile(t, FileName, plain)))

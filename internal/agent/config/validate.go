@@ -34,7 +34,6 @@ func (c *Config) Validate() error {
 	return wrong.err(c.Token)
 }
 
-// validateIdentity checks the token or its replacement.
 func (c *Config) validateIdentity(fail func(key, what string)) {
 	if c.UsesOIDC() {
 		if c.OrganizationName == "" {
@@ -64,7 +63,6 @@ func (c *Config) HasToken() bool {
 	return token != "" && token != "pul-xxx" && strings.Trim(token, "<>") != "token"
 }
 
-// validatePlaces checks the source of jobs and the place where they run.
 func (c *Config) validatePlaces(fail func(key, what string)) {
 	if c.ServiceURL == "" {
 		fail("service_url", "is required: set it to the URL of the control plane")
@@ -112,7 +110,6 @@ func (c *Config) CACertificates() ([]byte, error) {
 	return data, nil
 }
 
-// maxBundleSize bounds ca_certificate_file in bytes.
 const maxBundleSize = 16 << 20
 
 func (c *Config) validateLists(fail func(key, what string)) {
@@ -147,7 +144,6 @@ func validatePatterns(key string, patterns []string, fail func(key, what string)
 func networkName() *regexp.Regexp  { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
 
-// isHost reports whether s is a listen address: an IP address, a host name, or anyAddress.
 func isHost(s string) bool {
 	if s == anyAddress || net.ParseIP(s) != nil {
 		return true
@@ -184,8 +180,8 @@ func (ps *problems) add(source Source, key, what string) {
 // maxProblems limits the problems in an error. A file with more is the wrong file.
 const maxProblems = 20
 
-// err returns nil if there are no problems, else one error with a line for each: the file's in
-// the order of its lines, then the environment's. The tokens do not appear in it.
+// err returns nil without problems, else one error with a line for each: the file's in order,
+// then the environment's. It masks the tokens.
 func (ps problems) err(tokens ...Secret) error {
 	if len(ps) == 0 {
 		return nil

@@ -99,8 +99,7 @@ func keptMode(old fs.FileMode) fs.FileMode {
 	return mode | 0o400
 }
 
-// replace writes the file next to its target and renames it. It also syncs the directory, so
-// that the new name survives a loss of power.
+// replace renames a new file to target and syncs the directory, to survive a loss of power.
 func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err error) {
 	dir := filepath.Dir(target)
 	f, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))

@@ -135,7 +135,7 @@ func refusal(key string) string {
 	return ""
 }
 
-// legacy reports whether a key of older agents is still accepted, with a warning if one is due.
+// legacy reports whether a key of older agents is still accepted, and returns a warning if due.
 func legacy(key string) (ok bool, warning string) {
 	switch key {
 	case "version":
@@ -185,8 +185,7 @@ func (c *Config) apply(file string, entries []entry, p paths) problems {
 	return wrong
 }
 
-// setEntry stores a value from a file and reports whether it was set. A missing or empty value
-// leaves the default.
+// setEntry reports whether the value was set. A missing or empty value leaves the default.
 func (f *field) setEntry(c *Config, e entry, p paths) (bool, error) {
 	switch {
 	case e.isList:
@@ -239,8 +238,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printableKey returns a key for a message. It hides a key of unusual form, which may be a
-// misplaced value or even a token.
+// printableKey hides a key of unusual form, which may be a misplaced value or even a token.
 func printableKey(key string) string {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
@@ -252,7 +250,6 @@ func printableKey(key string) string {
 	return key
 }
 
-// lineOf returns the line of the first wanted character, 0 if there is none.
 func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	for line := 1; len(data) > 0; {
 		r, size := utf8.DecodeRune(data)
@@ -267,7 +264,6 @@ func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	return 0
 }
 
-// errorLine returns the line of a YAML error, 1 if it has none.
 func errorLine(err error) int {
 	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
