@@ -22,8 +22,7 @@ import (
 const (
 	// answerTime bounds a request to an agent, which answers from memory.
 	answerTime = 10 * time.Second
-	// maxAnswer bounds an answer, in bytes.
-	maxAnswer = 16 << 20
+	maxAnswer  = 16 << 20
 )
 
 // ErrNotRunning reports that no agent runs in the instance.

@@ -88,7 +88,6 @@ func TestStatusAndDrain(t *testing.T) {
 		t.Fatalf("got %+v, %v, drained %d times", report, err, a.drained.Load())
 	}
 
-	// Wait for the end: once abandoned, once to the end.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
@@ -232,8 +231,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestOtherUsersAreKeptOut needs root, to become another user. The child does what that user's
-// job could.
+// TestOtherUsersAreKeptOut needs root, to become another user in a child.
 func TestOtherUsersAreKeptOut(t *testing.T) {
 	if path := os.Getenv("TEST_CONTROL_SOCKET"); path != "" {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)

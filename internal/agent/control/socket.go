@@ -16,8 +16,7 @@ import (
 
 const socketName = "control.sock"
 
-// maxSocketPath is the longest path of a socket that every system accepts, in bytes: macOS
-// allows 104 with the final zero.
+// maxSocketPath fits every system, in bytes: macOS allows 104 with the final zero.
 const maxSocketPath = 103
 
 // Listen makes the control socket, for its owner only, in an instance directory that the caller
