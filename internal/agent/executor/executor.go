@@ -96,7 +96,7 @@ type Handle struct {
 
 // Exit describes how a runner ended.
 type Exit struct {
-	Code       int       // exit code; -1 if there is none
+	Code       int       // exit code; -1 if none
 	Signal     string    // name of the ending signal (SIGKILL, …), else ""; if set, Code is -1
 	OOMKilled  bool      // it failed and the engine reported the kernel's out-of-memory kill
 	Lost       bool      // it is gone and its exit status is unknown (engine restart, reboot)

@@ -11,8 +11,7 @@ import (
 
 const namePrefix = "workflow-"
 
-// plainID matches the job ids that object names contain unchanged. The id comes from the
-// server, so any other text must not reach a path.
+// plainID matches ids that are safe in paths: they come from the server.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // ObjectName returns the name of a job's directory, container and volume. It is safe in all of

@@ -13,8 +13,7 @@ import (
 
 const (
 	spaceReserve = 32 << 20
-	// smallestFile is the least size, in bytes, that a file counts for; it limits the number of
-	// empty files.
+	// smallestFile is the least size that a file counts for, in bytes; it limits empty files.
 	smallestFile = 4 << 10
 )
 
