@@ -37,14 +37,12 @@ func (e *Executor) lost(ctx context.Context, engine *client.Client, err error) b
 	return true
 }
 
-// broken reports whether err is that of a connection that ended during a call: the engine may
-// already be back.
+// broken reports whether the connection ended during a call: the engine may already be back.
 func broken(err error) bool {
 	var network *net.OpError
 	return client.IsErrConnectionFailed(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
-// await waits until an engine answers.
 func (e *Executor) await(ctx context.Context) error {
 	for {
 		if err := retry.Sleep(ctx, retry.Spread(awaitPause)); err != nil {
@@ -56,8 +54,7 @@ func (e *Executor) await(ctx context.Context) error {
 	}
 }
 
-// discardUnstarted removes the objects that an engine created for a job before it disappeared.
-// It leaves a started job alone.
+// discardUnstarted removes a lost engine's objects for a job, unless the job was started.
 func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) error {
 	engine, err := e.engine()
 	if err != nil {

@@ -26,10 +26,8 @@ const (
 	hubKey = "https://index.docker.io/v1/"
 	// helperPatience bounds a credential helper, which may ask a keychain or a cloud.
 	helperPatience = 30 * time.Second
-	// maxHelperWords bounds the quoted output of a failed helper, in bytes.
 	maxHelperWords = 200
-	// helperHasNone is what helpers print for a registry they do not know.
-	helperHasNone = "credentials not found"
+	helperHasNone  = "credentials not found"
 	// tokenUser is the user name that marks a helper's secret as a token.
 	tokenUser = "<token>"
 )
@@ -90,7 +88,6 @@ func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.
 	return login{origin: "no credentials"}, nil
 }
 
-// encodeLogin encodes credentials for the engine's API.
 func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	config := registry.AuthConfig{
 		ServerAddress: server, Username: auth.Username, Password: auth.Password,
@@ -111,8 +108,7 @@ func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	return login{encoded: encoded, origin: origin}, nil
 }
 
-// readRegistryConfig reads the first existing configuration: the docker command's, else
-// podman's, which has the same form.
+// readRegistryConfig reads the docker command's configuration, else podman's, of the same form.
 func readRegistryConfig(getenv func(string) string, home string) (registryConfig, error) {
 	var paths []string
 	add := func(base string, rel ...string) {
@@ -200,8 +196,7 @@ func complaint(said string) string {
 	return ": " + said
 }
 
-// withoutAgentSettings removes the agent's own settings, including its token, from the
-// environment of another program.
+// withoutAgentSettings removes the agent's own settings, including its token, from env.
 func withoutAgentSettings(env []string) []string {
 	var out []string
 	for _, variable := range env {

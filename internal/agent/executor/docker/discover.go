@@ -17,7 +17,6 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// address is the engine's address and where it was configured.
 type address struct {
 	host   string
 	origin string
@@ -49,7 +48,6 @@ func discover(o Options) (address, error) {
 	return fromSockets(socketPaths(getenv, home))
 }
 
-// environment returns the source of the docker command's settings.
 func (o Options) environment() (getenv func(name string) string, home string) {
 	getenv, home = o.Getenv, o.Home
 	if getenv == nil {
@@ -86,7 +84,6 @@ func fromHost(host, origin string, getenv func(string) string, home string) (add
 	return a, nil
 }
 
-// configDir returns the docker command's configuration directory, "" without a home.
 func configDir(getenv func(string) string, home string) string {
 	dir := getenv("DOCKER_CONFIG")
 	if dir == "" && home != "" {
@@ -157,8 +154,7 @@ func socketPaths(getenv func(string) string, home string) []string {
 	return paths
 }
 
-// fromSockets returns the first usual socket that accepts a connection, else the first that
-// exists, else the first.
+// fromSockets prefers a socket that accepts a connection, then one that exists.
 func fromSockets(paths []string) (address, error) {
 	best, found := paths[0], false
 	for _, path := range paths {

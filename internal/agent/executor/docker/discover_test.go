@@ -109,8 +109,7 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		t.Fatalf("the usual sockets are %q, want %q", paths, want)
 	}
 	paths = paths[1:] // the host may have its own socket at this path
-	// A socket file without a listener, such as a killed program leaves, ranks below one that
-	// answers and above none.
+	// A socket file without a listener ranks below one that answers and above none.
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
 		t.Errorf("without any socket the place is %s", got.host)
 	}

@@ -137,7 +137,6 @@ func (e *Executor) Check(ctx context.Context) error {
 	return executor.FindAnyEmbeddable(e.opts.RunnerDir)
 }
 
-// engine returns the connection to the engine, and finds one first if necessary.
 func (e *Executor) engine() (*client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,8 +155,8 @@ func (e *Executor) engine() (*client.Client, error) {
 	return conn, nil
 }
 
-// forget drops a broken connection, so that the next call finds the engine again: Docker
-// Desktop and similar engines change their sockets.
+// forget drops a broken connection, because engines such as Docker Desktop change their
+// sockets.
 func (e *Executor) forget(engine *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -167,7 +166,6 @@ func (e *Executor) forget(engine *client.Client) {
 	}
 }
 
-// failure returns an error for the deployment's log with the engine's answer.
 func failure(reason workflow.Reason, what string, err error) error {
 	message := what
 	if err != nil {

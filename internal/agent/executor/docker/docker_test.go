@@ -32,7 +32,6 @@ const (
 
 const memoryLimit = 64
 
-// engine is the Docker Engine of the tests, started by the first that needs it.
 var engine struct {
 	once      sync.Once
 	reason    string // why none is available
@@ -55,7 +54,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// needEngine returns the engine's address and a directory with a runner.
 func needEngine(t *testing.T) (host, runnerDir string) {
 	t.Helper()
 	engine.once.Do(func() { engine.reason, engine.err = startEngine() })

@@ -13,7 +13,6 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// explain turns the failure of a ping into one line that states the remedy.
 func explain(host string, err error) error {
 	var timeout net.Error
 	var verification *tls.CertificateVerificationError

@@ -8,8 +8,6 @@ import (
 	"testing"
 )
 
-// FuzzRegistryConfig reads configurations of the docker command, which many programs and users
-// write.
 func FuzzRegistryConfig(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"dXNlcjpwYXNz"}},"credsStore":"x","credHelpers":{"r":"y"}}`), "registry.example.com")
 	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"%%%","identitytoken":"t"}}}`), "registry.example.com")

@@ -21,8 +21,7 @@ type sent struct {
 	HostConfig *container.HostConfig
 }
 
-// TestContainersAsSent compares the description of each kind of container with
-// testdata/containers.json. A change of that file changes what a job can reach.
+// A change of testdata/containers.json changes what a job can reach.
 func TestContainersAsSent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	job := executor.Spec{
@@ -71,8 +70,7 @@ func newJobOf(spec executor.Spec, o Options) job {
 	return j
 }
 
-// TestContainerAsRun checks what the engine made of a job's container whose image asks for,
-// among other things, a working directory outside of it (CVE-2024-21626).
+// TestContainerAsRun uses an image with a working directory outside of it (CVE-2024-21626).
 func TestContainerAsRun(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	const hostile = "workflowagent/executortest:hostile"

@@ -32,8 +32,7 @@ const (
 	kindRunner = "runner" // a volume with a runner
 )
 
-// job is the executor's part of a handle: enough to find the objects and to read the runner's
-// files.
+// job is the executor's part of a handle.
 type job struct {
 	Name   string `json:"name"`             // of the container and the volume
 	JobDir string `json:"jobDir"`           // in the container
@@ -87,8 +86,7 @@ func (e *Executor) open(h executor.Handle) (job, error) {
 	return j, nil
 }
 
-// jobDir returns the job directory in the container: below the directory that the image's user
-// can write to, if the job names one.
+// jobDir returns the job directory in the container, below rootPath if the job has one.
 func jobDir(rootPath string) (string, error) {
 	if rootPath == "" {
 		return defaultJobDir, nil

@@ -16,10 +16,8 @@ import (
 )
 
 const (
-	// defaultPullStall is how long a pull may make no progress.
 	defaultPullStall = 5 * time.Minute
-	// reportEvery is the interval of a pull's progress reports.
-	reportEvery = 10 * time.Second
+	reportEvery      = 10 * time.Second
 )
 
 type image struct {
@@ -29,7 +27,6 @@ type image struct {
 	user string // from the image; "" is root
 }
 
-// ensureImage pulls the image if the policy asks for it, and inspects it.
 func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want *workflow.Image, progress func(string)) (image, error) {
 	if want == nil || want.Reference == "" {
 		return image{}, failure(workflow.ReasonImage, "The job names no image to run in", nil)
@@ -139,7 +136,6 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// pullReport reduces the engine's many messages to an occasional line.
 type pullReport struct {
 	progress func(string)
 	last     time.Time

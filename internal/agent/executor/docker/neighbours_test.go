@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// jobFor prepares a job of one of several agents on the same engine.
 func jobFor(t *testing.T, e *Executor, owner, id string) executor.Handle {
 	t.Helper()
 	s := spec(testImage)
@@ -26,8 +25,6 @@ func jobFor(t *testing.T, e *Executor, owner, id string) executor.Handle {
 	return h
 }
 
-// TestNeighboursAreLeftAlone cleans up after an agent on an engine that another agent and other
-// users share.
 func TestNeighboursAreLeftAlone(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)
@@ -70,8 +67,7 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldRunnersGo removes volumes of runners from before an update: the unused ones at once,
-// the others at the next start of the agent.
+// TestOldRunnersGo expects unused volumes to go at once, others at the agent's next start.
 func TestOldRunnersGo(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)

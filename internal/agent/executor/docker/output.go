@@ -90,7 +90,6 @@ func (s *skipper) Write(p []byte) (int, error) {
 	return n + int(dropped), err
 }
 
-// follower demultiplexes the two streams of a container into one reader.
 type follower struct {
 	*io.PipeReader
 	cancel context.CancelFunc

@@ -36,8 +36,7 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 	return nil
 }
 
-// tryRunner starts the runner in a container of the image, without a job, and reports whether
-// it could.
+// tryRunner reports whether the runner starts in a container of the image, without a job.
 func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
 	// An abandoned call could still succeed in the engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupPatience)

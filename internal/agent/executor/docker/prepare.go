@@ -81,7 +81,6 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 	return j.handle(spec.JobID, spec.Epoch, created)
 }
 
-// create makes the job's objects, or none.
 func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j *job, img image, runner runnerFile, network string, now time.Time) (err error) {
 	if e.opts.SharedVolumeDirectory != "" {
 		j.Shared = filepath.Join(e.opts.SharedVolumeDirectory, j.Name)
@@ -117,15 +116,13 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	return nil
 }
 
-// discard removes the objects of a failed Prepare, even if ctx has ended.
 func (e *Executor) discard(ctx context.Context, engine *client.Client, j job) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 	defer cancel()
 	return e.remove(ctx, engine, j)
 }
 
-// container describes the job's container to the engine. Every client of the engine can read
-// the description.
+// container describes the job's container. Every client of the engine can read the description.
 func (e *Executor) container(spec executor.Spec, j job, img image, runner runnerFile, network string, now time.Time) (*container.Config, *container.HostConfig) {
 	all := labels(spec, j, kindJob, now)
 	stopTimeout := int(e.opts.PatienceStop / time.Second)
@@ -193,8 +190,7 @@ func makeShared(dir string) error {
 	return nil
 }
 
-// network returns the network mode of the job. A server on loopback is reachable only from the
-// network of the agent's own host.
+// network returns the network mode. A server on loopback needs the network of the agent's host.
 func (e *Executor) network(ctx context.Context, engine *client.Client, spec executor.Spec) (string, error) {
 	if !spec.Loopback {
 		return e.opts.Network, nil

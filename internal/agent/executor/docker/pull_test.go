@@ -62,7 +62,6 @@ func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) 
 	return tagged, pinned
 }
 
-// pullInto prepares a job with the image and returns the progress lines.
 func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, err error) {
 	t.Helper()
 	o.Host, o.RunnerDir = engine.lab.Host, engine.runnerDir
@@ -81,8 +80,7 @@ func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, er
 	return said, err
 }
 
-// wantRefusal checks that a pull failed with one line about the image that has all of want and
-// no secret.
+// wantRefusal checks that a pull failed with one line that has all of want and no secret.
 func wantRefusal(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var failed *executor.Error

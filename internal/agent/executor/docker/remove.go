@@ -60,7 +60,6 @@ func (e *Executor) remove(ctx context.Context, engine *client.Client, j job) err
 	return err
 }
 
-// removeContainer removes a container, running or not, and waits for a removal in progress.
 func removeContainer(ctx context.Context, engine *client.Client, name string) error {
 	return untilGone(ctx, func() error {
 		_, err := engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})

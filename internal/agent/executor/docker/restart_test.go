@@ -18,8 +18,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// relay is a socket in front of the engine's. Closing it looks like an engine that restarts
-// while its containers keep running.
+// relay is a socket in front of the engine's. Closing it looks like a restart of the engine.
 type relay struct {
 	path, engine string // path is empty for a relay on TCP
 
@@ -113,8 +112,7 @@ func (r *relay) serve(conn net.Conn) {
 	copies.Wait()
 }
 
-// cutAfter copies to the engine until the end of a chunk that holds last. The engine then sees
-// an orderly end, and the other side a broken connection.
+// cutAfter copies up to a chunk that holds last, and then resets only the client's side.
 func cutAfter(from, engine net.Conn, last []byte) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -137,8 +135,7 @@ func cutAfter(from, engine net.Conn, last []byte) {
 	}
 }
 
-// brokenExecutor returns an executor whose connections break after the last part of a launch
-// document.
+// brokenExecutor's connections break after the last part of a launch document.
 func brokenExecutor(t *testing.T, o Options) executor.Executor {
 	t.Helper()
 	if !strings.HasPrefix(o.Host, "unix://") {

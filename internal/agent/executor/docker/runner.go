@@ -27,8 +27,7 @@ type runnerFile struct {
 	volume string // the volume that holds it
 }
 
-// findRunner returns the runner for images of arch and the name of its volume. Only this agent
-// fills the volume, and no job can write to it.
+// findRunner returns the runner for arch and its volume, which only this agent fills.
 func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
 	if err != nil {
@@ -54,7 +53,6 @@ func digest(path string) (sum string, size int64, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), size, nil
 }
 
-// runnerMount mounts the runner's volume, which the engine makes if it is missing.
 func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeVolume, Source: r.volume, Target: runnerDir, ReadOnly: readOnly,
@@ -62,8 +60,7 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 	}
 }
 
-// ensureRunner fills the runner's volume if necessary. It reads the volume through the job's
-// container, which also detects a half-filled one.
+// ensureRunner fills the runner's volume if the job's container shows it missing or incomplete.
 func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	e.filling.Lock()
 	defer e.filling.Unlock()
@@ -97,8 +94,7 @@ func runnerThere(ctx context.Context, engine *client.Client, containerName strin
 	return stat.Stat.Size == r.size && stat.Stat.Mode.IsRegular(), nil
 }
 
-// fill copies the runner through a container that mounts the volume writable and never starts.
-// It uses the job's image, which is known to be present.
+// fill copies the runner through a container of the job's image that never starts.
 func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
 	config, host := fillContainer(spec, j, img, r, time.Now())
 	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
@@ -146,8 +142,7 @@ func pack(w io.Writer, file io.Reader, size int64) error {
 	return archive.Close()
 }
 
-// dropOldRunners removes the volumes of this agent's earlier runners. The engine refuses those
-// that jobs still use.
+// dropOldRunners removes earlier runners' volumes. The engine refuses those in use.
 func (e *Executor) dropOldRunners(ctx context.Context, engine *client.Client, owner string, current runnerFile) {
 	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner).Add("label", labelArch+"="+current.arch)
 	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})

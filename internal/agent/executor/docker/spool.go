@@ -52,7 +52,6 @@ func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (e
 	return extract(copied.Content, to)
 }
 
-// extract adds the regular files of an archive's spool directory to a copy and skips the rest.
 func extract(r io.Reader, to *executor.SpoolCopy) error {
 	archive := tar.NewReader(r)
 	for {

@@ -19,8 +19,7 @@ import (
 const (
 	// launchPatience is how long the runner may take to read the launch document.
 	launchPatience = 30 * time.Second
-	// closePatience is how long the engine may take to confirm that it passed on the end of the
-	// input; not all engines do.
+	// closePatience bounds the confirmation of the end of input; not all engines send one.
 	closePatience = 2 * time.Second
 )
 
@@ -67,8 +66,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	return nil
 }
 
-// claimStart makes Start exclusive for a container in this process. The engine ignores a second
-// start of a running container, so it cannot arbitrate.
+// claimStart makes Start exclusive in this process: the engine ignores a second start.
 func (e *Executor) claimStart(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

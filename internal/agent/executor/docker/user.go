@@ -92,7 +92,6 @@ func userEntry(data string, match func([]string) bool, fields int) []string {
 	return nil
 }
 
-// readFile reads a regular file of a container, running or not.
 func readFile(ctx context.Context, engine *client.Client, containerName, path string, limit int64) ([]byte, error) {
 	copied, err := engine.CopyFromContainer(ctx, containerName, client.CopyFromContainerOptions{SourcePath: path})
 	if err != nil {

@@ -22,7 +22,6 @@ const (
 	maxResult = 64 << 10
 )
 
-// engineRetry is for an engine that does not answer.
 var engineRetry = retry.Policy{First: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // Wait waits for the container's end. It survives a restart of the engine, which knows how its
@@ -95,7 +94,6 @@ func gone(engine *client.Client, j job) (executor.Exit, error) {
 	return executor.Exit{Code: -1, Lost: true, Detail: "the job's container is gone"}, nil
 }
 
-// waitStopped waits until the container is not running.
 func waitStopped(ctx context.Context, engine *client.Client, containerName string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,7 +112,6 @@ func waitStopped(ctx context.Context, engine *client.Client, containerName strin
 	}
 }
 
-// ended returns how a container ended.
 func ended(ctx context.Context, engine *client.Client, j job, state *container.State) (executor.Exit, error) {
 	exit := executor.Exit{Code: state.ExitCode, Detail: engineText(state.Error)}
 	if t, err := time.Parse(time.RFC3339Nano, state.FinishedAt); err == nil && t.Year() > 1 {
