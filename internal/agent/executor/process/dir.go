@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	// removedPrefix marks a directory that is being removed.
 	removedPrefix = ".removed-"
 	fileMeta      = "meta.json"
 	fileStarted   = "started"
@@ -43,8 +42,7 @@ func (d dir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// marker is the environment entry that every process of the job inherits. It identifies those
-// that left the runner's session.
+// marker is an inherited environment entry, which identifies processes outside the session.
 func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
 func (d dir) create(m meta) (err error) {
@@ -114,8 +112,7 @@ func (d dir) result() *protocol.Result {
 	return &r
 }
 
-// copySpool copies the spool to dst. The job controls the directory, so the copy follows
-// nothing that leads outside.
+// copySpool copies the spool. The job controls the directory, so nothing leads outside.
 func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
@@ -196,8 +193,7 @@ func (d dir) remove() error {
 	return errors.Join(root.RemoveAll(doomed), walkErr)
 }
 
-// writeJSON writes a file of the executor atomically and syncs it with its name, because its
-// content must survive a loss of power.
+// writeJSON writes atomically and syncs, to survive a loss of power.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {

@@ -11,8 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCopySpoolOfAHostileJob plants a sparse file of 300 MiB, ways out of the spool, and files
-// without an end.
 func TestCopySpoolOfAHostileJob(t *testing.T) {
 	base := t.TempDir()
 	d := dir(filepath.Join(base, "workflow-job"))

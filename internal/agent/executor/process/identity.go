@@ -15,7 +15,6 @@ type identity struct {
 	BootID    string `json:"bootID"`
 }
 
-// proc is the system's record of a process.
 type proc struct {
 	pid, parent, session int
 	start                uint64
@@ -23,7 +22,6 @@ type proc struct {
 	status               int  // of a zombie, as in wait(2); 0 also if the system does not report it
 }
 
-// identify returns the identity of the process that currently has the number pid.
 func identify(pid int) (identity, error) {
 	boot, err := bootid.Get()
 	if err != nil {
@@ -36,7 +34,6 @@ func identify(pid int) (identity, error) {
 	return identity{PID: pid, StartTime: p.start, BootID: boot}, nil
 }
 
-// find returns the process if it exists, running or as a zombie.
 func (id identity) find() (proc, bool) {
 	if id.PID <= 0 {
 		return proc{}, false
@@ -49,8 +46,7 @@ func (id identity) find() (proc, bool) {
 	return p, err == nil && boot == id.BootID
 }
 
-// pollGone polls until the process is gone or a zombie, where the system offers no
-// notification.
+// pollGone polls, where the system offers no notification.
 func pollGone(ctx context.Context, id identity) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

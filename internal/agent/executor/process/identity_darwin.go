@@ -49,11 +49,10 @@ func processes() ([]proc, error) {
 	return out, nil
 }
 
-// carries always reports false: macOS does not show environments, so processes that leave the
-// runner's session and outlive it are not found.
+// carries is always false: macOS hides environments, so processes outside the session are
+// missed.
 func (p proc) carries(string) bool { return false }
 
-// waitGone waits until the process is gone or a zombie.
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	return nil, pollGone(ctx, id)
 }

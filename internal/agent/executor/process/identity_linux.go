@@ -19,8 +19,8 @@ func lookUp(pid int) (proc, error) {
 	if err != nil {
 		return proc{}, err
 	}
-	// The second field, the command's name, may hold anything; the last closing parenthesis
-	// ends it. Field 3 follows.
+	// The name in field 2 may hold anything; the last closing parenthesis ends it. Field 3
+	// follows.
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
 		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
@@ -42,7 +42,6 @@ func lookUp(pid int) (proc, error) {
 	return p, nil
 }
 
-// processes returns all visible processes.
 func processes() ([]proc, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

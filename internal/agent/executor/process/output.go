@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Bounds of the polling interval for a file that does not grow.
 const (
 	followFast = 10 * time.Millisecond
 	followSlow = 250 * time.Millisecond
@@ -36,7 +35,6 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	return &follower{ctx: ctx, cancel: cancel, file: file, id: id}, nil
 }
 
-// follower reads a file until its writer is gone and everything is read.
 type follower struct {
 	ctx    context.Context
 	cancel context.CancelFunc

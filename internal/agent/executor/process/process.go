@@ -213,8 +213,7 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	return out, nil
 }
 
-// identify returns the job of a directory, from its name if the agent died before it wrote
-// meta.json.
+// identify uses the directory's name if the agent died before it wrote meta.json.
 func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
 	name := strings.TrimPrefix(entry.Name(), removedPrefix)
 	if !entry.IsDir() || !executor.IsObjectName(name) {

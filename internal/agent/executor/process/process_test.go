@@ -96,7 +96,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// testContext bounds the calls of a test; only a failure takes that long.
 func testContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Minute)
 }

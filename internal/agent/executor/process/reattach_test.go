@@ -95,7 +95,6 @@ func startedElsewhere(t *testing.T, runner string, actions ...program.Action) (*
 	return e, h
 }
 
-// await reads the job's output until it has a line.
 func await(t *testing.T, e *Executor, h executor.Handle) {
 	t.Helper()
 	ctx, cancel := testContext()
@@ -199,7 +198,6 @@ func TestAgentDiesWhileStarting(t *testing.T) {
 	}
 }
 
-// TestReusedProcessNumber covers a host that gave the runner's number to another process.
 func TestReusedProcessNumber(t *testing.T) {
 	e := newExecutor(t, buildRunner(t), t.TempDir())
 	defer e.Close()

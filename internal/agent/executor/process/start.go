@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// launchPatience is how long the runner may take to read the launch document; the runner waits
-// as long for it.
+// launchPatience bounds the runner's reading of the launch document; the runner waits as long.
 const launchPatience = 30 * time.Second
 
 // Start starts the runner in its own session.
@@ -53,8 +52,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	return nil
 }
 
-// spawn marks the job as started and starts the runner. It returns the writing end of the
-// runner's standard input.
+// spawn starts the runner once. It returns the writing end of the runner's standard input.
 func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error) {
 	unlock, err := d.lock(ctx)
 	if err != nil {
@@ -81,8 +79,7 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	return id, stdin, nil
 }
 
-// startRunner starts the runner and records its identity. It returns the writing end of the
-// runner's standard input.
+// startRunner records the runner's identity, and returns the other end of its standard input.
 func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -121,8 +118,7 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	return id, stdin, nil
 }
 
-// environment returns the environment of a job's runner. It leaves out the rest of the agent's
-// environment, which may hold its token.
+// environment leaves out the agent's other variables, which may hold its token.
 func environment(agent []string, d dir) []string {
 	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 type exitRecord struct {
-	Code       int       `json:"code"` // -1 if there is none
+	Code       int       `json:"code"` // -1 if none
 	Signal     string    `json:"signal,omitempty"`
 	Detail     string    `json:"detail,omitempty"`
 	FinishedAt time.Time `json:"finishedAt"`
@@ -42,7 +42,6 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 	return executor.Exit{}, err
 }
 
-// errEnded is returned by [dir.started] for a job without a process.
 var errEnded = errors.New("the job has ended")
 
 // started returns the runner's identity. It waits for a concurrent Start.
@@ -64,7 +63,6 @@ func (d dir) started(ctx context.Context) (identity, error) {
 	return identity{}, errEnded
 }
 
-// await waits until the process is gone and records how it ended.
 func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	status, err := waitGone(ctx, id)
 	if err != nil {
@@ -73,7 +71,6 @@ func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	return d.settleWith(ctx, status)
 }
 
-// settle returns how a runner that has exited ended.
 func (d dir) settle(ctx context.Context) (executor.Exit, error) { return d.settleWith(ctx, nil) }
 
 // settleWith is settle with the status, if any, that the kernel reported of a process that is
