@@ -135,7 +135,6 @@ func wantsJSON(accept []string) bool {
 	return asJSON > page
 }
 
-// eachAccepted calls f for every valid media type of an Accept header.
 func eachAccepted(accept []string, f func(mediaType string, params map[string]string, q float64)) {
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		mediaType, params, err := mime.ParseMediaType(part)

@@ -69,7 +69,6 @@ func TestHostsOfRequests(t *testing.T) {
 	}
 }
 
-// TestHostsBeyondLoopback requests a server on a network by a name of that network.
 func TestHostsBeyondLoopback(t *testing.T) {
 	for listens, want := range map[string]int{
 		"0.0.0.0:8080":          http.StatusOK,

@@ -6,7 +6,6 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// reportMetrics are the numbers read from a report at each scrape.
 type reportMetrics struct {
 	report func() status.Report
 	gauges []reportGauge

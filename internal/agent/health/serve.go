@@ -30,7 +30,6 @@ func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.E
 	serveOn(ctx, listener, addr, handler, log)
 }
 
-// listen retries until it has a listener; it returns nil if ctx ends first.
 func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 	var config net.ListenConfig
 	for failures := 0; ; failures++ {

@@ -32,7 +32,6 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// await waits until text is logged, and fails if the server ends first.
 func (l *logBuffer) await(t *testing.T, text string, served <-chan struct{}) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.String(), text); {
@@ -54,7 +53,6 @@ func newLog() (*logrus.Entry, *logBuffer) {
 	return logrus.NewEntry(logger), out
 }
 
-// start runs f and returns a channel that is closed when it has returned.
 func start(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -145,7 +143,6 @@ func TestTakenPortIsAWarning(t *testing.T) {
 	wait(t, served, "the return")
 }
 
-// TestListenTriesAgain frees the port while the server waits for it.
 func TestListenTriesAgain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
