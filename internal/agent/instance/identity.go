@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// maxInstances bounds the agents that share one state directory.
 const maxInstances = 1000
 
 // Identity is an agent's stable id and private directory, which no other process uses at the
@@ -66,7 +65,6 @@ func unattended(files []string, dir string) int {
 	return 0
 }
 
-// openInstance locks dir and reads or creates its id.
 func openInstance(dir string) (_ *Identity, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the agent's instance directory: %w", err)
