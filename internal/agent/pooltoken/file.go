@@ -11,10 +11,8 @@ import (
 	"unicode"
 )
 
-// maxFile bounds the token file, in bytes.
 const maxFile = 64 << 10
 
-// errNoFile reports a missing token file.
 var errNoFile = errors.New("does not exist: the agent waits for it. Check the path, and what is to write the file")
 
 // fileError is a problem of the token file. It never holds the content.

@@ -169,8 +169,7 @@ func (o *OIDC) Run(ctx context.Context) {
 	}
 }
 
-// exchange exchanges the token in the file and stores the result. It also returns the issuer's
-// token, "" if it could not be read.
+// exchange also returns the issuer's token, "" if it could not be read.
 func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	subject, err = readFile(o.opts.File)
 	if err != nil {
@@ -209,8 +208,7 @@ func (o *OIDC) remember(subject string) {
 	o.subjects = o.subjects[max(0, len(o.subjects)-maxSubjects):]
 }
 
-// untilRenewal waits until the current token should be replaced, and returns false if ctx ends
-// first.
+// untilRenewal waits until the token should be replaced; false if ctx ends first.
 func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	o.mu.Lock()
 	life := o.current.expires.Sub(o.current.got)
@@ -234,8 +232,7 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	return refusedRetry.Wait(ctx, refusals-2, nil) == nil
 }
 
-// untilRetry waits after a failed exchange. It ends the wait early if the file gets another
-// token.
+// untilRetry waits after a failed exchange, at most until the file has another token.
 func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err error) bool {
 	policy := unreachableRetry
 	if protocol.Permanent(err) {

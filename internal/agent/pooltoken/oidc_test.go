@@ -22,7 +22,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// issued is one exchange as the server received it.
 type issued struct {
 	at   time.Duration
 	form url.Values
@@ -88,7 +87,6 @@ func (w *world) count() int {
 	return len(w.exchanges)
 }
 
-// problem returns the current problem.
 func (w *world) problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +96,6 @@ func (w *world) problem() string {
 	return w.problems[len(w.problems)-1]
 }
 
-// token returns the token, or "" after the given time without one.
 func (w *world) token(within time.Duration) string {
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
@@ -109,7 +106,6 @@ func (w *world) token(within time.Duration) string {
 	return token
 }
 
-// inWorld runs part with a running source.
 func inWorld(t *testing.T, setUp, part func(w *world)) {
 	t.Helper()
 	dir := t.TempDir()
