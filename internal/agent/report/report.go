@@ -13,11 +13,9 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// lowDisk is the free space of state_directory, in bytes, below which the report has a problem:
-// undelivered logs need room.
+// lowDisk is the free space, in bytes, below which undelivered logs are a problem.
 const lowDisk = 512 << 20
 
-// alwaysShown are the settings that a report has even if they are defaults.
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
 
 // New returns the source of the agent's reports: the agent's status plus the state of the whole
@@ -46,7 +44,6 @@ func New(agentStatus func() status.Report, tracker *health.Tracker, c *config.Co
 	}
 }
 
-// freeBytes returns the free space for the agent's user on the disk of dir, or -1.
 func freeBytes(dir string) int64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
