@@ -50,7 +50,6 @@ func size(n int64) string {
 
 type line struct{ name, value string }
 
-// facts returns the report's lines about the agent itself, for both writers.
 func (r Report) facts() []line {
 	a := r.Agent
 	lines := []line{
