@@ -20,8 +20,7 @@ func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context
 	return context.WithTimeout(t.Context(), d)
 }
 
-// countSignals is a program that records every SIGINT and ends gracefully some time after the
-// first. A child in its group records them too.
+// countSignals records every SIGINT, as does its child, and ends gracefully after the first.
 const countSignals = `
 trap 'echo leader >> signals; stop=1' INT
 TEST_RUNNER_CHILD=witness "$TEST_BINARY" &
@@ -126,7 +125,6 @@ func TestForceKillsAtOnce(t *testing.T) {
 	h.wantDead("child.pid")
 }
 
-// wantDead waits until the process whose id is in a file of the work directory has ended.
 func (h *harness) wantDead(file string) {
 	h.t.Helper()
 	pid, err := os.ReadFile(filepath.Join(h.dir, "work", file))
@@ -179,8 +177,7 @@ func TestCancelTooLate(t *testing.T) {
 	}
 }
 
-// The container is stopped while the server is unreachable: the undelivered data is in the job
-// directory, for the agent.
+// The container is stopped while the server is unreachable: the agent finds the data.
 func TestStopWhileDelivering(t *testing.T) {
 	h := newHarness(t, shellSteps("echo work"))
 	h.timing.DeliveryStopped = 200 * time.Millisecond

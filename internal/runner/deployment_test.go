@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// fakePulumi records its calls and runs its project's file "script".
 const fakePulumi = `#!/bin/sh
 echo "pulumi $*" >> "$CALLS"
 env > "$CALLS.env"
@@ -24,7 +23,6 @@ exit 0
 
 const gitToken = "git-token-5f1c2a90b7"
 
-// program is a deployment of a program in a git repository.
 type program struct {
 	*harness
 	repo  *lab.Repo

@@ -106,8 +106,7 @@ func exists(h *harness, name string) bool {
 	return err == nil
 }
 
-// TestResultWithoutLog has an intermediary refuse every part of the log, as a proxy without PUT
-// does, for as long as it is sent: the result still arrives.
+// TestResultWithoutLog refuses all of the log, as a proxy without PUT does.
 func TestResultWithoutLog(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working"))
 	h.launch.Signed, h.server.Unsigned = true, false

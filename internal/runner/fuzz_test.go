@@ -11,8 +11,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// FuzzReadLaunch reads documents of a hostile or broken agent. An accepted launch yields its
-// secrets and the commands of its steps.
 func FuzzReadLaunch(f *testing.F) {
 	f.Add([]byte(`{"serviceURL":"https://s.example","jobID":"j","jobToken":"token-of-the-job","definition":{"env":{"A":"b"},"secretEnv":["A","missing"],"steps":[{"name":"x","run":"workflow-runner source git"}]}}`))
 	f.Add([]byte(`{"ServiceURL":"https://s.example","JobID":"j","JobToken":"t","Definition":{"Steps":[{"Run":"workflow-runner pulumi update"},{"Run":"workflow-runner nope"}],"Deployment":{"Source":{"Git":{"RepoURL":"https://u:p%40ss@h/x"}}}}}`))

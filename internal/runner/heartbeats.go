@@ -12,12 +12,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// refusedFactor lengthens the pauses between heartbeats while the server refuses them other
-// than by a 410. Without any, the job would count as lost.
+// refusedFactor lengthens the pauses after a refusal other than 410: the job needs its lease.
 const refusedFactor = 6
 
-// heartbeats keep the lease of the job alive and receive cancellations. They continue until the
-// result is delivered, regardless of other failures.
+// heartbeats keep the lease and receive cancellations until the result is delivered.
 type heartbeats struct {
 	server   Server
 	interval time.Duration
@@ -32,7 +30,6 @@ func newHeartbeats(server Server, interval time.Duration, stop *stopper, log *lo
 	return &heartbeats{server: server, interval: interval, stop: stop, log: log, finishing: make(chan struct{})}
 }
 
-// finish marks the work as done: only deliveries remain.
 func (h *heartbeats) finish() { h.once.Do(func() { close(h.finishing) }) }
 
 // run sends heartbeats until ctx ends. The server's own 410 means that the job has lost its

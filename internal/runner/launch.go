@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Bounds of the standard input.
 const (
 	LaunchTimeout = 30 * time.Second
 	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
@@ -55,8 +54,7 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	return &launch, validateLaunch(&launch)
 }
 
-// validateLaunch checks the fields that the runner needs. A bad definition is reported later,
-// in the deployment's log.
+// validateLaunch leaves a bad definition to a later check, which reports to the log.
 func validateLaunch(l *protocol.Launch) error {
 	if l.Offline && l.Definition != nil {
 		return nil

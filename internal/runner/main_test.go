@@ -15,8 +15,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asCommand makes the test binary stand in for the runner's own commands. Its prefix is not
-// reserved, so it reaches the steps.
+// asCommand makes the test binary the runner's own commands. Its prefix is not reserved.
 const asCommand = "TEST_RUNNER_COMMAND"
 
 // asChild makes the test binary a child of a step's command: "witness" records its interrupts,
@@ -49,7 +48,6 @@ func child(role string) {
 	}
 }
 
-// TestMain lets the test binary stand in for the programs that a job's steps call.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		answer, err := source.Answer(file, strings.Join(os.Args[1:], " "))

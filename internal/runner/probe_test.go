@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbeUsesTheForwardedProxy checks that the probe, like jobs, uses the proxy that the
-// agent forwards. It needs its own process, because a process reads its proxies once.
+// The probe needs its own process, because a process reads its proxies once.
 func TestProbeUsesTheForwardedProxy(t *testing.T) {
 	const inside = "TEST_PROBE_INSIDE"
 	if proxy := os.Getenv(inside); proxy != "" {

@@ -13,8 +13,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newRealProgram returns a deployment that runs the real pulumi command line with its file
-// backend. It skips the test unless the command line was built before, which takes minutes.
+// newRealProgram skips the test unless pulumi was built before, which takes minutes.
 func newRealProgram(t *testing.T, op workflow.Operation, project string, steps ...workflow.Step) *program {
 	t.Helper()
 	cache, err := lab.CacheDir()

@@ -42,8 +42,7 @@ func outcomeOf(v delivery.Verdict) protocol.Result {
 	return r
 }
 
-// writeOutcome writes the outcome to the job directory: when it is known, and again, as the
-// runner's last action, after its delivery succeeded or failed.
+// writeOutcome writes the outcome when it is known, and again after its delivery.
 func writeOutcome(jobDir string, outcome protocol.Result) error {
 	data, err := json.Marshal(outcome)
 	if err != nil {

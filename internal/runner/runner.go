@@ -127,7 +127,6 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 	return outcome.ExitCode, err
 }
 
-// run does everything except write the result file.
 func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	j.courier = delivery.NewCourier(delivery.CourierOptions{
 		Server:   j.server,
@@ -198,7 +197,6 @@ func (j *job) relaySignals(ctx context.Context) {
 	}
 }
 
-// work runs the steps and returns the verdict.
 func (j *job) work(ctx context.Context) delivery.Verdict {
 	v := j.steps(ctx)
 	if v.FinishedAt.IsZero() {
@@ -246,7 +244,6 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	return delivery.Verdict{Status: workflow.StatusSucceeded}
 }
 
-// define fetches and checks the definition.
 func (j *job) define(ctx context.Context) error {
 	j.definition = j.launch.Definition
 	if j.definition == nil {
@@ -276,7 +273,6 @@ func (j *job) prepare() error {
 	return nil
 }
 
-// refuse reports a job that cannot run in the log of its first step.
 func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {
 	message := err.Error()
 	if stream, streamErr := j.spool.Step(1); streamErr == nil {
@@ -289,7 +285,6 @@ func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {
 	return delivery.Failed(reason, "%s", message)
 }
 
-// echo returns the destination of the log's copy, or nil.
 func (j *job) echo() io.Writer {
 	if j.launch.EchoLog {
 		return j.opts.Echo

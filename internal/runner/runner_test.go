@@ -59,7 +59,6 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// shellSteps is a definition of shell steps, as a stock server writes it.
 func shellSteps(commands ...string) *workflow.JobDefinition {
 	d := &workflow.JobDefinition{
 		OS: "linux", Image: &workflow.Image{}, Shell: "sh", Env: map[string]string{},
@@ -101,7 +100,6 @@ const (
 	jobToken = "job-token-0123456789abcdef"
 )
 
-// renew gives the harness a new server, which signs no answers, and a new job directory.
 func (h *harness) renew() {
 	h.server, h.dir = fakes.NewServer(h.t), h.t.TempDir()
 	h.server.Unsigned = true
@@ -286,8 +284,7 @@ func TestRunWithoutServer(t *testing.T) {
 	}
 }
 
-// TestRunBehindALoadBalancer has an intermediary answer while the server is down: only the
-// server's own refusals end anything.
+// TestRunBehindALoadBalancer: only the server's own refusals end anything.
 func TestRunBehindALoadBalancer(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway} {
 		t.Run(http.StatusText(code), func(t *testing.T) {

@@ -182,8 +182,7 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 	}
 }
 
-// patience is the grace period of a command after an interrupt. A job of unknown effect gets
-// the longer one.
+// patience is the grace period after an interrupt, the longer one for a job of unknown effect.
 func (j *job) patience() time.Duration {
 	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
 		return j.opts.Timing.PatienceOther

@@ -40,13 +40,11 @@ func (l *stepLog) line(text string) {
 	_, _ = l.Write([]byte(text + "\n"))
 }
 
-// lastLine returns the last non-empty line of the output.
 func (l *stepLog) lastLine() string {
 	_ = l.masked.Flush()
 	return l.sink.lastLine()
 }
 
-// close flushes the masked output and ends the stream.
 func (l *stepLog) close() {
 	_ = l.masked.Close()
 	if err := l.sink.stream.Close(); err != nil {
@@ -54,7 +52,6 @@ func (l *stepLog) close() {
 	}
 }
 
-// maxLastLine bounds the remembered line, in bytes.
 const maxLastLine = 4 << 10
 
 type logSink struct {

@@ -44,7 +44,6 @@ func (s *stopper) interrupt(why workflow.Reason) bool {
 	return true
 }
 
-// kill ends the running step without a grace period.
 func (s *stopper) kill(why workflow.Reason) {
 	s.interrupt(why)
 	s.mu.Lock()
