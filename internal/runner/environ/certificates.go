@@ -27,7 +27,6 @@ var bundleNames = []string{
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 }
 
-// maxAuthority bounds one file of a directory of certificate authorities, in bytes.
 const maxAuthority = 1 << 20
 
 // writeBundle writes a file with the authorities that the container or host already trusts and

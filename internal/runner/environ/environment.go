@@ -18,7 +18,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Variables that the runner handles itself.
 const (
 	envAccessToken = "PULUMI_ACCESS_TOKEN"
 	envBackendURL  = "PULUMI_BACKEND_URL"
@@ -27,7 +26,6 @@ const (
 	envOIDCToken   = "PULUMI_OIDC_TOKEN"
 )
 
-// Names in the job directory.
 const (
 	filePulumiEnv  = "pulumi.env"
 	fileOIDC       = "pulumi.oidc"
@@ -36,7 +34,6 @@ const (
 	dirCredentials = "pulumi-credentials"
 )
 
-// fallbackPath is the PATH of an image that sets none.
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Environment is the environment of the job's steps. Later layers override earlier ones:
@@ -127,7 +124,6 @@ func New(jobDir string, place []string, launch *protocol.Launch, definition *wor
 	return e, nil
 }
 
-// own returns the variables that the runner sets regardless of the definition.
 func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}
 	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
@@ -153,8 +149,7 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 	return own, nil
 }
 
-// fallbacks sets variables that no layer has: writable directories, quiet defaults, and the
-// agent's certificate authorities.
+// fallbacks sets what no layer has: writable directories, quiet defaults, authorities.
 func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {
 		if e.vars[name] == "" {

@@ -112,7 +112,6 @@ func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, vars[name], want)
 		}
 	}
-	// A system with one file per authority.
 	files, dirs := systemBundles, systemDirs
 	systemBundles, systemDirs = nil, []string{filepath.Join(dir, "certs")}
 	t.Cleanup(func() { systemBundles, systemDirs = files, dirs })

@@ -17,8 +17,7 @@ var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
 func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
 
-// otherCase returns the same proxy variable in its other case. Programs disagree on which of
-// the two they read.
+// otherCase returns the variable in its other case: programs disagree on which they read.
 func otherCase(name string) string {
 	if upper := strings.ToUpper(name); upper != name {
 		return upper
