@@ -39,8 +39,7 @@ func KillSessions(leaders ...int) {
 	})
 }
 
-// descendantsTime bounds the hunt for the last processes of a job. Only one that forks faster
-// than it is killed survives it.
+// descendantsTime bounds the kill: only a process that forks faster than it dies survives.
 const descendantsTime = 5 * time.Second
 
 // KillDescendants kills every remaining process of the job, including those that left the
@@ -88,7 +87,6 @@ func nothingLeft() bool {
 	return known && len(pids) == 0
 }
 
-// adopting reports whether orphans become the runner's children.
 func adopting() bool {
 	var adopts int32
 	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&adopts)), 0, 0, 0)
@@ -145,7 +143,6 @@ func children() (pids []int, known bool) {
 	return pids, true
 }
 
-// procStat is a part of /proc/PID/stat.
 type procStat struct {
 	state   byte
 	parent  int
@@ -177,8 +174,7 @@ func forEachProcess(visit func(pid int, p procStat)) {
 	}
 }
 
-// parseProcStat reads "pid (name) state ppid pgrp session …"; the name may hold anything, even
-// parentheses.
+// parseProcStat parses "pid (name) state ppid pgrp session …"; the name may hold parentheses.
 func parseProcStat(stat []byte) (procStat, bool) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
