@@ -2,7 +2,6 @@ package source
 
 import "testing"
 
-// TestCauseOfAFailure covers git's ssh errors, which end with the same lines for every cause.
 func TestCauseOfAFailure(t *testing.T) {
 	const advice = "fatal: Could not read from remote repository.\n\n" +
 		"Please make sure you have the correct access rights\nand the repository exists.\n"

@@ -8,8 +8,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// failure is the kind of error of a git command, parsed from git's messages in the C locale:
-// git has one exit code for them all.
+// failure is parsed from git's messages in the C locale: git has one exit code for all.
 type failure int
 
 const (
@@ -72,7 +71,6 @@ func classify(err error) failure {
 	return failureOther
 }
 
-// explain turns an error of git into one line for the author of the deployment.
 func explain(repo *workflow.Repository, want revision, err error) error {
 	var what string
 	switch classify(err) {

@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// fetchRetry is for failures of the network.
 var fetchRetry = retry.Policy{First: time.Second, Max: 10 * time.Second, Tries: 4}
 
 type fetch struct {
@@ -23,7 +22,6 @@ type fetch struct {
 	log  io.Writer
 }
 
-// run fetches and checks out the revision and returns the hash of the commit.
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	if want.asked == "" {
 		fmt.Fprintf(f.log, "Cloning %s\n", f.repo)
@@ -130,8 +128,7 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 	return revision{}, errors.New("the repository is empty or has no default branch: set a branch in the deployment settings")
 }
 
-// commit fetches and checks out a commit: by its hash if the server allows it, else by fetching
-// all branches and tags and searching them.
+// commit fetches a commit by its hash if the server allows it, else all branches and tags.
 func (f *fetch) commit(ctx context.Context, want revision) error {
 	if want.isFullHash() {
 		err := f.fetch(ctx, true, want.commit)
@@ -167,7 +164,6 @@ func (f *fetch) detach(ctx context.Context, target string) error {
 	return err
 }
 
-// fetch fetches the refspecs, only their newest commits if shallow.
 func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) error {
 	args := []string{"fetch", "--quiet", "--no-tags", "--no-recurse-submodules"}
 	if shallow {
@@ -184,7 +180,6 @@ func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) err
 	return err
 }
 
-// retry repeats try after failures of the network.
 func (f *fetch) retry(ctx context.Context, try func() error) error {
 	for tried := 1; ; tried++ {
 		err := try()

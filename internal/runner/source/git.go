@@ -135,15 +135,13 @@ func (e *commandError) Error() string {
 
 func (e *commandError) Unwrap() error { return e.err }
 
-// afterSSH are the lines that git prints after an error of ssh or the server.
 var afterSSH = []string{
 	"Could not read from remote repository.",
 	"Please make sure you have the correct access rights",
 	"and the repository exists.",
 }
 
-// lastLine returns the last line of git's output that names a cause, without git's prefixes for
-// errors.
+// lastLine returns the last line that names a cause, without git's prefixes.
 func lastLine(output string) string {
 	last := ""
 	for _, line := range slices.Backward(strings.Split(strings.TrimSpace(output), "\n")) {
@@ -162,7 +160,6 @@ func lastLine(output string) string {
 	return last
 }
 
-// limitedBuffer keeps the first bytes written to it and drops the rest.
 type limitedBuffer struct {
 	bytes.Buffer
 	limit int

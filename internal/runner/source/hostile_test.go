@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// traps are programs and URLs that a fetch must not use.
 type traps struct {
 	marker  string // every trap that runs writes its name here
 	script  string // runs as a trap
@@ -91,7 +90,6 @@ func newTraps(t *testing.T) *traps {
 	return tr
 }
 
-// sprung lists the traps that ran, and resets them.
 func (tr *traps) sprung() string {
 	out, _ := os.ReadFile(tr.marker)
 	_ = os.Remove(tr.marker)
@@ -104,7 +102,6 @@ func (tr *traps) sprung() string {
 // entry is an entry of a tree that no porcelain of git would write.
 type entry struct{ mode, kind, path, content string }
 
-// hostileBranch writes a commit with exactly these entries.
 func (f *fixture) hostileBranch(t *testing.T, branch string, entries ...entry) {
 	t.Helper()
 	tree := f.tree(t, entries)

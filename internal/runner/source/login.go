@@ -15,13 +15,11 @@ import (
 // askpass program: its value is the file for [Answer]. Only git's environment has it.
 const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
 
-// login is the authentication of git to one repository.
 type login struct {
 	env   []string
 	notes []string // for the log
 }
 
-// answers are the askpass program's permitted answers and their origin.
 type answers struct {
 	Origin     string `json:"origin,omitempty"` // scheme://host[:port]
 	Username   string `json:"username,omitempty"`
@@ -149,7 +147,6 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 
 func sshQuote(path string) string { return `"` + path + `"` }
 
-// shellJoin quotes the arguments for the shell by which git runs GIT_SSH_COMMAND.
 func shellJoin(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -158,8 +155,7 @@ func shellJoin(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// maxPromptFile is how many bytes of a key's file name ssh prints when it asks for the
-// passphrase.
+// maxPromptFile is how many bytes of a key's file name ssh prints in its question.
 const maxPromptFile = 100
 
 // Answer returns the answer to a question of git or ssh to its askpass program. It answers only

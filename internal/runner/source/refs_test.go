@@ -93,7 +93,6 @@ func TestRefsAreNotConfused(t *testing.T) {
 	}
 }
 
-// name returns the fixture's name of a commit.
 func name(hash, first, second, evil string) string {
 	switch hash {
 	case first:

@@ -21,8 +21,7 @@ var commitPattern = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
 
 const branchPrefix = "refs/heads/"
 
-// parseRevision validates the revision in the settings. A commit takes precedence over a
-// branch.
+// parseRevision prefers a commit to a branch.
 func parseRevision(branch, commit string) (revision, error) {
 	branch, commit = strings.TrimSpace(branch), strings.TrimSpace(commit)
 	if commit != "" {
@@ -81,8 +80,7 @@ func (r revision) kind() string {
 	return "ref"
 }
 
-// validRef applies the rules of git-check-ref-format to a full ref name. They exclude wildcards
-// and the colon of refspecs.
+// validRef applies git-check-ref-format, which excludes wildcards and the refspecs' colon.
 func validRef(ref string) bool {
 	if len(ref) > 1000 || !utf8.ValidString(ref) || strings.HasSuffix(ref, ".") || strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
 		return false

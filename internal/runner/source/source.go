@@ -93,8 +93,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	return &Checkout{Commit: commit, ProgramDir: program}, nil
 }
 
-// emptyDir makes dir an empty directory. It goes through [os.Root], which removes a link to the
-// outside and does not follow it.
+// emptyDir uses [os.Root], which removes a link to the outside and does not follow it.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the directory of the checkout: %w", err)

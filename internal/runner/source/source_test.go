@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestMain lets the test binary stand in for the askpass program, as the runner does.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		answer, err := source.Answer(file, strings.Join(os.Args[1:], " "))
@@ -35,7 +34,6 @@ func TestMain(m *testing.M) {
 
 const token = "tok-4f8e2b7716aa"
 
-// fixture is a repository on a server with a password, and a directory for the clone.
 type fixture struct {
 	server    *lab.GitServer
 	serverDir string
@@ -326,8 +324,7 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The repository can hold anything: links that lead out of it, and a .gitattributes that names
-// a filter.
+// The repository has links that lead out of it, and a .gitattributes with a filter.
 func TestFetchHostileRepository(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	clone := t.TempDir()

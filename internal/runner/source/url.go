@@ -41,11 +41,9 @@ func URLSecrets(raw string) []string {
 	return nil
 }
 
-// minTokenLength is the length from which the user name of an https URL without a password
-// counts as a token.
+// minTokenLength is the length from which a lone user name in an https URL is a token.
 const minTokenLength = 20
 
-// cleartext reports whether credentials would cross a network unencrypted.
 func cleartext(repo *workflow.Repository) bool {
 	return repo.Scheme == "http" && !protocol.IsLoopback(repo.Host)
 }
