@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// dirGit is the directory for git's credentials in the job directory.
 const dirGit = "git"
 
 // SourceGit fetches the job's git source.
@@ -114,8 +113,7 @@ func RemoveStack(p *Params) error {
 	return become(dir, pulumi.Find, pulumi.RemoveStack(p.Stack))
 }
 
-// program returns the real paths of the checkout and of the program in it; root is empty for a
-// program that is part of the image.
+// program returns real paths; root is empty for a program that is part of the image.
 func (p *Params) program() (root, dir string, err error) {
 	if p.ProgramDir != "" {
 		info, err := os.Stat(p.ProgramDir)
