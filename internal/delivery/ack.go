@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// due returns how long the shipper may wait before it sends a part of the stream, negative if
-// the stream has nothing to send.
+// due returns how long the shipper may wait for this stream, negative if it has nothing to
+// send.
 func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,6 @@ func (s *Stream) missing(target int64) int64 {
 	return max(0, target-s.durable)
 }
 
-// take returns the bytes for the next request.
 func (s *Stream) take() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,8 +41,6 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkPath measures the whole path of a line: masked with 20 secrets, stored, hashed, read
-// back and shipped to a sink in the same process.
 func BenchmarkPath(b *testing.B) {
 	var secrets []redact.Secret
 	for i := range 20 {

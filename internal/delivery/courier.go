@@ -23,8 +23,7 @@ const (
 	// resultTime is the part of a delivery's time reserved for the result, which must be
 	// reported even if the log does not arrive.
 	resultTime = 5 * time.Minute
-	// maxConflicts is how often the server may request log that was sent before the courier
-	// declares those bytes gone.
+	// maxConflicts is how often the server may request sent log before it is declared gone.
 	maxConflicts = 8
 )
 
@@ -227,8 +226,7 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	return c.postResult(ctx, logCtx, v)
 }
 
-// postResult posts the verdict until the server accepts it. Until logCtx ends, it sends the log
-// that the server requests.
+// postResult posts the verdict until accepted, and requested log until logCtx ends.
 func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	gone := map[int]bool{}
 	conflicts, refused := 0, false
@@ -272,8 +270,7 @@ func (c *Courier) describeLog(req protocol.ResultRequest, gone map[int]bool) pro
 	return req
 }
 
-// discarded reports whether requested bytes are no longer in a spool because the server had
-// reported them as durable.
+// discarded reports whether a spool dropped requested bytes that were reported as durable.
 func (c *Courier) discarded(m protocol.MissingLog) bool {
 	for _, l := range c.open() {
 		for _, s := range l.list() {

@@ -21,8 +21,7 @@ type call struct {
 	n      int
 }
 
-// fakeServer stores by offset, ignores known bytes and refuses gaps, as the real one does. The
-// hooks make it misbehave.
+// fakeServer stores by offset and refuses gaps, like the real one. The hooks make it misbehave.
 type fakeServer struct {
 	t testing.TB
 
@@ -105,7 +104,6 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// lines joins the frames of a log to lines.
 func lines(t testing.TB, log []byte) []string {
 	t.Helper()
 	var all []string

@@ -97,7 +97,6 @@ func FuzzSegmentFile(f *testing.F) {
 	})
 }
 
-// FuzzTakeLines compares the count of bytes and lines with the frames.
 func FuzzTakeLines(f *testing.F) {
 	f.Add([]byte("2026-11-21T07:08:09.010011Z text\n2026-11-21T07:08:09.010011Z+frag\n2026"), uint8(3))
 	f.Add([]byte("2026-11-21T07:08:09.010011Z+a\n2026-11-21T07:08:09.010011Z b\n"), uint8(40))

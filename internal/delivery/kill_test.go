@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// childDir marks the child process of this test and names its spool.
 const childDir = "LOGSPOOL_TEST_DIR"
 
 func TestKilledProcess(t *testing.T) {

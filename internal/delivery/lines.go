@@ -74,7 +74,6 @@ func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed 
 	return protocol.LogAck{Received: next.bytes + next.ahead, Durable: next.bytes}, nil
 }
 
-// take adds the lines that end in the frames to batch.
 func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error) {
 	emit := func() {
 		batch.Lines = append(batch.Lines, m.open)
@@ -108,7 +107,6 @@ func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error
 
 func marksName(step int) string { return fmt.Sprintf("step-%04d.lines", step) }
 
-// load returns the recorded progress of an earlier process.
 func (s *LineSender) load(step int) lineMark {
 	data, err := s.sp.root.ReadFile(marksName(step))
 	if err != nil {

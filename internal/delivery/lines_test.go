@@ -91,8 +91,7 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// TestLinesGoOnInAnotherProcess ships with a new spool and sender after each of many requests,
-// some of which lose their answer: no line is sent under two numbers, and none is left out.
+// TestLinesGoOnInAnotherProcess loses some answers: no line gets two numbers or is left out.
 func TestLinesGoOnInAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server := &lineServer{t: t, lines: map[int][]string{}}

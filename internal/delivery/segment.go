@@ -122,7 +122,6 @@ func headerFile(root *os.Root, name string, header []byte) (*os.File, error) {
 	return f, nil
 }
 
-// open opens the file of a segment that another process wrote.
 func (seg *segment) open(root *os.Root) (err error) {
 	if seg.file == nil {
 		seg.file, err = openRegular(root, seg.name, os.O_RDWR)
@@ -130,7 +129,6 @@ func (seg *segment) open(root *os.Root) (err error) {
 	return err
 }
 
-// readHeader returns the hash of all bytes before the segment.
 func (seg *segment) readHeader() (hash.Hash, error) {
 	var line [segmentHeader]byte
 	if _, err := seg.file.ReadAt(line[:], 0); err != nil {

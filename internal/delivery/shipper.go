@@ -35,7 +35,6 @@ const (
 	maxAsk   = time.Second
 )
 
-// sendRetry is for a server that does not accept a chunk.
 var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Second}
 
 // Sender carries bytes of a log to the server.
@@ -76,7 +75,6 @@ type Shipper struct {
 	refused map[*Stream]error // the server's permanent refusals
 }
 
-// round is the shipper's memory of a stream between requests.
 type round struct {
 	best  int64 // the most bytes that the server ever had
 	gaps  int   // answers since then that moved the stream without accepting bytes
@@ -217,8 +215,7 @@ func (sh *Shipper) round(s *Stream) *round {
 	return sh.rounds[s]
 }
 
-// ship makes one request for a stream. An error means that the shipper should wait before the
-// next.
+// ship makes one request. An error means that the shipper should wait before the next.
 func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	r := sh.round(s)
 	offset, n := s.take()
@@ -273,7 +270,6 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	return nil
 }
 
-// backoff waits after the given number of consecutive failures.
 func (sh *Shipper) backoff(ctx context.Context, failures int, asked time.Duration) {
 	delay := sendRetry.Pause(failures, nil)
 	if asked > 0 {

@@ -171,8 +171,7 @@ func TestGoneStopsShippingButNotWriting(t *testing.T) {
 	})
 }
 
-// TestRefusedLogStopsNoOther has the server refuse the log of one step permanently, as with a
-// 400: the logs of the steps before and after it arrive.
+// The logs of the steps before and after the refused one arrive.
 func TestRefusedLogStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

@@ -31,7 +31,6 @@ const (
 	defaultSegmentBytes = 16 << 20
 	defaultDropAfter    = 15 * time.Minute
 
-	// maxStep bounds the number of streams, and so of files, that a spool may hold.
 	maxStep = 9999
 
 	lockName = "lock"
@@ -293,7 +292,6 @@ func (sp *Spool) release(n int64) {
 	sp.freed = make(chan struct{})
 }
 
-// space returns a channel that is closed when space is released.
 func (sp *Spool) space() <-chan struct{} {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

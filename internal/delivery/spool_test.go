@@ -103,8 +103,7 @@ func TestSpoolIsPrivateAndLocked(t *testing.T) {
 	}
 }
 
-// TestReopenAtAnyByte cuts the last file of a spool at every byte, as a crash may, and
-// continues in another process.
+// TestReopenAtAnyByte cuts the last file at every byte, as a crash may.
 func TestReopenAtAnyByte(t *testing.T) {
 	origin := filepath.Join(t.TempDir(), "origin")
 	sp := openSpool(t, origin, Options{SegmentBytes: 300})
@@ -205,7 +204,6 @@ func TestReopenWithASegmentMissing(t *testing.T) {
 	}
 }
 
-// TestOpenHostileDirectory opens a directory that a job has prepared.
 func TestOpenHostileDirectory(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("host secret\n"), 0o600); err != nil {

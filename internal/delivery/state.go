@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// stateSize is the fixed size of a state file, which is overwritten in place: saving costs one
-// system call, and a crash of the process cannot tear it.
+// stateSize is fixed: a crash cannot tear a state file that one system call overwrites in
+// place.
 const stateSize = 256
 
 const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
@@ -38,7 +38,6 @@ func (st state) encode() []byte {
 	return []byte(fmt.Sprintf("%-*s\n", stateSize-1, text))
 }
 
-// readState returns the saved state of a step, if it is readable.
 func readState(f *os.File) (st state, ok bool, err error) {
 	b := make([]byte, stateSize)
 	if _, err := f.ReadAt(b, 0); err != nil {

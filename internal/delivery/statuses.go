@@ -12,8 +12,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// statusQueue sends the statuses of steps in order and in the background, so that a slow server
-// delays no step.
+// statusQueue sends statuses in order and in the background, so that no step waits.
 type statusQueue struct {
 	server Server
 	retry  time.Duration
@@ -49,7 +48,6 @@ func (q *statusQueue) add(step int, req protocol.StepStatusRequest) {
 	}
 }
 
-// flush waits until every status was sent or refused.
 func (q *statusQueue) flush(ctx context.Context) error {
 	q.mu.Lock()
 	drained := q.drained

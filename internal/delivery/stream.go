@@ -47,7 +47,6 @@ func newStream(sp *Spool, step int) *Stream {
 	return &Stream{sp: sp, step: step, closing: make(chan struct{}), sum: sha256.New(), state: state{cut: -1}, openSize: -1}
 }
 
-// load reads the stream of an earlier process.
 func (s *Stream) load() error {
 	if err := s.openState(); err != nil {
 		return err
@@ -91,7 +90,6 @@ func (s *Stream) load() error {
 	return nil
 }
 
-// dropFrom removes the unusable segments from i on and recovers the one before.
 func (s *Stream) dropFrom(i int) error {
 	for _, seg := range s.segments[i:] {
 		if seg.file != nil {
@@ -247,7 +245,6 @@ func (s *Stream) tryRoom(n int64) bool {
 	return errors.Join(err, seg.file.Truncate(segmentHeader+seg.size)) == nil
 }
 
-// segment returns the segment to write to. The lock is held.
 func (s *Stream) segment() (*segment, error) {
 	if n := len(s.segments); n > 0 && s.segments[n-1].size < s.sp.opts.SegmentBytes {
 		return s.segments[n-1], nil

@@ -183,7 +183,6 @@ func TestServerForgets(t *testing.T) {
 	})
 }
 
-// TestLyingServer claims more bytes than were ever written.
 func TestLyingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

@@ -118,7 +118,6 @@ func (s *Stream) end() error {
 	return nil
 }
 
-// frame encodes a batch from the beginning of p and returns how many bytes that is.
 func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 	s.frames = s.frames[:0]
 	n := 0
