@@ -108,6 +108,7 @@ type Config struct {
 // DeployTarget is the kind of place where jobs run.
 type DeployTarget string
 
+// The deploy targets.
 const (
 	TargetDocker     DeployTarget = "docker"
 	TargetKubernetes DeployTarget = "kubernetes"
@@ -117,6 +118,7 @@ const (
 // LogFormat is the form of the agent's own log.
 type LogFormat string
 
+// The log formats.
 const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"

@@ -15,8 +15,8 @@ import (
 const newFileMode = fs.FileMode(0o600)
 
 // Target returns the file to write: the value of --config, or the file that an agent would
-// read, or the place for a new one: /etc for root; the installation's directory for the install
-// script; Homebrew's etc; else the home directory.
+// read, or the place for a new one: /etc for root, Homebrew's etc, the directory of the install
+// script's installation, else the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
