@@ -86,6 +86,7 @@ type Engine struct {
 	Since  *time.Time `json:"since,omitempty"` // of the last change of Up; absent before the first check
 }
 
+// Kinds of tokens.
 const (
 	TokenStatic = "static"
 	TokenOIDC   = "oidc"
@@ -141,6 +142,7 @@ type Setting struct {
 // Phase is how far a job has come.
 type Phase string
 
+// The phases of a job.
 const (
 	Preparing   Phase = "preparing"   // fetching definition and image, creating the container
 	StartingJob Phase = "starting"    // asking for permission, starting the runner
