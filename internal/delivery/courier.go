@@ -90,6 +90,7 @@ type Courier struct {
 	logs []*Log
 }
 
+// Log is a [Spool] that a courier ships.
 type Log struct {
 	*Spool
 	courier *Courier
