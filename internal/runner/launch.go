@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
+// Bounds of the standard input.
 const (
 	LaunchTimeout = 30 * time.Second
 	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
