@@ -22,31 +22,46 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	}
 	watch := newBuildWatch(progress, "building server, agent and runner")
 	defer watch.stop()
-	version := productVersion(ctx, root)
-	build := func(goos, goarch string, args ...string) error {
-		cmd := command(ctx, "go", append([]string{
-			"build", "-v", "-trimpath",
-			"-ldflags", "-s -w -X main.version=" + version,
-		}, args...)...)
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
-		cmd.Stdout, cmd.Stderr = watch, watch
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("building the product: %w\n%s", err, watch.tail())
-		}
-		return nil
-	}
-	err = build(runtime.GOOS, runtime.GOARCH, "-o", dir+string(filepath.Separator),
+	err = build(ctx, root, watch, runtime.GOOS, runtime.GOARCH, "-o", dir+string(filepath.Separator),
 		"./cmd/workflow-server", "./cmd/customer-managed-workflow-agent", "./cmd/workflow-runner")
 	if err != nil {
 		return err
 	}
+	// On Linux this build comes from Go's build cache.
+	return buildRunner(ctx, root, watch, dir, runtime.GOARCH)
+}
+
+// BuildRunner builds the runner for Linux containers of an architecture into dir.
+func BuildRunner(ctx context.Context, dir, arch string, progress io.Writer) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	watch := newBuildWatch(progress, "building the runner for "+arch)
+	defer watch.stop()
+	return buildRunner(ctx, root, watch, dir, arch)
+}
+
+func buildRunner(ctx context.Context, root string, watch *buildWatch, dir, arch string) error {
 	embeddable := filepath.Join(dir, "workflow-runner-embeddable")
-	if runtime.GOARCH == "arm64" {
+	if arch == "arm64" {
 		embeddable += "-arm64"
 	}
-	// On Linux this build comes from Go's build cache.
-	return build("linux", runtime.GOARCH, "-o", embeddable, "./cmd/workflow-runner")
+	return build(ctx, root, watch, "linux", arch, "-o", embeddable, "./cmd/workflow-runner")
+}
+
+func build(ctx context.Context, root string, watch *buildWatch, goos, goarch string, args ...string) error {
+	cmd := command(ctx, "go", append([]string{
+		"build", "-v", "-trimpath",
+		"-ldflags", "-s -w -X main.version=" + productVersion(ctx, root),
+	}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+	cmd.Stdout, cmd.Stderr = watch, watch
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the product: %w\n%s", err, watch.tail())
+	}
+	return nil
 }
 
 func productVersion(ctx context.Context, root string) string {

@@ -164,6 +164,11 @@ func TestEngineImages(t *testing.T) {
 	}
 	docker := newDockerCLI(t, engine)
 	bin, tools := harness.Programs(t)
+	// The agent's image has the runners of both architectures; bin has only this machine's.
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	if err := lab.BuildRunner(ctx, bin, other, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
 	executorImage, err := lab.ExecutorImage(ctx, engine.Host, tools)
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ var engineRows = []faultRow{
 		held.await(a.t)
 		a.endEngine(a.place.engine.Kill)
 		a.bringBack()
-		a.agentSays("could not be started; trying again")
+		a.agentSays("starting the job failed; retrying")
 		a.restartEngine()
 	}},
 	{phase: inRunning, fault: engineKilled, want: endedBy("evicted"), do: func(a *arena) {

@@ -67,9 +67,9 @@ func lanes() [][]tier {
 			{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
 			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients")},
 			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults")},
+			// One after the other: a machine copies the mounts of this host, and the engine cannot
+			// remove a container whose mount is in use elsewhere.
 			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
-		},
-		{
 			{"init", "the agent as a service of a booted systemd", initMissing, e2e("init")},
 		},
 	}
