@@ -235,8 +235,8 @@ func Until(ctx context.Context, ask func() (bool, error)) error {
 // provider and keep the CLI from checking for updates.
 func (w *Site) JobEnv() map[string]string {
 	return map[string]string{
-		"PULUMI_HOME":                                 w.Home,
-		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
+		"PULUMI_HOME":              w.Home,
+		"PULUMI_SKIP_UPDATE_CHECK": "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 		"PULUMI_DISABLE_REGISTRY_RESOLVE":             "true",
 	}
