@@ -8,9 +8,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -103,15 +105,20 @@ func TestFlakyMirror(t *testing.T) {
 // TestSignals checks that Ctrl-C and a hang-up leave nothing.
 func TestSignals(t *testing.T) {
 	t.Parallel()
+	// Under nohup, shells would inherit an ignored SIGHUP; one that is caught here is reset.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	m := newMirror(t)
 	m.newest(t, "v1.2.3")
 	inShells(t, func(t *testing.T, sh shell) {
-		for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 			reached, release := make(chan struct{}), make(chan struct{})
+			reach := sync.OnceFunc(func() { close(reached) })
 			files := http.FileServer(http.Dir(m.dir))
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if strings.HasSuffix(r.URL.Path, ".tar.gz") {
-					close(reached)
+					reach()
 					<-release
 					return
 				}
@@ -127,7 +134,7 @@ func TestSignals(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Error("it does not download")
 			}
-			if err := syscall.Kill(-cmd.Process.Pid, signal); err != nil {
+			if err := syscall.Kill(-cmd.Process.Pid, sig); err != nil {
 				t.Error(err)
 			}
 			if err := ignoreExit(cmd.Wait()); err != nil {
@@ -136,10 +143,10 @@ func TestSignals(t *testing.T) {
 			close(release)
 			server.Close()
 			if got := cmd.ProcessState.ExitCode(); got != code {
-				t.Errorf("after %v the exit code is %d, want %d", signal, got, code)
+				t.Errorf("after %v the exit code is %d, want %d", sig, got, code)
 			}
 			if left := names(t, b.tmp); len(left) > 0 {
-				t.Errorf("after %v, %q are in TMPDIR", signal, left)
+				t.Errorf("after %v, %q are in TMPDIR", sig, left)
 			}
 			b.nothing(t)
 		}
