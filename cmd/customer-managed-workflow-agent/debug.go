@@ -100,7 +100,7 @@ func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool
 	}
 	dir, err := os.MkdirTemp("", "workflow-debug-")
 	if err != nil {
-		return fmt.Errorf("making the job's directory: %w", err)
+		return fmt.Errorf("creating the job's directory: %w", err)
 	}
 	defer func() {
 		if keep {

@@ -55,7 +55,7 @@ func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (
 	}
 	dir, err := os.MkdirTemp("", "workflow-debug-")
 	if err != nil {
-		return runner.ExitNoLaunch, fmt.Errorf("making the job's directory: %w", err)
+		return runner.ExitNoLaunch, fmt.Errorf("creating the job's directory: %w", err)
 	}
 	defer func() {
 		if keep {

@@ -65,7 +65,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 		return runner.ExitNoLaunch, fmt.Errorf("finding the job directory: %w", err)
 	}
 	if err := os.MkdirAll(jobDir, 0o700); err != nil {
-		return runner.ExitNoLaunch, fmt.Errorf("making the job directory: %w", err)
+		return runner.ExitNoLaunch, fmt.Errorf("creating the job directory: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {

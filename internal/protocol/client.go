@@ -39,7 +39,8 @@ type Options struct {
 	BaseURL   string // scheme, host and optionally a path
 	UserAgent string
 
-	// HTTPClient replaces the default one, except its timeout and redirects; CACertPEM is ignored.
+	// HTTPClient, if set, replaces the default client except for its timeout and redirect
+	// policy; CACertPEM is then ignored.
 	HTTPClient *http.Client
 	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte

@@ -34,7 +34,7 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	var data []byte
 	select {
 	case <-ctx.Done():
-		return nil, errors.New("no job came in on standard input in time; nothing was started. The agent starts this program, people do not")
+		return nil, errors.New("no job arrived on standard input in time; nothing was started: the agent must start this program")
 	case got := <-done:
 		if got.err != nil {
 			return nil, fmt.Errorf("reading the job from standard input: %w", got.err)
@@ -43,7 +43,7 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	}
 	switch {
 	case len(data) == 0:
-		return nil, errors.New("standard input is empty; nothing was started. The agent starts this program, people do not")
+		return nil, errors.New("standard input is empty; nothing was started: the agent must start this program")
 	case len(data) > maxLaunch:
 		return nil, fmt.Errorf("the job on standard input is longer than %d bytes; nothing was started", maxLaunch)
 	}

@@ -262,7 +262,7 @@ func (j *job) prepare() error {
 		j.notices = append(j.notices, fmt.Sprintf("warning: the value of %s is shorter than %d characters, so it cannot be masked", name, redact.MinLength))
 	}
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
-		return fmt.Errorf("making the job's work directory: %w", err)
+		return fmt.Errorf("creating the job's work directory: %w", err)
 	}
 	env, err := environ.New(j.opts.JobDir, j.opts.Environ, j.launch, j.definition)
 	if err != nil {

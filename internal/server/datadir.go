@@ -17,7 +17,7 @@ import (
 
 func makeDataDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
+		return fmt.Errorf("creating the data directory: %w", err)
 	}
 	return nil
 }
@@ -30,7 +30,7 @@ func lockDatabase(cfg Config) (*filelock.Lock, error) {
 		return nil, nil //nolint:nilnil // nothing to lock
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of the database: %w", err)
+		return nil, fmt.Errorf("creating the directory of the database: %w", err)
 	}
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -182,7 +182,7 @@ func (j *JobDefinition) Validate() error {
 		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))
 	}
 	if j.OS != "" && j.OS != "linux" && j.OS != "darwin" {
-		return fmt.Errorf("the job definition asks for operating system %q, which no agent offers", j.OS)
+		return fmt.Errorf("the job definition asks for operating system %q, which no agent supports", j.OS)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func Listen(dir string) (net.Listener, error) {
 	defer done()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
 	if err != nil {
-		return nil, fmt.Errorf("making the control socket in %s: %w", dir, err)
+		return nil, fmt.Errorf("creating the control socket in %s: %w", dir, err)
 	}
 	listener.SetUnlinkOnClose(false) // its path may be gone by then
 	// No other user can connect before this: the directory is the owner's alone.
@@ -82,5 +82,5 @@ func reach(dir string) (path string, done func(), err error) {
 		}
 		done()
 	}
-	return "", nil, fmt.Errorf("making a short path for the control socket in %s: %w", dir, err)
+	return "", nil, fmt.Errorf("creating a short path for the control socket in %s: %w", dir, err)
 }

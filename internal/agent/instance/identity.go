@@ -37,7 +37,7 @@ type Identity struct {
 func OpenIdentity(stateDir string) (*Identity, error) {
 	base := filepath.Join(stateDir, "instances")
 	if err := os.MkdirAll(base, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of the agent's identity: %w", err)
+		return nil, fmt.Errorf("creating the directory of the agent's identity: %w", err)
 	}
 	dirs := make([]string, 0, maxInstances)
 	for n := range maxInstances {
@@ -67,7 +67,7 @@ func unattended(files []string, dir string) int {
 
 func openInstance(dir string) (_ *Identity, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the agent's instance directory: %w", err)
+		return nil, fmt.Errorf("creating the agent's instance directory: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -60,7 +60,7 @@ type Journal struct {
 func OpenJournal(instanceDir string) (*Journal, error) {
 	dir := filepath.Join(instanceDir, "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the journal of jobs: %w", err)
+		return nil, fmt.Errorf("creating the journal of jobs: %w", err)
 	}
 	return &Journal{dir: dir}, nil
 }

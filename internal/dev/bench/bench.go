@@ -34,7 +34,7 @@ func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
 	// An engine's sockets will be under it, so the path must be short.
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory for the run: %w", err)
+		return nil, fmt.Errorf("creating a directory for the run: %w", err)
 	}
 	b := &bench{
 		rounds: rounds, quick: quick, dir: dir,
@@ -81,7 +81,7 @@ func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
 func (b *bench) newDir() (string, error) {
 	dir, err := os.MkdirTemp(b.dir, "w")
 	if err != nil {
-		return "", fmt.Errorf("making a directory for a measurement: %w", err)
+		return "", fmt.Errorf("creating a directory for a measurement: %w", err)
 	}
 	return dir, nil
 }

@@ -84,7 +84,7 @@ func (p *product) launchAgent(ctx context.Context, url string, settings map[stri
 	p.agents++
 	dir := filepath.Join(p.dir, fmt.Sprintf("agent%d", p.agents))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("making a directory for the agent: %w", err)
+		return fmt.Errorf("creating a directory for the agent: %w", err)
 	}
 	// The jobs have no source: pulumi searches for a project upwards from the job's directory, and
 	// finds this one.

@@ -40,7 +40,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 	defer p.close()
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
-		return fmt.Errorf("making a directory for the CLI's backend: %w", err)
+		return fmt.Errorf("creating a directory for the CLI's backend: %w", err)
 	}
 	server, err := newCLI(tools, filepath.Join(dir, "home-server"), program, p.server.URL, p.server.Token)
 	if err != nil {

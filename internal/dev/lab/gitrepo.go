@@ -60,7 +60,7 @@ func (r *Repo) Commit(ctx context.Context, branch, message string, files map[str
 
 func (r *Repo) init(ctx context.Context) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		return fmt.Errorf("making a repository: %w", err)
+		return fmt.Errorf("creating a repository: %w", err)
 	}
 	steps := [][]string{
 		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch},
@@ -71,7 +71,7 @@ func (r *Repo) init(ctx context.Context) error {
 	}
 	for _, step := range steps {
 		if _, err := r.git(ctx, nil, step...); err != nil {
-			return fmt.Errorf("making a repository: %w", err)
+			return fmt.Errorf("creating a repository: %w", err)
 		}
 	}
 	return nil

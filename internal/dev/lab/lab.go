@@ -33,7 +33,7 @@ func CacheDir() (string, error) {
 		return "", fmt.Errorf("finding the lab's cache: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the lab's cache: %w", err)
+		return "", fmt.Errorf("creating the lab's cache: %w", err)
 	}
 	return dir, nil
 }

@@ -58,7 +58,7 @@ func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	key.add("packages", machinePackages)
 	key.add("month", time.Now().Format("2006-01"))
 	dir, err := cached(ctx, "machine", key.sum(), func(dir string) error {
-		fmt.Fprintln(progress, "making a Debian with systemd from packages (first time only, about 1 to 4 min)")
+		fmt.Fprintln(progress, "creating a Debian with systemd from packages (first time only, about 1 to 4 min)")
 		mirror, suite, err := debianSource("/etc/apt/sources.list.d/debian.sources")
 		if err != nil {
 			return err
@@ -110,12 +110,12 @@ func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...B
 	}
 	base, err := machineRoot(ctx, progress)
 	if err != nil {
-		return nil, fmt.Errorf("making a machine: %w", err)
+		return nil, fmt.Errorf("creating a machine: %w", err)
 	}
 	m := &Machine{dir: dir, Root: filepath.Join(dir, "root"), name: "wflab" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(dir), binds: binds}
 	for _, sub := range []string{"root", "upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return nil, fmt.Errorf("making a machine: %w", err)
+			return nil, fmt.Errorf("creating a machine: %w", err)
 		}
 	}
 	overlay := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", base, filepath.Join(dir, "upper"), filepath.Join(dir, "work"))

@@ -151,7 +151,7 @@ func (p *postgres) initialize(ctx context.Context) error {
 		"--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync")
 	p.prepare(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("making a database cluster: %w\n%s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("creating a database cluster: %w\n%s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-s.Process.Done():
-			return fmt.Errorf("the server ended before it was ready (%w); the end of its log:\n%s", s.Process.Err(), Tail(s.LogFile, 20))
+			return fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), Tail(s.LogFile, 20))
 		case <-ctx.Done():
 			return fmt.Errorf("the server was not ready within %s; the end of its log:\n%s", serverReady, Tail(s.LogFile, 20))
 		}
@@ -167,7 +167,7 @@ func (s *Server) Pool(ctx context.Context, name string) (id, token string, err e
 	}
 	in := map[string]string{"name": name, "description": ""}
 	if err := s.Call(ctx, http.MethodPost, "/api/orgs/"+s.Organization+"/agent-pools", in, &out); err != nil {
-		return "", "", fmt.Errorf("making an agent pool: %w", err)
+		return "", "", fmt.Errorf("creating an agent pool: %w", err)
 	}
 	return out.ID, out.TokenValue, nil
 }

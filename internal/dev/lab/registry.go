@@ -146,11 +146,11 @@ func (r *Registry) Release() {
 func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) (tagged, pinned string, err error) {
 	image, err := p.image()
 	if err != nil {
-		return "", "", fmt.Errorf("making an image: %w", err)
+		return "", "", fmt.Errorf("creating an image: %w", err)
 	}
 	ref, err := name.NewTag(r.Host + "/" + repository + ":" + tag)
 	if err != nil {
-		return "", "", fmt.Errorf("making an image: %w", err)
+		return "", "", fmt.Errorf("creating an image: %w", err)
 	}
 	auth := authn.Anonymous
 	if r.options.Username != "" {
@@ -161,7 +161,7 @@ func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) 
 	}
 	digest, err := image.Digest()
 	if err != nil {
-		return "", "", fmt.Errorf("making an image: %w", err)
+		return "", "", fmt.Errorf("creating an image: %w", err)
 	}
 	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
 }

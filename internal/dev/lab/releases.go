@@ -154,11 +154,11 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 			cmd.Env = append(cmd.Env, variable)
 		}
 	}
-	watch := newBuildWatch(progress, "making the release "+p.Version)
+	watch := newBuildWatch(progress, "creating the release "+p.Version)
 	defer watch.stop()
 	cmd.Stdout, cmd.Stderr = watch, watch
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("making the release %s: %w\n%s", p.Version, err, watch.tail())
+		return fmt.Errorf("creating the release %s: %w\n%s", p.Version, err, watch.tail())
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 func makeRelease(ctx context.Context, root, dir, version string, progress io.Writer) error {
 	dist, err := os.MkdirTemp("", "lab-release-")
 	if err != nil {
-		return fmt.Errorf("making %s: %w", version, err)
+		return fmt.Errorf("creating %s: %w", version, err)
 	}
 	defer func() { _ = os.RemoveAll(dist) }()
 	run := Packages{Checkout: root, Version: version, Dist: dist, Mirror: filepath.Join(dir, "mirror")}

@@ -136,7 +136,7 @@ func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error 
 	for name, secret := range map[string]string{"host": "", "client": passphrase} {
 		cmd := command(ctx, keygen, "-q", "-t", "ed25519", "-N", secret, "-C", "lab", "-f", filepath.Join(dir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("making a key: %w: %s", err, out)
+			return fmt.Errorf("creating a key: %w: %s", err, out)
 		}
 	}
 	private, err := os.ReadFile(filepath.Join(dir, "client"))

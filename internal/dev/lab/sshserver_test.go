@@ -53,7 +53,7 @@ func TestSSHServerServesCommits(t *testing.T) {
 	}
 	other := filepath.Join(dir, "other")
 	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
-		t.Fatalf("making a key: %v\n%s", err, out)
+		t.Fatalf("creating a key: %v\n%s", err, out)
 	}
 	if out, err := client(other, "git", "ls-remote", url); err == nil {
 		t.Errorf("a key that is not the server's was let in:\n%s", out)

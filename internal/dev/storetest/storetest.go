@@ -181,7 +181,7 @@ func (s *server) database(t testing.TB) string {
 		t.Fatalf("connecting to PostgreSQL: %v", err)
 	}
 	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatalf("making a database: %v", err)
+		t.Fatalf("creating a database: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -36,7 +36,7 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err = commands.run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
 		"--home-dir", "/var/lib/workflow-agent", "--shell", "/usr/sbin/nologin", "--comment", displayName, name)
 	if err != nil {
-		return fmt.Errorf("making the user %s: %w", name, err)
+		return fmt.Errorf("creating the user %s: %w", name, err)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, 
 // file that belongs to another user than root.
 func shareConfig(path, account string) error {
 	if err := makeFile(path, emptyConfig); err != nil {
-		return fmt.Errorf("making the configuration file: %w", err)
+		return fmt.Errorf("creating the configuration file: %w", err)
 	}
 	if account == "root" {
 		return nil
@@ -181,17 +181,17 @@ func (l *launchd) prepare() error {
 		return unknownAccount(err, account)
 	}
 	if err := makeFile(l.options.Config, emptyConfig); err != nil {
-		return fmt.Errorf("making the configuration file: %w", err)
+		return fmt.Errorf("creating the configuration file: %w", err)
 	}
 	if err := giveFile(l.options.Config, account, true); err != nil {
 		return err
 	}
 	for _, path := range []string{l.EnvironmentFile(), l.logFile()} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("making the directory of %s: %w", path, err)
+			return fmt.Errorf("creating the directory of %s: %w", path, err)
 		}
 		if err := makeFile(path, ""); err != nil {
-			return fmt.Errorf("making %s: %w", path, err)
+			return fmt.Errorf("creating %s: %w", path, err)
 		}
 		if err := giveFile(path, account, false); err != nil {
 			return err

@@ -102,7 +102,7 @@ func (l *launchd) Install() error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(l.logFile()), 0o755); err != nil {
-		return fmt.Errorf("making the directory of the log: %w", err)
+		return fmt.Errorf("creating the directory of the log: %w", err)
 	}
 	if !l.options.User {
 		if err := l.prepare(); err != nil {

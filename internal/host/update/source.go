@@ -94,7 +94,7 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 		return c, fmt.Errorf("%s names %s, which is no stable release: the mirror mixes up its channels", name, c.Version)
 	}
 	if c.Published.After(m.now().Add(maxAhead)) {
-		return c, fmt.Errorf("%s is from the future (%s): check the clock of this machine", name, c.Published.Format(time.RFC3339))
+		return c, fmt.Errorf("%s is dated in the future (%s): check this machine's clock", name, c.Published.Format(time.RFC3339))
 	}
 	return c, remember(m.Memory, m.home.Redacted(), m.Channel, c)
 }

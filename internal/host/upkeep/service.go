@@ -91,7 +91,7 @@ func (s *Service) waits(state service.State) bool {
 	if s.Platform() != service.Launchd {
 		return false
 	}
-	c, err := s.load() // launchd shows no status text of a service
+	c, err := s.load() // launchd reports no status text for a service
 	return err == nil && !service.HasIdentity(c)
 }
 

@@ -127,7 +127,7 @@ func New(jobDir string, place []string, launch *protocol.Launch, definition *wor
 func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}
 	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
-		return nil, fmt.Errorf("making the file for PULUMI_ENV: %w", err)
+		return nil, fmt.Errorf("creating the file for PULUMI_ENV: %w", err)
 	}
 	if d := definition.Deployment; d != nil {
 		own[envBackendURL] = d.BackendURL
@@ -165,7 +165,7 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	if home := e.vars["HOME"]; home == "" || unix.Access(home, unix.W_OK) != nil {
 		e.vars["HOME"] = filepath.Join(jobDir, dirHome)
 		if err := os.MkdirAll(e.vars["HOME"], 0o700); err != nil {
-			return fmt.Errorf("making a home directory for the job: %w", err)
+			return fmt.Errorf("creating a home directory for the job: %w", err)
 		}
 	}
 	if launch.CACertPEM == "" {

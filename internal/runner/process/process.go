@@ -31,7 +31,7 @@ type Process struct {
 func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("making a pipe for the output of the step: %w", err)
+		return nil, fmt.Errorf("creating a pipe for the output of the step: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = w, w
 	// A new session keeps the terminal and group signals away, and identifies the processes

@@ -41,7 +41,7 @@ func Operation(op workflow.Operation, stack string) ([]string, error) {
 	case workflow.OperationRemediateDrift:
 		args = append([]string{"up", "--refresh"}, change...)
 	default:
-		return nil, fmt.Errorf("the runner does not know the operation %q", op)
+		return nil, fmt.Errorf("unknown operation %q", op)
 	}
 	return append(append(args, "--stack="+stack), quiet...), nil
 }

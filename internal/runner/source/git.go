@@ -48,7 +48,7 @@ var gitConfig = [][2]string{
 func environment(environ []string, private string) ([]string, error) {
 	home := filepath.Join(private, "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		return nil, fmt.Errorf("making a home directory for git: %w", err)
+		return nil, fmt.Errorf("creating a home directory for git: %w", err)
 	}
 	var config strings.Builder
 	for _, entry := range gitConfig {

@@ -189,7 +189,7 @@ func Answer(file, prompt string) (string, error) {
 		prompt == "Password for '"+scheme+"://"+gitEscape(a.Username)+"@"+host+"':":
 		return a.Password, nil
 	}
-	return "", errors.New("there are no credentials for this host")
+	return "", errors.New("no credentials are available for this host")
 }
 
 func gitEscape(name string) string {

@@ -59,7 +59,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(g.Private, 0o700); err != nil {
-		return nil, fmt.Errorf("making a directory for the git credentials: %w", err)
+		return nil, fmt.Errorf("creating a directory for the git credentials: %w", err)
 	}
 	defer func() {
 		if rmErr := os.RemoveAll(g.Private); rmErr != nil && err == nil {
@@ -96,7 +96,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 // emptyDir uses [os.Root], which removes a link to the outside and does not follow it.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the directory of the checkout: %w", err)
+		return fmt.Errorf("creating the directory of the checkout: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -136,7 +136,7 @@ func ProgramDir(checkout, repoDir string) (string, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("the directory %q does not exist in the repository", repoDir)
 	case err != nil:
-		return "", fmt.Errorf("finding the directory %q of the repository: %w", repoDir, err)
+		return "", fmt.Errorf("resolving the directory %q in the repository: %w", repoDir, err)
 	}
 	inside, err := filepath.Rel(root, dir)
 	if err != nil || !filepath.IsLocal(inside) {
@@ -144,7 +144,7 @@ func ProgramDir(checkout, repoDir string) (string, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return "", fmt.Errorf("finding the directory %q of the repository: %w", repoDir, err)
+		return "", fmt.Errorf("resolving the directory %q in the repository: %w", repoDir, err)
 	}
 	if !info.IsDir() {
 		return "", fmt.Errorf("%q is a file of the repository, not a directory", repoDir)

@@ -61,7 +61,7 @@ func Command(run string) (args []string, internal bool, err error) {
 		}
 		return []string{"pulumi", op}, true, nil
 	}
-	return nil, false, fmt.Errorf("this runner does not know the command %q: the server is newer, update the agent", run)
+	return nil, false, fmt.Errorf("unknown command %q: the server is newer than this runner; update the agent", run)
 }
 
 // ParamsFor returns the parameters of a step of the deployment; preRun counts the earlier
@@ -113,7 +113,7 @@ func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("making a pipe for the step's parameters: %w", err)
+		return nil, fmt.Errorf("creating a pipe for the step's parameters: %w", err)
 	}
 	cmd.ExtraFiles = []*os.File{r} // becomes paramsFD
 	cmd.Env = append(cmd.Env, paramsEnv+"="+strconv.Itoa(paramsFD))
@@ -139,7 +139,7 @@ func ReadParams() (*Params, error) {
 		return nil, errors.New("this command is a step of a job and is started by `workflow-runner run`, which the agent starts")
 	}
 	if err := os.Unsetenv(paramsEnv); err != nil {
-		return nil, fmt.Errorf("removing the way to the parameters from the environment: %w", err)
+		return nil, fmt.Errorf("removing the path of the parameters from the environment: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "parameters")
 	defer file.Close() // only read from

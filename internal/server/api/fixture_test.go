@@ -129,7 +129,7 @@ func (f *fixture) send(c call) answer {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.Method, f.server.URL+c.Path, bytes.NewReader(body))
 	if err != nil {
-		f.t.Fatalf("making a request: %v", err)
+		f.t.Fatalf("creating a request: %v", err)
 	}
 	if c.Gzip {
 		req.Header.Set("Content-Encoding", "gzip")

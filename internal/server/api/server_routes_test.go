@@ -97,7 +97,7 @@ func (f *fixture) issue(tok store.Token) string {
 	text, hash := identity.NewToken()
 	tok.ID, tok.Hash, tok.CreatedAt = identity.NewID(), hash, time.Now()
 	if err := f.db.Write(f.t.Context(), func(tx *store.Tx) error { return tx.InsertToken(tok) }); err != nil {
-		f.t.Fatalf("making a token: %v", err)
+		f.t.Fatalf("creating a token: %v", err)
 	}
 	return text
 }

@@ -17,7 +17,7 @@ import (
 const Small = 64 << 10
 
 // ErrBusy means that other requests hold the memory that a request needs.
-var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at a time; retry later")
+var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at once; retry later")
 
 // ErrTooLarge means that a request needs more memory than the whole budget.
 var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise its memory limit")

@@ -50,7 +50,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	s := &Ring{db: db, master: master}
 	fresh, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
 	if err != nil {
-		return nil, fmt.Errorf("making a key for secrets: %w", err)
+		return nil, fmt.Errorf("creating a key for secrets: %w", err)
 	}
 	wrapped, err := s.wrap(fresh)
 	if err != nil {
@@ -200,7 +200,7 @@ func createMasterKey(path string) ([]byte, error) {
 	rand.Read(key)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("making the master key: %w", err)
+		return nil, fmt.Errorf("creating the master key: %w", err)
 	}
 	_, err = f.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
 	err = errors.Join(err, f.Sync(), f.Close())

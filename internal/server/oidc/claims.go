@@ -29,7 +29,7 @@ func parsePath(text string) (claimPath, error) {
 			}
 			name, rest = rest[:end], rest[end:]
 			if strings.Contains(name, `"`) {
-				return nil, errors.New("a quote stands inside a name")
+				return nil, errors.New("a name contains a quotation mark")
 			}
 		}
 		if name == "" {

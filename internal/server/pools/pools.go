@@ -116,7 +116,7 @@ func checkNames(name, description string) (string, error) {
 	case name == "":
 		return "", fault.Invalid("Bad Request: an agent pool needs a name")
 	case len(name) > 128, strings.ContainsFunc(name, unicode.IsControl):
-		return "", fault.Invalid("Bad Request: the name of an agent pool is one line of at most 128 bytes")
+		return "", fault.Invalid("Bad Request: the name of an agent pool must be a single line of at most 128 bytes")
 	case len(description) > 4096, strings.ContainsRune(description, 0):
 		return "", fault.Invalid("Bad Request: the description of an agent pool is at most 4096 bytes of text")
 	}

@@ -28,7 +28,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("resolving the database file %s: %w", path, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of the database: %w", err)
+		return nil, fmt.Errorf("creating the directory of the database: %w", err)
 	}
 	// The file holds token hashes and state; SQLite gives its journal files the same mode.
 	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600)

@@ -47,7 +47,7 @@ func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
 func (d dir) create(m meta) (err error) {
 	if err := os.Mkdir(string(d), 0o700); err != nil {
-		return fmt.Errorf("making the job's directory: %w", err)
+		return fmt.Errorf("creating the job's directory: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -59,7 +59,7 @@ func (d dir) create(m meta) (err error) {
 	}
 	for _, sub := range []string{dirJob, dirHome, dirTemp} {
 		if err := os.Mkdir(d.path(sub), 0o700); err != nil {
-			return fmt.Errorf("making the job's directory: %w", err)
+			return fmt.Errorf("creating the job's directory: %w", err)
 		}
 	}
 	return nil

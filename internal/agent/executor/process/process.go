@@ -60,7 +60,7 @@ func New(o Options) (*Executor, error) {
 		return nil, fmt.Errorf("the process executor needs absolute paths, got runner %q and base directory %q", o.RunnerPath, o.BaseDir)
 	}
 	if err := os.MkdirAll(o.BaseDir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory for jobs: %w", err)
+		return nil, fmt.Errorf("creating the directory for jobs: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel}, nil

@@ -41,7 +41,7 @@ func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
 	}
 	git := filepath.Join(q.dir, "git")
 	if err := os.Mkdir(git, 0o755); err != nil {
-		return nil, fmt.Errorf("making a directory for the git server: %w", err)
+		return nil, fmt.Errorf("creating a directory for the git server: %w", err)
 	}
 	if q.git, err = lab.StartGitServer(ctx, git, lab.GitOptions{}); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ type quickstart struct {
 func (q *quickstart) run(ctx context.Context) error {
 	var err error
 	if q.dir, err = os.MkdirTemp("", "workflow-quickstart-"); err != nil {
-		return fmt.Errorf("making a directory for the quickstart: %w", err)
+		return fmt.Errorf("creating a directory for the quickstart: %w", err)
 	}
 	q.undo = append(q.undo, func() error { return os.RemoveAll(q.dir) })
 

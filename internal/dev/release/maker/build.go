@@ -105,7 +105,7 @@ func (m *maker) collect(dist string) error {
 		return fmt.Errorf("clearing the last release: %w", err)
 	}
 	if err := os.MkdirAll(m.files, 0o755); err != nil {
-		return fmt.Errorf("making the directory of the release: %w", err)
+		return fmt.Errorf("creating the directory of the release: %w", err)
 	}
 	entries, err := os.ReadDir(dist)
 	if err != nil {

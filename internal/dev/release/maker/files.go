@@ -13,7 +13,7 @@ import (
 // writeFile writes a world-readable file atomically.
 func writeFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	if err := renameio.WriteFile(file, text, 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("writing %s: %w", file, err)
@@ -24,7 +24,7 @@ func writeFile(file string, text []byte) error {
 // copyFile copies a file atomically and makes it world-readable.
 func copyFile(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	source, err := os.Open(from)
 	if err != nil {

@@ -25,7 +25,7 @@ func (m *maker) findGPGKey(ctx context.Context) error {
 	}
 	m.gpg = &gpg{home: filepath.Join(m.scratch, "gpg"), file: m.gpgKeyFile}
 	if err := os.Mkdir(m.gpg.home, 0o700); err != nil {
-		return fmt.Errorf("making a key ring: %w", err)
+		return fmt.Errorf("creating a key ring: %w", err)
 	}
 	if m.gpg.file == "" {
 		file, err := m.machineKey("gpg.asc", func() ([]byte, error) { return m.newGPGKey(ctx) })
@@ -47,12 +47,12 @@ func gpgTools() []tool { return []tool{{"gpg", "gnupg"}} }
 func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
 	fresh := &gpg{home: filepath.Join(m.scratch, "gpg-new")}
 	if err := os.Mkdir(fresh.home, 0o700); err != nil {
-		return nil, fmt.Errorf("making a key ring: %w", err)
+		return nil, fmt.Errorf("creating a key ring: %w", err)
 	}
 	defer fresh.close()
 	const who = "workflowagent releases of this machine"
 	if _, err := fresh.run(ctx, "--passphrase", "", "--quick-generate-key", who, "rsa3072", "sign", "never"); err != nil {
-		return nil, fmt.Errorf("making a GPG key: %w", err)
+		return nil, fmt.Errorf("creating a GPG key: %w", err)
 	}
 	return fresh.run(ctx, "--armor", "--export-secret-keys")
 }

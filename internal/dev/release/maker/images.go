@@ -62,7 +62,7 @@ func (m *maker) images(ctx context.Context) error {
 func (m *maker) writeImages(ctx context.Context, set image.Set) error {
 	file := filepath.Join(m.dist, "images", set.Repositories[0]+"-"+m.version+".tar")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	draft, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o644))
 	if err != nil {
@@ -107,7 +107,7 @@ func (m *maker) unpack(name string) (dir string, err error) {
 	}
 	dir = filepath.Join(m.scratch, "images", name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("making a directory: %w", err)
+		return "", fmt.Errorf("creating a directory: %w", err)
 	}
 	for r := tar.NewReader(zipped); ; {
 		header, err := r.Next()

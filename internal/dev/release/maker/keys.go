@@ -74,7 +74,7 @@ func (m *maker) findReleaseKey() error {
 func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, error) {
 	dir := filepath.Join(m.cache, "release-keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("making a directory for the keys of this machine: %w", err)
+		return "", fmt.Errorf("creating a directory for the keys of this machine: %w", err)
 	}
 	file := filepath.Join(dir, name)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, e
 func newReleaseKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a release key: %w", err)
+		return nil, fmt.Errorf("creating a release key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

@@ -81,7 +81,7 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 		m.mirror = filepath.Join(m.dist, "mirror")
 	}
 	if m.scratch, err = os.MkdirTemp("", "maker-"); err != nil { // only its owner may enter
-		return nil, fmt.Errorf("making a directory for this run: %w", err)
+		return nil, fmt.Errorf("creating a directory for this run: %w", err)
 	}
 	m.files = filepath.Join(m.dist, "release")
 	return m, nil

@@ -38,7 +38,7 @@ func (m *maker) publishFiles() error {
 		return fmt.Errorf("reading the release: %w", err)
 	}
 	if err := os.MkdirAll(m.mirror, 0o755); err != nil {
-		return fmt.Errorf("making the mirror: %w", err)
+		return fmt.Errorf("creating the mirror: %w", err)
 	}
 	draft, err := os.MkdirTemp(m.mirror, ".new-")
 	if err != nil {

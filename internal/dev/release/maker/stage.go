@@ -17,11 +17,11 @@ import (
 func (m *maker) stage(ctx context.Context) error {
 	// goreleaser takes files only from below its working directory. git ignores dist.
 	if err := os.MkdirAll(filepath.Join(m.root, "dist"), 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	dir, err := os.MkdirTemp(filepath.Join(m.root, "dist"), "stage-")
 	if err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	m.staged = dir
 	// Each archive has the runners for Linux containers, whatever the agent's platform.
@@ -34,7 +34,7 @@ func (m *maker) stage(ctx context.Context) error {
 		}
 	}
 	if err := os.Symlink(release.Program, filepath.Join(dir, release.OldName)); err != nil {
-		return fmt.Errorf("making the link with the old name: %w", err)
+		return fmt.Errorf("creating the link with the old name: %w", err)
 	}
 	if err := m.generated(ctx, dir); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (m *maker) generated(ctx context.Context, dir string) error {
 // completions writes the agent's completion files under the names that each shell expects.
 func completions(ctx context.Context, agent, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	for shell, name := range map[string]string{"bash": release.Program, "zsh": "_" + release.Program, "fish": release.Program + ".fish"} {
 		text, err := output(exec.CommandContext(ctx, agent, "completion", shell))
@@ -96,7 +96,7 @@ func (m *maker) manual(ctx context.Context, agent, dir string) error {
 		return err
 	}
 	if err := os.Mkdir(packed, 0o755); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	pages, err := os.ReadDir(plain)
 	if err != nil {

@@ -30,7 +30,7 @@ func (m *maker) yum(ctx context.Context) error {
 
 func (m *maker) yumChannel(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // without Linux there are no packages
-		return fmt.Errorf("making the repository: %w", err)
+		return fmt.Errorf("creating the repository: %w", err)
 	}
 	if _, err := output(exec.CommandContext(ctx, "createrepo_c", "--quiet", "--no-database", dir)); err != nil {
 		return err

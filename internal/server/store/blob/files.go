@@ -30,7 +30,7 @@ func NewFiles(dir string) (*Files, error) {
 		return nil, errors.New("a SQLite database needs a directory for its blobs")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory for blobs: %w", err)
+		return nil, fmt.Errorf("creating the directory for blobs: %w", err)
 	}
 	return &Files{dir: dir, seed: maphash.MakeSeed()}, nil
 }
@@ -273,7 +273,7 @@ func (b *Files) makeParent(path string) error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of a blob: %w", err)
+		return fmt.Errorf("creating the directory of a blob: %w", err)
 	}
 	for d := dir; len(d) >= len(b.dir); d = filepath.Dir(d) {
 		if err := syncDir(d); err != nil {

@@ -21,7 +21,7 @@ type Rows struct{ pool *sql.DB }
 func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	t, err := pool.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the table of blobs: %w", err)
+		return nil, fmt.Errorf("creating the blob table: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
 	// Without the lock, two starting servers could both find the table missing.
@@ -38,11 +38,11 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
-			return nil, fmt.Errorf("preparing the table of blobs: %w", err)
+			return nil, fmt.Errorf("creating the blob table: %w", err)
 		}
 	}
 	if err := t.Commit(); err != nil {
-		return nil, fmt.Errorf("preparing the table of blobs: %w", err)
+		return nil, fmt.Errorf("creating the blob table: %w", err)
 	}
 	return &Rows{pool}, nil
 }
