@@ -105,7 +105,7 @@ func TestChannels(t *testing.T) {
 	if c, err := latest(release.Stable); err == nil || !strings.Contains(err.Error(), "no stable release") {
 		t.Errorf("beta as stable: %+v, %v", c, err)
 	}
-	for name, text := range map[string]string{"from the future": "version: v9.0.0\npublished: 2999-01-01T00:00:00Z\n", "NAME: VALUE": "nothing\n"} {
+	for name, text := range map[string]string{"dated in the future": "version: v9.0.0\npublished: 2999-01-01T00:00:00Z\n", "NAME: VALUE": "nothing\n"} {
 		s.files["stable.txt"], s.files["stable.txt.sig"] = []byte(text), sign(t, key, []byte(text))
 		if c, err := latest(release.Stable); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %+v, %v", text, c, err)
