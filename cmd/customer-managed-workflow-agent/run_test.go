@@ -20,7 +20,7 @@ func TestLiveLong(t *testing.T) {
 		os.Exit(0)
 	case "log":
 		liveLong()
-		if _, err := fmt.Fprintln(os.Stderr, "nobody reads this"); err == nil {
+		if _, err := fmt.Fprintln(os.Stderr, "no process reads this"); err == nil {
 			os.Exit(3)
 		}
 		os.Exit(0)
@@ -44,7 +44,7 @@ func TestLiveLong(t *testing.T) {
 	cmd.Stderr = w
 	r.Close()
 	if err := cmd.Run(); err != nil {
-		t.Errorf("a log that nobody reads ends it: %v", err)
+		t.Errorf("a log without a reader ends it: %v", err)
 	}
 	w.Close()
 }

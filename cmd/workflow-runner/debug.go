@@ -25,9 +25,9 @@ func newDebugCommand(code *int) *cobra.Command {
 		Use:   "debug --job FILE",
 		Short: "Run a job definition from a file, here, without a server",
 		Long: `Run the steps of a job definition, the JSON that GET /api/workflow/jobs/{id} answers
-with, here and without a server: the masked log goes to standard output, what the runner
-itself has to say to standard error, and the exit code is the job's. It is for people who
-want to know what a job does in an image:
+with, here and without a server: the masked log goes to standard output, the runner's own
+messages to standard error, and the exit code is the job's. Use it to find
+out what a job does in an image:
 
   docker run --rm -i -v "$PWD/workflow-runner-embeddable:/workflow-runner:ro" \
     IMAGE /workflow-runner debug --job - <job.json

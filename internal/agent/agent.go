@@ -141,7 +141,7 @@ func New(opts Options) (*Agent, error) {
 		opts.Slots = 1
 	}
 	if opts.Monitor == nil {
-		opts.Monitor = nobody{}
+		opts.Monitor = noMonitor{}
 	}
 	if opts.Rules == nil {
 		opts.Rules = anything{}
@@ -307,14 +307,14 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 	return fields
 }
 
-type nobody struct{}
+type noMonitor struct{}
 
-func (nobody) Activity()                                       {}
-func (nobody) EngineState(error)                               {}
-func (nobody) Polled(error)                                    {}
-func (nobody) JobStarted()                                     {}
-func (nobody) JobEnded(string, workflow.Reason, time.Duration) {}
-func (nobody) JobLaunched(time.Duration)                       {}
+func (noMonitor) Activity()                                       {}
+func (noMonitor) EngineState(error)                               {}
+func (noMonitor) Polled(error)                                    {}
+func (noMonitor) JobStarted()                                     {}
+func (noMonitor) JobEnded(string, workflow.Reason, time.Duration) {}
+func (noMonitor) JobLaunched(time.Duration)                       {}
 
 type anything struct{}
 

@@ -190,13 +190,13 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 		v.Message = "The job was killed because it ran out of memory: give job containers more (docker_memory), or make the program use less."
 	case exit.Lost:
 		v.Reason = workflow.ReasonLost
-		v.Message = "The job is gone and nobody knows how it ended, as after a restart of its host or engine. Check the stack before the next deployment."
+		v.Message = "The job is gone and its end is unknown, as after a restart of its host or engine. Check the stack before the next deployment."
 	case cancelled:
 		v.Reason = workflow.ReasonCancelled
 		v.Message = "The deployment was cancelled."
 	case exit.Signal == "SIGKILL":
 		v.Reason = workflow.ReasonSignal
-		v.Message = "The runner was killed by SIGKILL, and not by this product: by somebody, or by the system because memory ran out. Check the stack before the next deployment."
+		v.Message = "The runner was killed by SIGKILL, but not by this product: by an operator, or by the system because memory ran out. Check the stack before the next deployment."
 	case exit.Signal != "":
 		v.Reason = workflow.ReasonSignal
 		v.Message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)

@@ -147,7 +147,7 @@ func TestMachineCrash(t *testing.T) {
 			t.Errorf("at the server (-want +got):\n%s", diff)
 		}
 		if !s.Truncated() {
-			t.Error("nobody is told that the spool does not match")
+			t.Error("the mismatch of the spool is not reported")
 		}
 	})
 }

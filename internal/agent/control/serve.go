@@ -42,7 +42,7 @@ func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, r status.Report) {
 		w.Header().Set("Content-Type", "application/json")
-		//nolint:errcheck,errchkjson // A client that went away gets nothing; there is nobody to tell.
+		//nolint:errcheck,errchkjson // A client that went away gets nothing; the error has no recipient.
 		json.NewEncoder(w).Encode(r)
 	}
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, agent.Report()) })

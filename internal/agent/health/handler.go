@@ -80,7 +80,7 @@ func writePage(w http.ResponseWriter, r status.Report) {
 	h.Set("Content-Security-Policy", status.PagePolicy())
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
-	//nolint:errcheck // A client that went away gets nothing; there is nobody to tell.
+	//nolint:errcheck // A client that went away gets nothing; the error has no recipient.
 	status.WritePage(w, r)
 }
 
@@ -89,7 +89,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	//nolint:errcheck,errchkjson // A client that went away gets nothing; there is nobody to tell.
+	//nolint:errcheck,errchkjson // A client that went away gets nothing; the error has no recipient.
 	json.NewEncoder(w).Encode(body)
 }
 

@@ -55,7 +55,7 @@ func readToken(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", errors.New("is not a regular file: name the file that holds the token")
 	case info.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("can be written by other users (mode %04o), who could make this agent somebody else: run chmod go-w on it", info.Mode().Perm())
+		return "", fmt.Errorf("can be written by other users (mode %04o), who could give this agent another identity: run chmod go-w on it", info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {

@@ -48,7 +48,7 @@ func TestUntil(t *testing.T) {
 	}
 	<-ended
 	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()); err == nil {
-		t.Error("somebody still listens")
+		t.Error("the server still listens")
 	}
 }
 

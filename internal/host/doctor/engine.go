@@ -66,7 +66,7 @@ func (e *examination) checkEngineDisk(context.Context) Result {
 	if !e.facts.SameHost || dir == "" {
 		return skip("the engine is on another host; its disk cannot be seen from here")
 	}
-	return e.space(dir, "images and containers", "remove images and volumes that nobody needs (docker system prune), or give the engine a larger disk")
+	return e.space(dir, "images and containers", "remove unused images and volumes (docker system prune), or give the engine a larger disk")
 }
 
 func (e *examination) checkImage(ctx context.Context) Result {

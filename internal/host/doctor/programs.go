@@ -31,7 +31,7 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string
 	for _, p := range []struct{ name, arg, advice string }{
-		{"pulumi", "version", "install the pulumi CLI where the agent's PATH finds it; a service has a PATH of its own"},
+		{"pulumi", "version", "install the pulumi CLI where the agent's PATH finds it; a service has its own PATH"},
 		{"git", "--version", "install git where the agent's PATH finds it"},
 	} {
 		file := find(path, p.name)

@@ -50,7 +50,7 @@ func TestShareConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(others); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("a file of somebody else became %v, %v", info.Mode(), err)
+		t.Errorf("another user's file became %v, %v", info.Mode(), err)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestLaunchctlStart(t *testing.T) {
 		{"loaded", nil, "pk", ""},
 		{"runs", map[string][]answer{"launchctl kickstart": {failed(exitAlready)}}, "pk", ""},
 		{"still leaving", map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {failed(exitIO), failed(exitAlready), {}}}, "pbpbpb", ""},
-		{"somebody was faster", map[string][]answer{"launchctl print": {notLoaded, {}}, "launchctl bootstrap": {failed(exitIO)}}, "pbpk", ""},
+		{"another process was faster", map[string][]answer{"launchctl print": {notLoaded, {}}, "launchctl bootstrap": {failed(exitIO)}}, "pbpk", ""},
 		{"no session", map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {failed(exitNoSession)}}, "pb", "log in there"},
 		{"refused", map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {failed(22)}}, "pb", "said no"},
 		{"no launchctl", map[string][]answer{"launchctl print": {{err: errors.New("no such program")}}}, "p", "no such program"},
@@ -209,7 +209,7 @@ func TestDaemonFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "another user can change "+l.options.Executable) {
-		t.Errorf("a binary of somebody else as root: %v", err)
+		t.Errorf("another user's binary as root: %v", err)
 	}
 }
 

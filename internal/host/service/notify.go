@@ -155,7 +155,7 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	}
 }
 
-// HasIdentity reports whether the configuration identifies the agent; a placeholder does not.
+// HasIdentity reports whether the configuration identifies the agent. A sample's token does not count.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
 // LoadEnvironment sets a file's variables that are unset, for managers that read no such files.

@@ -168,7 +168,7 @@ func TestNotNow(t *testing.T) {
 	}
 	h.works(t, "v1.0.0")
 	if _, ok, err := a.Failed(); ok || err != nil {
-		t.Errorf("the version has failed (%v), though nobody tried it", err)
+		t.Errorf("the version has failed (%v), though it was never tried", err)
 	}
 	h.updates(t, "v1.1.0")
 }

@@ -30,7 +30,7 @@ func TestRefused(t *testing.T) {
 			f[sums] = append(f[sums], []byte(strings.Repeat("0", 64)+"  more\n")...)
 			return "v1.1.0", f
 		}},
-		"somebody else's signature": {"no release key has made", func(t *testing.T, _ *house, f files) (string, files) {
+		"a foreign signature": {"no release key has made", func(t *testing.T, _ *house, f files) (string, files) {
 			f[sig] = sign(t, stranger, f[sums])
 			return "v1.1.0", f
 		}},

@@ -135,7 +135,7 @@ func TestOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.applier().Apply(t.Context(), h.stage); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "belongs to the user 12345") {
-			t.Errorf("with somebody else's directory: %v", err)
+			t.Errorf("with another user's directory: %v", err)
 		}
 		if err := os.Chown(h.root, 0, -1); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.applier().Apply(t.Context(), h.stage); !errors.Is(err, os.ErrPermission) {
-			t.Errorf("in somebody else's directory: %v", err)
+			t.Errorf("in another user's directory: %v", err)
 		}
 		if err := os.Chown(above, 0, -1); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func TestUpdateModes(t *testing.T) {
 		{"a package", good, "v1.0.0", "", nil, packaged, status.UpdateTells, "sudo apt-get upgrade it"},
 		{"a package, asked for", config.Config{AutoUpdate: config.UpdateOn}, "v1.0.0", "/stage", nil, packaged, status.UpdateTells, "sudo apt-get upgrade it"},
 		{"no service", good, "v1.0.0", "", nil, nil, status.UpdateTells, "customer-managed-workflow-agent update"},
-		{"somebody's own copy", good, "v1.0.0", "/stage", nil, errors.New("not installed by install.sh"), status.UpdateOff, "not installed by"},
+		{"a copy made by hand", good, "v1.0.0", "/stage", nil, errors.New("not installed by install.sh"), status.UpdateOff, "not installed by"},
 	} {
 		got := plan(&tt.config, tt.version, tt.stage, tt.finderErr, func() error { return tt.ownErr })
 		if got.Mode != tt.mode || !strings.Contains(got.State, tt.state) {

@@ -209,7 +209,7 @@ func TestTokensAreChecked(t *testing.T) {
 	_, err = l.client.CheckToken(t.Context(), one.JobToken)
 	wantCode(t, "a job's token", err, 403)
 	_, err = l.client.CheckToken(t.Context(), "pul-nonsense")
-	wantCode(t, "a token that nobody made", err, 401)
+	wantCode(t, "an unknown token", err, 401)
 	l.send(call{Method: "GET", Path: "/api/deployments/executor", Auth: "token " + one.JobToken}).want(404, nil).says("workflow-runner")
 }
 

@@ -70,7 +70,7 @@ func TestSubjectTokensThatAreRefused(t *testing.T) {
 		l.granted(grant(issuer.token(key, changes), "runner", "runner:p1"))
 	}
 	if n := foreign.fetches.Load(); n != 0 {
-		t.Errorf("an issuer that nobody trusts was asked %d times", n)
+		t.Errorf("an untrusted issuer was asked %d times", n)
 	}
 	if n := issuer.fetches.Load(); n != 2 { // at the registration, and at the first token
 		t.Errorf("the issuer was asked %d times", n)

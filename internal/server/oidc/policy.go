@@ -190,7 +190,7 @@ func (p Policy) check() (member, problem string) {
 
 func (p Policy) checkRules() (member, problem string) {
 	if len(p.Rules) == 0 && p.Decision == Allow {
-		return "rules", "at least one claim must be checked, or whoever has a token of the issuer would get in"
+		return "rules", "at least one claim must be checked, or every holder of a token of the issuer is let in"
 	}
 	if len(p.Rules) > maxRules {
 		return "rules", fmt.Sprintf("at most %d claims can be checked", maxRules)

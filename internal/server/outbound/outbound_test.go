@@ -225,6 +225,6 @@ func TestUnreachable(t *testing.T) {
 	address := listener.Addr().String()
 	listener.Close()
 	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "was not reached") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no server listens: %v", err)
 	}
 }

@@ -217,10 +217,10 @@ func TestEngineOverTLS(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"no TLS":                      {map[string]string{}, "wants TLS"},
-		"an engine of somebody else":  {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": stranger}, "cannot be verified"},
-		"a certificate nobody trusts": {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": mixed}, "does not accept the agent's certificate"},
-		"no certificates":             {map[string]string{"DOCKER_TLS_VERIFY": "1"}, "ca.pem"},
+		"no TLS":                     {map[string]string{}, "wants TLS"},
+		"an engine of another owner": {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": stranger}, "cannot be verified"},
+		"an untrusted certificate":   {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": mixed}, "does not accept the agent's certificate"},
+		"no certificates":            {map[string]string{"DOCKER_TLS_VERIFY": "1"}, "ca.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := at(tc.env)
