@@ -54,14 +54,17 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 # What tests exist for a Mac only is at least compiled.
 .PHONY: vet-darwin
 vet-darwin: ## Check the code and the tests for macOS, and link the tests of what touches it.
-	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
 	@for package in internal/host/service internal/agent/config cmd/customer-managed-workflow-agent; do \
-		GOOS=darwin CGO_ENABLED=0 go test -c -o /dev/null ./$$package || exit 1; done
+		GOOS=darwin CGO_ENABLED=0 go test -trimpath -c -o /dev/null ./$$package || exit 1; done
 
 $(LINT)/golangci-lint:
 	@echo "building golangci-lint and gofumpt (first time only, about 2 to 5 min)"
 	@mkdir -p $(LINT)
-	@cd internal/dev/tools/lint && go build -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@cd internal/dev/tools/lint && CGO_ENABLED=0 go build -trimpath -o $(LINT)/ mvdan.cc/gofumpt github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: tools
+tools: $(LINT)/golangci-lint $(GORELEASER)/goreleaser ## Build the linters and goreleaser (with -j2, side by side).
 
 SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
 
@@ -77,7 +80,7 @@ lint: $(LINT)/golangci-lint ## Check format and the house rules, go vet's among 
 
 $(GOVULNCHECK)/govulncheck:
 	@mkdir -p $(GOVULNCHECK)
-	@GOFLAGS= GOBIN=$(GOVULNCHECK) CGO_ENABLED=0 go install golang.org/x/vuln/cmd/govulncheck@v1.6.0
+	@GOFLAGS= GOBIN=$(GOVULNCHECK) CGO_ENABLED=0 go install -trimpath golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
 # REQUIRE=all fails where the database cannot be reached.
 .PHONY: vuln
@@ -103,7 +106,7 @@ man: ## Write the agent's manual pages to dist/man (SOURCE_DATE_EPOCH dates them
 $(GORELEASER)/goreleaser:
 	@echo "building goreleaser (first time only, about 5 min)"
 	@mkdir -p $(GORELEASER)
-	@GOFLAGS= GOBIN=$(GORELEASER) CGO_ENABLED=0 go install github.com/goreleaser/goreleaser/v2@v2.16.0
+	@GOFLAGS= GOBIN=$(GORELEASER) CGO_ENABLED=0 go install -trimpath github.com/goreleaser/goreleaser/v2@v2.16.0
 
 # Without VERSION on the command line the tag of the commit is the version. REQUIRE=all
 # fails where this machine lacks a tool instead of leaving out a part. PUSH=REGISTRY/PREFIX

@@ -364,11 +364,39 @@ ancestor() {
   until [ -d "$above/" ]; do above=${above%/*}; done
 }
 
+# safe DIR: whether root can trust the programs in DIR, because no other user can replace DIR or a
+# directory above it. Other users may trust the directories that they name.
+safe() {
+  if [ "$(id -u)" != 0 ]; then return 0; fi
+  at=$(cd "$1" && pwd -P) || return 1
+  while :; do
+    entry=$(ls -ldn "${at:-/}") || return 1
+    case $entry in
+      ?????????[tT]*) ;; # others may add files, but not replace ours
+      ?????w* | ????????w*) return 1 ;;
+    esac
+    if ! printf '%s\n' "$entry" | { read -r _ _ owner _ && [ "$owner" = 0 ]; }; then return 1; fi
+    if [ -z "${at%/}" ]; then return 0; fi
+    at=${at%/*}
+  done
+}
+
+# owned FILE: whether root can trust FILE in a directory where others may add files, such as /tmp.
+owned() {
+  if [ "$(id -u)" != 0 ]; then return 0; fi
+  entry=$(ls -ldnL "$1") || return 1
+  case $entry in
+    ?????w* | ????????w*) return 1 ;;
+  esac
+  printf '%s\n' "$entry" | { read -r _ _ owner _ && [ "$owner" = 0 ]; }
+}
+
 # start COMMAND...: has the command write the agent, and starts it once. Programs may not run
 # in TMPDIR, so the installation's own file system is tried, too.
 start() {
   ancestor
   for dir in "$work" "$above/"; do
+    if [ "$dir" != "$work" ] && ! safe "$dir"; then continue; fi
     boot=$(mktemp -d "${dir%/}/.workflow-agent.XXXXXX") || continue
     agent=$boot/$program
     if "$@" >"$agent" 2>"$work/said" && chmod 700 "$agent" && reported=$("$agent" version 2>"$work/said"); then return 0; fi
@@ -402,7 +430,11 @@ obtain() {
 # installed starts the agent that is to be removed, or one of a package.
 installed() {
   for file in "$directory/$program" "$(command -v $program || :)" /usr/bin/$program; do
-    if [ -f "$file" ] && start cat "$file"; then return 0; fi
+    if [ ! -f "$file" ]; then continue; fi
+    if ! safe "${file%/*}" || ! owned "$file"; then
+      fail "root does not run $file, because another user can replace it: run this as that user, with --user."
+    fi
+    if start cat "$file"; then return 0; fi
   done
   return 1
 }
@@ -443,7 +475,7 @@ main() {
     prepare
     obtain
   fi
-  "$agent" install "$@" --version "$asked" --stage "$work" --release "$version" --key "$work/keys.pem"
+  "$agent" install "$@" "${scope:---user}" --dir "$directory" --version "$asked" --stage "$work" --release "$version" --key "$work/keys.pem"
 }
 
 main "$@"; exit $?; }

@@ -13,12 +13,13 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/doctor"
+	"workflowagent/internal/settings"
 )
 
 const maxTries = 5
 
 // ask asks for the settings that an agent needs. An empty answer keeps the value in brackets.
-func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []byte) ([]config.Change, error) {
+func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []byte) ([]settings.Change, error) {
 	// The values in the file, whatever the environment sets.
 	fileOnly := c.options
 	fileOnly.Environ = nil
@@ -27,7 +28,7 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 		return nil, usageError{fmt.Errorf("correct the file first, or remove it:\n%w", err)}
 	}
 	fmt.Fprintln(c.out, "Enter keeps what is in [brackets]. Nothing is written before the last answer.")
-	var changes []config.Change
+	var changes []settings.Change
 	question := func(key, prompt, current string) error {
 		for range maxTries {
 			change, err := c.question(ctx, t, key, prompt, current)
@@ -37,7 +38,7 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 			if change.Value == "" || change.Value == current {
 				return nil // kept, even if its check failed
 			}
-			changes = slices.DeleteFunc(changes, func(c config.Change) bool { return c.Key == key })
+			changes = slices.DeleteFunc(changes, func(c settings.Change) bool { return c.Key == key })
 			changes = append(changes, change)
 			ok, err := c.checkAnswer(ctx, t, path, text, changes)
 			if ok || err != nil {
@@ -45,7 +46,7 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 			}
 			fmt.Fprintln(c.out, "Correct the answer, or press Enter to keep it.")
 			current = change.Value
-			if config.IsSecret(key) {
+			if config.Table().IsSecret(key) {
 				current = "the one just given"
 			}
 		}
@@ -71,11 +72,11 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 	return changes, nil
 }
 
-func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string, text []byte, changes []config.Change) (bool, error) {
+func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string, text []byte, changes []settings.Change) (bool, error) {
 	if c.noCheck {
 		return true, nil
 	}
-	edited, err := config.Edit(path, text, changes)
+	edited, err := config.Table().Edit(path, text, changes)
 	if err != nil {
 		return false, usageError{err}
 	}
@@ -98,31 +99,31 @@ func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string,
 }
 
 // question asks until the answer is valid. An empty answer keeps a non-empty current.
-func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, current string) (config.Change, error) {
+func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, current string) (settings.Change, error) {
 	if current != "" {
 		prompt += " [" + current + "]"
 	}
 	for range maxTries {
 		read := t.line
-		if config.IsSecret(key) {
+		if config.Table().IsSecret(key) {
 			read = t.secret
 		}
 		answer, err := read(ctx, prompt+": ")
 		if err != nil {
-			return config.Change{}, err
+			return settings.Change{}, err
 		}
 		answer = strings.TrimSpace(answer)
 		if answer == "" && current == "" {
 			fmt.Fprintln(c.out, "An answer is required.")
 			continue
 		}
-		change, err := config.Change{Key: key, Value: answer}.Checked(c.options)
+		change, err := config.Table().Check(settings.Change{Key: key, Value: answer}, c.options.Dirs())
 		if err == nil {
 			return change, nil
 		}
 		fmt.Fprintln(c.out, err)
 	}
-	return config.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
+	return settings.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
 }
 
 type terminal struct {

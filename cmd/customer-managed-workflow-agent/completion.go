@@ -32,7 +32,7 @@ func completeValues(cmd *cobra.Command) {
 
 // flagValues returns the possible values of a flag. A setting's flag has its name, with hyphens.
 func flagValues(name string) ([]string, cobra.ShellCompDirective) {
-	if choices := config.Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
+	if choices := config.Table().Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
 		return choices, cobra.ShellCompDirectiveNoFileComp
 	}
 	switch {

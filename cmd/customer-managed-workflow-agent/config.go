@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 
@@ -38,9 +37,7 @@ func newConfigShowCommand(load loader) *cobra.Command {
 				for _, s := range c.Settings() {
 					list = append(list, setting{s.Key, s.Value, s.Source.String()})
 				}
-				encoder := json.NewEncoder(out)
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(list)
+				return printJSON(out, list)
 			}
 			w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 			for _, s := range c.Settings() {

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/doctor"
+	"workflowagent/internal/settings"
 )
 
 type configuring struct {
@@ -33,7 +34,7 @@ func newConfigureCommand(version string, options func() config.LoadOptions) *cob
 	c := configuring{version: version}
 	cmd := &cobra.Command{
 		Use:   "configure",
-		Short: "Write the configuration file: asks on a terminal, takes flags elsewhere",
+		Short: "Write the configuration file, by questions on a terminal or by flags",
 		Long: `Write the configuration file. Without flags, on a terminal, it asks for the settings an
 agent needs and checks each answer; Enter keeps the value in brackets. With flags it
 asks nothing.
@@ -77,7 +78,7 @@ func (c *configuring) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(c.out, "Configuration file: %s\n", path)
 	terminal, asking := c.terminal()
-	var changes []config.Change
+	var changes []settings.Change
 	if asking {
 		changes, err = c.ask(ctx, terminal, path, text)
 	} else {
@@ -90,7 +91,7 @@ func (c *configuring) run(ctx context.Context) error {
 	if text == nil {
 		edited = []byte("# Written by customer-managed-workflow-agent configure. docs/configuration.md describes all keys.\n")
 	}
-	if edited, err = config.Edit(path, edited, changes); err != nil {
+	if edited, err = config.Table().Edit(path, edited, changes); err != nil {
 		return usageError{err}
 	}
 	loaded, err := config.LoadText(c.options, path, edited)
@@ -106,7 +107,7 @@ func (c *configuring) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return errStopped
 	}
-	return c.write(path, text, edited, changes, loaded)
+	return c.write(ctx, path, text, edited, changes, loaded)
 }
 
 // nameFlags makes an error about the file, which may be missing, name the flags of the values.
@@ -152,10 +153,10 @@ func (c *configuring) terminal() (*terminal, bool) {
 	return t, c.serviceURL == "" && c.tokenFile == "" && c.deployTarget == "" && len(c.set) == 0
 }
 
-func (c *configuring) fromFlags() ([]config.Change, error) {
-	var changes []config.Change
+func (c *configuring) fromFlags() ([]settings.Change, error) {
+	var changes []settings.Change
 	add := func(flag, key, value string) error {
-		change, err := config.Change{Key: key, Value: value}.Checked(c.options)
+		change, err := config.Table().Check(settings.Change{Key: key, Value: value}, c.options.Dirs())
 		if err != nil && flag != "--set" {
 			return usageError{fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), key+": "))}
 		}
@@ -169,10 +170,10 @@ func (c *configuring) fromFlags() ([]config.Change, error) {
 		key, value, found := strings.Cut(setting, "=")
 		key = strings.TrimSpace(key)
 		switch {
-		case config.IsSecret(key) && value != "":
+		case config.Table().IsSecret(key) && value != "":
 			return nil, usageError{fmt.Errorf("--set %s: other users can read the arguments of a program: put the value into a file and use --token-file", key)}
 		case !found:
-			return nil, usageError{errors.New("--set takes KEY=VALUE")} // it may be a token
+			return nil, usageError{errors.New("--set requires KEY=VALUE")} // it may be a token
 		}
 		if err := add("--set", key, value); err != nil {
 			return nil, err
@@ -216,9 +217,9 @@ func (c *configuring) readToken() (string, error) {
 	token := strings.TrimSpace(string(data))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("--token-file: read %s: %w", name, err)
+		return "", fmt.Errorf("--token-file: reading %s: %w", name, err)
 	case len(data) > maxToken:
-		return "", fmt.Errorf("--token-file: %s is larger than 64 KiB, which no token is", name)
+		return "", fmt.Errorf("--token-file: %s is larger than 64 KiB, the limit for a token", name)
 	case token == "":
 		return "", fmt.Errorf("--token-file: %s is empty", name)
 	}
@@ -266,7 +267,7 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 	return errors.New("nothing was written, because a check failed; correct it, or use --no-check")
 }
 
-func (c *configuring) write(path string, was, text []byte, changes []config.Change, loaded *config.Config) error {
+func (c *configuring) write(ctx context.Context, path string, was, text []byte, changes []settings.Change, loaded *config.Config) error {
 	if was != nil && bytes.Equal(was, text) {
 		fmt.Fprintln(c.out, "Nothing to change: the file has these settings.")
 		return nil
@@ -280,10 +281,14 @@ func (c *configuring) write(path string, was, text []byte, changes []config.Chan
 		fmt.Fprintf(c.out, "Note: %s.\n", note)
 	}
 	for _, change := range changes {
-		if source := loaded.Source(change.Key); source.Kind == config.FromEnv {
-			fmt.Fprintf(c.out, "Note: the variable %s is set here and wins over %s in the file.\n", source.Env, change.Key)
+		if source := loaded.Source(change.Key); source.Kind == settings.FromEnv {
+			fmt.Fprintf(c.out, "Note: the variable %s is set here and overrides %s in the file.\n", source.Name, change.Key)
 		}
 	}
-	fmt.Fprintln(c.out, "Restart a running agent to use it. To check everything else, run doctor.")
+	next := "To check everything else, run doctor. Then start the agent with run, or its service with service start."
+	if _, err := runningAgents(ctx, func() (*config.Config, error) { return loaded, nil }, ""); err == nil {
+		next = "Restart the running agent to use it. To check everything else, run doctor."
+	}
+	fmt.Fprintln(c.out, next)
 	return nil
 }

@@ -116,7 +116,7 @@ func TestConfigureWithFlags(t *testing.T) {
 		t.Errorf("%d: %s\n%s", code, out, w.content(t))
 	}
 	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
-	if out, _, _ := w.configure(t, "", "--set", "max_concurrent_jobs=6"); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and wins") {
+	if out, _, _ := w.configure(t, "", "--set", "max_concurrent_jobs=6"); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
 		t.Errorf("nothing about the environment: %s", out)
 	}
 }
@@ -124,7 +124,11 @@ func TestConfigureWithFlags(t *testing.T) {
 // TestConfigureKeepsTheSample: all bytes of the sample file except changed settings stay.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	w := newConfigureWorld(t)
-	sample := string(config.Sample())
+	data, err := os.ReadFile("../../" + config.FileName + ".sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := string(data)
 	if err := os.WriteFile(w.file, []byte(sample), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,16 +151,16 @@ func TestConfigureRefuses(t *testing.T) {
 	}{
 		{"nothing to do", "", nil, exitUsage, "no setting is given"},
 		{"unknown flag", "", []string{"--token", "x"}, exitUsage, "--token-file FILE"},
-		{"argument", "", []string{"now"}, exitUsage, "not known"},
+		{"argument", "", []string{"now"}, exitUsage, "is unknown to"},
 		{"a token as an argument", "", []string{"--set", "token=" + goodToken}, exitUsage, "--token-file"},
 		{"a token as a setting", "", []string{"--set", goodToken}, exitUsage, "KEY=VALUE"},
-		{"unknown key", "", []string{"--set", "polling=1m"}, exitUsage, "polling is not a known key"},
+		{"unknown key", "", []string{"--set", "polling=1m"}, exitUsage, "polling: is not a known key"},
 		{"a variable's key", "", []string{"--set", "docker_host=x"}, exitUsage, "DOCKER_HOST"},
 		{"bad value", "", []string{"--set", "polling_interval=soon"}, exitUsage, "polling_interval: is not a duration"},
 		{"bad URL", "", []string{"--service-url", "ftp://x"}, exitUsage, "--service-url: has a scheme"},
 		{"no token file", "", []string{"--token-file", "/does/not/exist"}, exitUsage, "/does/not/exist"},
 		{"empty token", " \n", []string{"--token-file", "-"}, exitUsage, "standard input is empty"},
-		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "--token-file: has white space"},
+		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "--token-file: contains white space"},
 		{"not in this build", "", []string{"--deploy-target", "kubernetes"}, exitUsage, "--deploy-target: is kubernetes, which is not in this build: set it to docker or process"},
 		{"no token left", "", []string{"--set", "token="}, exitUsage, "token: is required"},
 		{"a wrong token", "pul-wrong", []string{"--token-file", "-"}, exitFailed, "a check failed"},
@@ -334,7 +338,7 @@ func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 		d.say(w.url + "\n")
 		d.expect("not shown: ")
 		d.say("pul-wrong\n")
-		d.expect("the server does not know the token")
+		d.expect("the server rejects the token")
 		d.expect("[the one just given]: ")
 		d.say("\n")
 		d.expect("[docker]: ")

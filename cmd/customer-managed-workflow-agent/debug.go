@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +26,7 @@ const maxDefinition = 16 << 20
 func newDebugCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "debug",
-		Short:   "Find out why a job fails",
+		Short:   "Debug jobs that fail",
 		Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -41,18 +40,18 @@ func newDebugRunnerCommand(load loader) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "workflow-runner --job FILE",
-		Short: "Run a job definition from a file, here, without a server",
+		Short: "Run a job definition from a file, without a server",
 		Long: `Run the steps of a job definition as this agent's runner does with deploy_target process,
 but without a server: nothing is claimed and nothing reported. The file holds the JSON
 that GET /api/workflow/jobs/{id} answers with (docs/protocol.md).
 
-The masked log goes to standard output, what the runner itself has to say to standard
-error. The exit code is that of the job; 1 also if the runner cannot be started, 2 for a
-mistake in command line, configuration or file. Step 0 is the agent's and is not run.
+The masked log goes to standard output, the runner's messages to standard error. The exit
+code is the job's; 1 also if the runner cannot start, 2 if the command line, the
+configuration or the file is wrong. Step 0 is the agent's: this command skips it.
 
-The job is real: a pulumi update in it changes infrastructure. An interrupt is passed on
-once, and the job ends as it does when its deployment is cancelled. Variables of
-env_forward_allowlist and ca_certificate_file are given to it as to every job.
+The job is real: a pulumi update in it changes infrastructure. An interrupt cancels the
+job, as if its deployment were cancelled. As every job, it receives the variables of
+env_forward_allowlist and ca_certificate_file.
 
 To run it in an image instead, give the definition to the runner in a container:
 
@@ -63,7 +62,7 @@ To run it in an image instead, give the definition to the runner in a container:
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if jobFile == "" {
-				return usageError{errors.New("--job is needed: the file with the job definition, or - for standard input")}
+				return usageError{errors.New("--job is required: the file with the job definition, or - for standard input")}
 			}
 			c, err := load()
 			if err != nil {
@@ -92,7 +91,7 @@ func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool
 	}
 	launch := protocol.Launch{
 		Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true,
-		ForwardedEnv: reveal(c.ForwardedEnv()), Proxy: reveal(c.ProxyEnv()), CACertPEM: string(caPEM),
+		ForwardedEnv: config.Reveal(c.ForwardedEnv()), Proxy: config.Reveal(c.ProxyEnv()), CACertPEM: string(caPEM),
 	}
 	document, err := json.Marshal(launch)
 	if err != nil {
@@ -133,42 +132,23 @@ func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, e
 	return workflow.ParseJobDefinition(data)
 }
 
-// runRunner runs the runner to its end and passes signals on; receiving one twice is harmless.
+// runRunner runs the runner until it exits. A signal cancels the job, and its runner reports that.
 func runRunner(cmd *cobra.Command, runner, dir string, launch []byte) error {
-	//nolint:noctx // only the job's own end ends it
-	run := exec.Command(runner, "run", "--job-dir", dir)
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	run := exec.CommandContext(ctx, runner, "run", "--job-dir", dir)
+	// The runner may have received the terminal's signal already: a second one is harmless.
+	run.Cancel = func() error { return run.Process.Signal(syscall.SIGINT) }
 	run.Env = process.PassedOn(os.Environ())
 	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(launch), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	if err := run.Start(); err != nil {
+	err := run.Run()
+	switch exit := run.ProcessState; {
+	case exit == nil:
 		return fmt.Errorf("starting the runner: %w", err)
-	}
-	ctx, ended := context.WithCancel(cmd.Context())
-	passing := make(chan struct{})
-	go func() {
-		defer close(passing)
-		for {
-			select {
-			case sig := <-signals:
-				_ = run.Process.Signal(sig) // it may have just ended
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	err := run.Wait()
-	ended()
-	<-passing
-	exit := (*exec.ExitError)(nil)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &exit):
-		return fmt.Errorf("running the runner: %w", err)
 	case exit.ExitCode() < 0:
-		return fmt.Errorf("the runner was ended by a signal: %w", exit)
+		return fmt.Errorf("running the runner: %w", err)
+	case exit.ExitCode() > 0:
+		return codeError{code: exit.ExitCode()}
 	}
-	return codeError{code: exit.ExitCode()}
+	return nil
 }

@@ -18,7 +18,7 @@ func standIn(t *testing.T) (config, notes string) {
 	if err := os.WriteFile(filepath.Join(dir, "workflow-runner"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return settings(t, "token: pul-secret-token\nworking_directory: "+dir+"\nenv_forward_allowlist: [CLOUD_KEY]\n"), notes
+	return configFile(t, "token: pul-secret-token\nworking_directory: "+dir+"\nenv_forward_allowlist: [CLOUD_KEY]\n"), notes
 }
 
 func TestDebugRunnerRunsTheRunner(t *testing.T) {
@@ -60,12 +60,12 @@ func TestDebugRunnerRefusesMistakes(t *testing.T) {
 	if err := os.WriteFile(broken, []byte(`{"env": {"KEY": "secret-in-it"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := settings(t, "working_directory: "+t.TempDir()+"\n")
+	elsewhere := configFile(t, "working_directory: "+t.TempDir()+"\n")
 	for _, tt := range []struct {
 		name, want string
 		args       []string
 	}{
-		{"no file", "--job is needed", []string{"--config", config}},
+		{"no file", "--job is required", []string{"--config", config}},
 		{"missing file", "/does/not/exist", []string{"--config", config, "--job", "/does/not/exist"}},
 		{"broken file", "job definition", []string{"--config", config, "--job", broken}},
 		{"no runner", "workflow-runner is not in", []string{"--config", elsewhere, "--job", "../../examples/debug-job.json"}},

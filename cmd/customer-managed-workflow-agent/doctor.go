@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,17 +54,15 @@ The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command l
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(out)
-				encoder.SetIndent("", "  ")
-				if err := encoder.Encode(report); err != nil {
-					return fmt.Errorf("write the report: %w", err)
+				if err := printJSON(out, report); err != nil {
+					return err
 				}
 			} else {
 				fmt.Fprintf(out, "\n%s\n", doctor.Summary(report))
 			}
 			switch {
 			case ctx.Err() != nil:
-				return errors.New("stopped before all checks were done")
+				return errors.New("stopped before all checks had finished")
 			case !report.OK:
 				return errors.New("a check failed: see the lines that begin with fail")
 			}
@@ -73,9 +70,9 @@ The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command l
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&o.JobImage, "job-image", "", "image of the trial job (default: the one that jobs get which name none)")
-	cmd.Flags().StringArrayVar(&o.Reach, "reach", nil, "a URL that jobs must get to, such as that of your git host (may be repeated)")
-	cmd.Flags().BoolVar(&o.Offline, "offline", false, "leave out all that goes to the network")
+	cmd.Flags().StringVar(&o.JobImage, "job-image", "", "image of the trial job (default: the image of jobs that name no image)")
+	cmd.Flags().StringArrayVar(&o.Reach, "reach", nil, "a URL that jobs must reach, such as your git host's (may be repeated)")
+	cmd.Flags().BoolVar(&o.Offline, "offline", false, "skip the checks that use the network")
 	return cmd
 }
 
@@ -110,7 +107,7 @@ func examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	}
 	report := doctor.Run(ctx, o)
 	if err := end(); err != nil {
-		return report, fmt.Errorf("clean up after the doctor: %w", err)
+		return report, fmt.Errorf("cleaning up after the doctor: %w", err)
 	}
 	return report, nil
 }
@@ -142,7 +139,7 @@ func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end f
 	if c.DeployTarget == config.TargetProcess {
 		dir, err := os.MkdirTemp(c.TempDirectory(), "workflow-doctor-")
 		if err != nil {
-			return nil, end, fmt.Errorf("make a directory for the trial job: %w", err)
+			return nil, end, fmt.Errorf("creating a directory for the trial job: %w", err)
 		}
 		trial.StateDirectory, trial.SharedVolumeDirectory = dir, ""
 		end = func() error { return os.RemoveAll(dir) }

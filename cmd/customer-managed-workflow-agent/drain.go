@@ -27,17 +27,17 @@ func newDrainCommand(load loader) *cobra.Command {
 	var instance string
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "Let an agent finish its jobs and end",
-		Long: `Make an agent take no more work, and end when its last job has ended. A drain cannot be
-reverted: start the agent again to resume. A service manager that restarts every agent must
-stop the service, too, after the drain.
+		Short: "Finish the running jobs of an agent, then stop it",
+		Long: `Drain an agent: it claims no more jobs, and exits when its last job has finished. A drain
+cannot be reverted: start the agent again to claim jobs. If your service manager restarts the
+agent, stop the service after the drain.
 
-To end an agent at once, send it a SIGTERM: its jobs continue without it and the next
-start finds them. Neither cancels a deployment.
+To stop an agent immediately, send it a SIGTERM: its jobs continue, and the next start resumes
+them. Neither cancels a deployment.
 
-The exit code is 0 if the agent drains or, with --wait, has ended after its jobs, 1 if
-that went wrong, 2 for a mistake in command line or configuration, 3 if no agent runs,
-and 4 if the agent still drains when --timeout is over.`,
+The exit code is 0 if the agent drains or, with --wait, has exited after its jobs, 1 if the
+drain failed, 2 if the command line or the configuration is wrong, 3 if no agent runs, and 4 if
+the agent still drains after --timeout.`,
 		Example: `  customer-managed-workflow-agent drain --wait --timeout 30m
   customer-managed-workflow-agent drain --instance 1`,
 		Args: noArgs,
@@ -69,8 +69,8 @@ and 4 if the agent still drains when --timeout is over.`,
 			return drainAndWait(ctx, out, agents[0].Instance)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the agent has ended, and print what it waits for")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: how long to wait at most, such as 30m (default: as long as it takes)")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the agent has exited, and print its remaining jobs")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: longest time to wait, such as 30m (default: no limit)")
 	instanceFlag(cmd, load, &instance, "the instance number of the agent; needed if several run")
 	return cmd
 }

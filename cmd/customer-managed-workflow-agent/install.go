@@ -27,7 +27,6 @@ func newInstallCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			o.System = o.System || !user && os.Geteuid() == 0
 			o.Explicit = asked != ""
 			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if !o.Uninstall {
@@ -43,9 +42,9 @@ func newInstallCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&user, "user", false, "")
+	f.BoolVar(&user, "user", false, "") // the default
 	f.BoolVar(&o.System, "system", false, "")
-	f.StringVar(&o.Dir, "dir", os.Getenv("WORKFLOW_AGENT_DIR"), "")
+	f.StringVar(&o.Dir, "dir", "", "")
 	f.BoolVar(&o.NoService, "no-service", false, "")
 	f.BoolVar(&o.Docker, "docker", false, "")
 	f.BoolVar(&o.Process, "process", false, "")
@@ -54,7 +53,7 @@ func newInstallCommand() *cobra.Command {
 	f.BoolVar(&o.Purge, "purge", false, "")
 	f.BoolVar(&o.Yes, "yes", false, "")
 	f.BoolVar(&o.Silent, "silent", false, "")
-	f.StringVar(&asked, "version", os.Getenv("WORKFLOW_AGENT_VERSION"), "")
+	f.StringVar(&asked, "version", "", "")
 	f.StringVar(&mirror, "mirror", "", "")
 	f.StringVar(&mirror, "channel", "", "") // install.sh has already applied both
 	f.StringVar(&keyset, "key", "", "")

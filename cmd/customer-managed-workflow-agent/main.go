@@ -30,7 +30,7 @@ func (e usageError) Error() string { return e.err.Error() }
 
 func (e usageError) Unwrap() error { return e.err }
 
-// codeError is an error with its own exit code. A nil err was already printed.
+// codeError is an error with its own exit code. If err is nil, the message was already printed.
 type codeError struct {
 	err  error
 	code int

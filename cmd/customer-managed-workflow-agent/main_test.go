@@ -20,7 +20,7 @@ func execute(t *testing.T, args ...string) (string, int, error) {
 	return out.String(), exitCode(err), err
 }
 
-func settings(t *testing.T, text string) string {
+func configFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -50,12 +50,12 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		{"unknown flag", []string{"run", "--fast"}, "--fast"},
 		{"argument", []string{"run", "now"}, `"now"`},
 		{"missing file", []string{"run", "--config", "/does/not/exist.yaml"}, "/does/not/exist.yaml"},
-		{"unknown key", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling: 1m\n")}, "polling"},
-		{"bad value", []string{"run", "--config", settings(t, "token: pul-secret-token\npolling_interval: soon\n")}, "polling_interval"},
-		{"no token", []string{"run", "--config", settings(t, "deploy_target: process\n")}, "token"},
+		{"unknown key", []string{"run", "--config", configFile(t, "token: pul-secret-token\npolling: 1m\n")}, "polling"},
+		{"bad value", []string{"run", "--config", configFile(t, "token: pul-secret-token\npolling_interval: soon\n")}, "polling_interval"},
+		{"no token", []string{"run", "--config", configFile(t, "deploy_target: process\n")}, "token"},
 		{"variable", []string{"service", "install", "--env", "1x=y"}, "1x"},
 		{"name", []string{"service", "status", "--name", "a b"}, "a b"},
-		{"kubernetes", []string{"run", "--config", settings(t, "token: pul-secret-token\ndeploy_target: kubernetes\n")}, "kubernetes"},
+		{"kubernetes", []string{"run", "--config", configFile(t, "token: pul-secret-token\ndeploy_target: kubernetes\n")}, "kubernetes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("PULUMI_AGENT_TOKEN", "")
@@ -71,7 +71,7 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 }
 
 func TestConfigShowHidesSecrets(t *testing.T) {
-	path := settings(t, "token: pul-secret-token\npolling_interval: 7s\n")
+	path := configFile(t, "token: pul-secret-token\npolling_interval: 7s\n")
 	for _, args := range [][]string{{"config", "show", "--config", path}, {"config", "show", "--json", "--config", path}} {
 		out, code, err := execute(t, args...)
 		if code != exitOK || !strings.Contains(out, "7s") || !strings.Contains(out, path+":2") {

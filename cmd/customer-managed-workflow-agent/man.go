@@ -65,7 +65,7 @@ The pages of the commands describe the other codes.`
 		return err
 	}
 	var settings strings.Builder
-	if err := config.WriteHelp(&settings); err != nil {
+	if err := config.Table().WriteHelp(&settings); err != nil {
 		return fmt.Errorf("listing the settings: %w", err)
 	}
 	run.Long += "\n\n# SETTINGS\n```\n" + settings.String() + "```"

@@ -149,7 +149,7 @@ func TestCompletion(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{""}, []string{"status\tShow the agents", "drain\tLet an agent finish", "completion\t"}},
+		{[]string{""}, []string{"status\tShow the running agents", "drain\tFinish the running jobs", "completion\t"}},
 		{[]string{"drain", "--"}, []string{"--wait\twait until", "--timeout\t"}},
 		{[]string{"drain", "--instance", ""}, []string{"0\tready, process 42", "2\tready, process 42", ":4\n"}},
 		{[]string{"run", "--config", ""}, []string{"yaml\n", "yml\n", ":8\n"}},

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -76,7 +78,16 @@ type loader func() (*config.Config, error)
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%q is not known to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())}
+		return usageError{fmt.Errorf("%q is unknown to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())}
+	}
+	return nil
+}
+
+func printJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		return fmt.Errorf("printing JSON: %w", err)
 	}
 	return nil
 }

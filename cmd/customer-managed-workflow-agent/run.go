@@ -18,7 +18,6 @@ import (
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/instance"
-	"workflowagent/internal/agent/report"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/bootid"
 	"workflowagent/internal/host/service"
@@ -32,16 +31,16 @@ func newRunCommand(version string, load loader) *cobra.Command {
 	var (
 		verbose bool
 		envFile string
-		updates upkeep.Updater
+		updates upkeep.Keeper
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Poll for work and run it, until stopped",
 		Long: `Poll the control plane for work and run it, until stopped.
 
-After the first SIGTERM or SIGINT the agent takes no more work, detaches from its jobs and
-ends. The jobs continue and report by themselves; the next start resumes them. A second
-signal ends the agent at once. No signal cancels a deployment.`,
+After the first SIGTERM or SIGINT the agent claims no more jobs, detaches from its jobs and
+exits. The jobs continue and report by themselves; the next start resumes them. A second
+signal stops the agent immediately. No signal cancels a deployment.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			liveLong()
@@ -69,7 +68,7 @@ signal ends the agent at once. No signal cancels a deployment.`,
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		help(cmd, args)
 		fmt.Fprintln(cmd.OutOrStdout(), "\nSettings, in the configuration file or the environment:")
-		if err := config.WriteHelp(cmd.OutOrStdout()); err != nil {
+		if err := config.Table().WriteHelp(cmd.OutOrStdout()); err != nil {
 			cmd.PrintErrln(err)
 		}
 	})
@@ -85,7 +84,7 @@ func liveLong() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
 }
 
-func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Updater, s *service.Supervision) error {
+func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Keeper, s *service.Supervision) error {
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -142,7 +141,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 
 	tracker := health.NewTracker(c.HealthThreshold)
 	metrics := health.NewMetrics(version, tracker)
-	watch := report.Monitor{Tracker: tracker, Metrics: metrics}
+	watch := health.Monitor{Tracker: tracker, Metrics: metrics}
 	tokens, renew := newTokens(c, client, watch, log)
 	boot, err := bootid.Get()
 	if err != nil {
@@ -167,8 +166,8 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 		LogJobOutput:   c.LogJobOutput,
 		JobOutput:      newJobOutput(c),
 		ImageOverride:  c.OverrideImageReference,
-		ForwardedEnv:   reveal(c.ForwardedEnv()),
-		ProxyEnv:       reveal(c.ProxyEnv()),
+		ForwardedEnv:   config.Reveal(c.ForwardedEnv()),
+		ProxyEnv:       config.Reveal(c.ProxyEnv()),
 		PollInterval:   c.PollingInterval,
 		KeepInterval:   c.PollingIntervalOverride,
 		RequestTimeout: c.RequestTimeout,
@@ -185,8 +184,8 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 		"deploy_target": string(c.DeployTarget), "config": c.File(), "state_directory": identity.Dir,
 	}).Info("the agent has started")
 
-	plain := report.New(a.Status, tracker, c)
-	keeper.Config, keeper.Version, keeper.CACertPEM, keeper.Report, keeper.Log = c, version, caPEM, plain, log
+	plain := health.Reports(a.Status, tracker, c)
+	keeper.Version, keeper.Report, keeper.Log = version, plain, log
 	full := func() status.Report {
 		r := plain()
 		r.Update = keeper.Status()
@@ -198,7 +197,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 	var background sync.WaitGroup
 	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, full), log) })
 	background.Go(func() { renew(serving) })
-	background.Go(func() { keeper.Run(serving) })
+	background.Go(func() { keeper.Run(serving, c, caPEM) })
 	if socket, err := control.Listen(identity.Dir); err != nil {
 		// Running jobs matters more than answering these commands.
 		log.WithError(err).Warn("opening the control socket failed: the commands status and drain do not reach this agent")
@@ -238,14 +237,6 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 			a.Stop()
 		}
 	}
-}
-
-func reveal(vars []config.ForwardedVar) map[string]string {
-	plain := map[string]string{}
-	for _, v := range vars {
-		plain[v.Name] = v.Value.Reveal()
-	}
-	return plain
 }
 
 func types(names []string) []workflow.Type {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,8 +26,8 @@ func newServiceCommand() *cobra.Command {
 		Long: `Register the agent with systemd (Linux) or launchd (macOS), and control it there.
 
 Without --user the service is the machine's, starts with it and needs root. With it, the
-service ends with your last session, unless your account lingers (loginctl enable-linger).
-Stopping, restarting, upgrading and uninstalling the service leave running deployments alone.`,
+service stops with your last session, unless your account lingers (loginctl enable-linger).
+Running deployments continue when you stop, restart, upgrade or uninstall the service.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -128,9 +127,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 func printState(cmd *cobra.Command, state service.State, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(state)
+		return printJSON(out, state)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name string, value any) { fmt.Fprintf(w, "%s\t%v\n", name, value) }
@@ -146,7 +143,7 @@ func printState(cmd *cobra.Command, state service.State, asJSON bool) error {
 	}
 	row("restarts", state.Restarts)
 	if state.LastExit != "" {
-		row("last end", state.LastExit)
+		row("last exit", state.LastExit)
 	}
 	row("file", state.Installed)
 	return w.Flush()

@@ -23,18 +23,18 @@ func newServiceInstallCommand(o *service.Options) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Register the service, or bring its registration up to date",
-		Long: `Register the service, or bring its registration up to date, and let it start with
-the machine. A running service keeps running as it is until it is restarted.
+		Short: "Register the service, or update its registration",
+		Long: `Register the service, or update its registration, so that it starts with the machine.
+A running service keeps its registration until it restarts.
 
-On Linux the service of the machine runs in a sandbox as the user workflow-agent, which is
-created if it is missing. With --docker the service joins the group docker: access to the
-engine is root on this machine in all but name. Without it, point DOCKER_HOST to an engine
-that the user can reach. With --process
-the sandbox is the looser one that jobs of deploy_target process need.
+On Linux the machine's service runs in a sandbox as the user workflow-agent, which is created
+if it is missing. With --docker the service joins the group docker: access to the engine is
+root on this machine in all but name. Without --docker, set DOCKER_HOST to an engine that the
+user can reach. --process selects the less strict sandbox that jobs of deploy_target process
+need.
 
-What --account, --config, --docker and --process choose is kept when this runs again, and
-by upgrades of a package. Take a choice back with --docker=false, or --account "".`,
+Later runs and package upgrades keep the values of --account, --config, --docker and --process.
+To revert a value, use --docker=false, --process=false or --account "".`,
 		Example: `  sudo customer-managed-workflow-agent service install --docker
   sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
   customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
@@ -71,9 +71,9 @@ by upgrades of a package. Take a choice back with --docker=false, or --account "
 	}
 	f := cmd.Flags()
 	f.StringVar(&told.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, created if missing)")
-	f.BoolVar(&told.Docker, "docker", false, "let the service use the local engine by the group docker (Linux)")
+	f.BoolVar(&told.Docker, "docker", false, "give the service access to the local engine by the group docker (Linux)")
 	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
-	f.BoolVar(&start, "start", false, "start the service, or restart one that runs")
+	f.BoolVar(&start, "start", false, "start the service, or restart a running service")
 	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
 	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
 	_ = f.MarkHidden("packaged") // the flag is defined two lines up

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/retry"
 )
 
 const watchInterval = 2 * time.Second
@@ -22,7 +22,7 @@ func newStatusCommand(load loader) *cobra.Command {
 	var instance string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the agents that run on this host and their jobs",
+		Short: "Show the running agents on this host and their jobs",
 		Long: `Show the agents that run on this host with the configured state_directory: whether
 they can take work and why not, their jobs, and how the last ones ended.
 
@@ -30,7 +30,7 @@ It asks the agents by a socket in their instance directory, which works whatever
 http_server_port is. Only the agent's own user and root may do that.
 
 The exit code is 0 if every agent shown is ready or draining, 1 if one of them cannot
-take work or does not answer, 2 for a mistake in command line or configuration, and 3
+claim jobs or does not answer, 2 if the command line or the configuration is wrong, and 3
 if no agent runs.`,
 		Example: `  customer-managed-workflow-agent status
   customer-managed-workflow-agent status --json --instance 0
@@ -47,7 +47,7 @@ if no agent runs.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list with one report an agent")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list with one report per agent")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print again every 2 seconds, until interrupted")
 	instanceFlag(cmd, load, &instance, "show only the agent with this instance number (default: all)")
 	return cmd
@@ -60,17 +60,15 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 		err := show()
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // what an interrupted look found is of no interest
+			return nil //nolint:nilerr // the result of an interrupted check
 		case exitCode(err) == exitUsage:
 			return err
 		case err != nil:
 			fmt.Fprintln(out, err)
 		}
 		fmt.Fprintln(out)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(watchInterval):
+		if retry.Sleep(ctx, watchInterval) != nil {
+			return nil //nolint:nilerr // an interrupt ends the watch
 		}
 	}
 }
@@ -83,15 +81,15 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 		}
 		return err
 	}
-	var bad []running
+	var errs []error
 	reports := []status.Report{}
 	for i, a := range agents {
 		if a.err != nil {
-			bad = append(bad, a)
+			errs = append(errs, a.err)
 			continue
 		}
 		if a.report.State != status.Ready && a.report.State != status.Draining {
-			bad = append(bad, a)
+			errs = append(errs, fmt.Errorf("agent %s cannot take work: it is %s", a.Name, a.report.State))
 		}
 		reports = append(reports, a.report)
 		if asJSON {
@@ -105,19 +103,9 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 		}
 	}
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(reports); err != nil {
-			return fmt.Errorf("printing the status: %w", err)
+		if err := printJSON(out, reports); err != nil {
+			return err
 		}
-	}
-	var errs []error
-	for _, a := range bad {
-		if a.err != nil {
-			errs = append(errs, a.err)
-			continue
-		}
-		errs = append(errs, fmt.Errorf("agent %s cannot take work: it is %s", a.Name, a.report.State))
 	}
 	return errors.Join(errs...)
 }

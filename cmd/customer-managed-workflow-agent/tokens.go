@@ -7,13 +7,13 @@ import (
 
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/pooltoken"
-	"workflowagent/internal/agent/report"
 	"workflowagent/internal/protocol"
 )
 
 // newTokens returns the source of the pool's token, and a function that refreshes it.
-func newTokens(c *config.Config, client *protocol.Client, watch report.Monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
+func newTokens(c *config.Config, client *protocol.Client, watch health.Monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
 	if !c.UsesOIDC() {
 		return pooltoken.Static(c.Token.Reveal()), func(context.Context) {}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +31,7 @@ func newUpdateCommand(version string, options func() config.LoadOptions, load lo
 		Use:   "update",
 		Short: "Install the newest release, or report whether one is available",
 		Long: `Find the newest release of update_channel, verify its signature, install all of its
-programs as one, restart the service if it runs, and wait until the new version has
+programs together, restart a running service, and wait until the new version has
 reached the server. If it does not, the update is rolled back.
 
 Running deployments continue. It never installs an older version, and never changes what
@@ -166,7 +165,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	}
 	caPEM, err := c.CACertificates()
 	if err != nil {
-		return nil, usageError{fmt.Errorf("ca_certificate_file %w", err)}
+		return nil, usageError{fmt.Errorf("ca_certificate_file: %w", err)}
 	}
 	memory := ""
 	if install.Root != "" && !u.check {
@@ -231,9 +230,7 @@ func (u *updateCommand) print(answer updateAnswer) error {
 		fmt.Fprintf(u.stdout, text, answer.Version)
 		return nil
 	}
-	encoder := json.NewEncoder(u.stdout)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(answer)
+	return printJSON(u.stdout, answer)
 }
 
 func (u *updateCommand) install(ctx context.Context, install update.Installation, finder *update.Finder, c update.Candidate, answer updateAnswer) error {

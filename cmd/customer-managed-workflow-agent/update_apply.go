@@ -19,7 +19,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 	var envFile string
 	cmd := &cobra.Command{
 		Use:    "apply",
-		Short:  "Install what the service's agent has verified, or end an update that was interrupted",
+		Short:  "Install the release that the service's agent has staged, or finish an interrupted update",
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -55,7 +55,7 @@ func TestUpdatesWithoutKeys(t *testing.T) {
 	a.until("says that it has no keys", func() bool {
 		return strings.Contains(a.stderr.String(), "auto_update has no effect: this build has no release key")
 	})
-	out, code, err := execute(t, "update", "--check", "--config", settings(t, "token: pul-secret-token\n"))
+	out, code, err := execute(t, "update", "--check", "--config", configFile(t, "token: pul-secret-token\n"))
 	if code != exitFailed || err == nil || !errors.Is(err, release.ErrNoKeys) {
 		t.Errorf("update --check says %q, %d, %v", out, code, err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -42,9 +41,7 @@ that were not committed, the Go version and the platform.`,
 					}
 				}
 			}
-			encoder := json.NewEncoder(cmd.OutOrStdout())
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(about)
+			return printJSON(cmd.OutOrStdout(), about)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

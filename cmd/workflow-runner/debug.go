@@ -23,7 +23,7 @@ func newDebugCommand(code *int) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "debug --job FILE",
-		Short: "Run a job definition from a file, here, without a server",
+		Short: "Run a job definition from a file, without a server",
 		Long: `Run the steps of a job definition, the JSON that GET /api/workflow/jobs/{id} answers
 with, here and without a server: the masked log goes to standard output, the runner's own
 messages to standard error, and the exit code is the job's. Use it to find

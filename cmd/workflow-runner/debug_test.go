@@ -28,7 +28,7 @@ func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp
 // The documented example shows masking, the order of steps and the exit code.
 func TestDebugRunsTheExample(t *testing.T) {
 	out, stderr, temp, code := debugging(t, "", "--job", "../../examples/debug-job.json")
-	if code != 7 || !strings.HasPrefix(out, "hello with [secret] from "+temp) || !strings.Contains(out, "error: Fail ended with exit code 7\n") {
+	if code != 7 || !strings.HasPrefix(out, "hello with [secret] from "+temp) || !strings.Contains(out, "error: Fail exited with code 7\n") {
 		t.Errorf("%d: %s%s", code, out, stderr)
 	}
 	if strings.Contains(out+stderr, "s3cret-value") {

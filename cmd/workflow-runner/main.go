@@ -38,8 +38,8 @@ func newRootCommand(code *int) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "workflow-runner",
 		Short: "Run one workflow job",
-		Long: "workflow-runner runs one job of the workflow agent: it is started by the agent\n" +
-			"where the job lives, takes the job on standard input, and runs its steps.",
+		Long: "workflow-runner runs one job of the workflow agent. The agent starts it in the job's\n" +
+			"container or as a process. It reads the job from standard input and runs its steps.",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

@@ -46,10 +46,10 @@ func TestWithoutJob(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"empty input", []string{"run", "--job-dir", "DIR"}, "", runner.ExitNoLaunch, "standard input is empty; nothing was started"},
-		{"nonsense", []string{"run", "--job-dir", "DIR"}, "hello", runner.ExitNoLaunch, "not the JSON document"},
+		{"empty input", []string{"run", "--job-dir", "DIR"}, "", runner.ExitNoLaunch, "standard input: no input; nothing was started"},
+		{"nonsense", []string{"run", "--job-dir", "DIR"}, "hello", runner.ExitNoLaunch, "not valid JSON"},
 		{"no directory", []string{"run"}, "", 1, "job-dir"},
-		{"step by hand", []string{"source", "git"}, "", 1, "is a step of a job"},
+		{"step by hand", []string{"source", "git"}, "", 1, "is a job's step"},
 		{"unknown operation", []string{"pulumi", "explode"}, "", 1, "unknown operation"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

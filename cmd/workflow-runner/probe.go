@@ -17,7 +17,7 @@ func newProbeCommand() *cobra.Command {
 	var caFile string
 	cmd := &cobra.Command{
 		Use:   "probe URL …",
-		Short: "Show, as JSON, how far one gets to URLs from here: proxy, DNS, TCP, TLS, HTTP",
+		Short: "Check the path to URLs (proxy, DNS, TCP, TLS, HTTP) and print it as JSON",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			launch := protocol.Launch{

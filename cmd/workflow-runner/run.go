@@ -23,7 +23,7 @@ func newRunCommand(code *int) *cobra.Command {
 	var jobDir string
 	cmd := &cobra.Command{
 		Use:   "run --job-dir DIR",
-		Short: "Run the job that comes on standard input",
+		Short: "Run the job from standard input",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -17,15 +18,18 @@ func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, err
 	var file string
 	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")
 	values := map[string]*string{}
-	for _, f := range server.Fields() {
-		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Usage+" ["+f.Env()+"]")
+	for _, f := range server.Settings(&server.Config{}).Fields() {
+		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Doc+" ["+f.Env+"]")
 		cmd.Flags().Lookup(f.Flag()).Hidden = len(shown) > 0 && !slices.Contains(shown, f.Key)
 	}
 	return func() (server.Config, error) {
-		return server.LoadConfig(file,
-			func(f server.Field) (string, bool) { return *values[f.Key], cmd.Flags().Changed(f.Flag()) },
-			func(f server.Field) (string, bool) { v := os.Getenv(f.Env()); return v, v != "" },
-		)
+		given := map[string]string{}
+		for key, value := range values {
+			if cmd.Flags().Changed(strings.ReplaceAll(key, "_", "-")) {
+				given[key] = *value
+			}
+		}
+		return server.LoadConfig(file, given, os.Getenv)
 	}
 }
 

@@ -1,60 +1,59 @@
 package agent
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 
-	"workflowagent/internal/delivery"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
-// admit returns why this agent must not run the job; nil means that it may. It checks the
-// structured fields that the runner obeys, never text.
-func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) *delivery.Verdict {
-	refuse := func(format string, args ...any) *delivery.Verdict {
-		v := delivery.Failed(workflow.ReasonRefused, format, args...)
-		return &v
+// admit returns an error if this agent must not run the job. It checks only the structured fields
+// that the runner executes, never free text.
+func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefinition) error {
+	refuse := func(format string, args ...any) error {
+		return &executor.Error{Reason: workflow.ReasonRefused, Message: fmt.Sprintf(format, args...)}
 	}
 	kind := claim.WorkflowType
 	if kind == "" {
-		kind = workflow.TypeDeployment // as stock servers send
+		kind = workflow.TypeDeployment // stock servers send no type
 	}
 	if !slices.Contains(a.opts.Types, kind) {
-		return refuse("This agent does not run workflows of the type %q: its enabled_workflow_types do not have it.", kind)
+		return refuse("This agent does not run workflows of the type %q: add it to enabled_workflow_types.", kind)
 	}
 	if kind != workflow.TypeDeployment {
-		return refuse("This agent cannot run workflows of the type %q yet, only deployments.", kind)
+		return refuse("This agent cannot run workflows of the type %q; it runs only deployments.", kind)
 	}
 	if problem := a.wrongPlatform(definition); problem != "" {
 		return refuse("%s", problem)
 	}
 	if image := definition.Image; a.usesImages() {
 		if image == nil || image.Reference == "" {
-			v := delivery.Failed(workflow.ReasonInvalidJob, "The job names no image to run in.")
-			return &v
+			return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: "The job does not specify an image."}
 		}
 		if !a.opts.Rules.AllowsImage(image.Reference) {
-			return refuse("This agent does not run the image %q: the allowed_images of its host do not have it.", image.Reference)
+			return refuse("This agent does not run the image %q: it is not in the host's allowed_images.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // with rules, the fields they check must be present
+	if !a.opts.Rules.AllowsRepository("") { // the checked fields must then be present
 		if definition.Deployment == nil {
-			return refuse("The job does not say what repository it deploys from, and this agent's host has allowed_repositories.")
+			return refuse("The job does not name its repository, and this agent's host restricts allowed_repositories.")
 		}
 		if i := slices.IndexFunc(definition.Steps[1:], isShell); i >= 0 {
-			return refuse("Step %d of the job is shell text of the server, which could deploy from any repository, and this agent's host has allowed_repositories.", i+1)
+			return refuse("Step %d of the job is a shell script, which could deploy from any repository, and this agent's host restricts allowed_repositories.", i+1)
 		}
 	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository("") {
-		// The runner parses the address in the same way, and gives git the result.
+		// The runner parses the address with the same function and passes the result to git.
 		repo, err := workflow.ParseRepository(git.RepoURL)
 		if err != nil {
-			return refuse("This agent does not deploy from the repository of this job, and its host has allowed_repositories: its address cannot be used: %v.", err)
+			return refuse("This agent's host restricts allowed_repositories, and the job's repository address is invalid: %v.", err)
 		}
 		if !a.opts.Rules.AllowsRepository(repo.Name()) {
-			return refuse("This agent does not deploy from the repository %q: the allowed_repositories of its host do not have it.", repo)
+			return refuse("This agent does not deploy from the repository %q: it is not in the host's allowed_repositories.", repo)
 		}
 	}
 	return nil
@@ -68,14 +67,14 @@ func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
 	want := definition.OS
 	if a.usesImages() || want == "" {
 		if want != "" && want != "linux" {
-			return "The job asks for the operating system " + want + ", but job containers run linux."
+			return "The job requires the operating system " + want + ", but job containers run Linux."
 		}
 		return ""
 	}
-	// Without an image the job runs on the host itself. A server that knows only Linux
-	// containers says linux for every job, so a darwin host accepts that too.
+	// Without an image, the job runs on the host itself. A server that supports only Linux
+	// containers sends linux for every job, so a darwin host accepts linux too.
 	if want != runtime.GOOS && want != "linux" {
-		return "The job asks for the operating system " + want + ", but this agent's host runs " + runtime.GOOS + "."
+		return "The job requires the operating system " + want + ", but this agent's host runs " + runtime.GOOS + "."
 	}
 	return ""
 }

@@ -1,15 +1,13 @@
-// Package agent is the life of the agent: it polls for jobs, claims them, launches them through
-// an executor, watches them, reports how they ended, and resumes them after a restart.
+// Package agent implements the agent: it polls for jobs, claims them, starts them through an
+// executor, watches them, reports their results, and resumes them after a restart.
 //
-// Stopping is not cancelling. [Agent.Stop] takes no more jobs and detaches from the running
-// ones, whose runners continue to report; the next process with the same identity finds them in
-// its journal. [Agent.Drain] takes no more jobs and waits for the running ones. Neither ends a
-// job.
+// Stopping does not cancel jobs. [Agent.Stop] accepts no more jobs and detaches from the running
+// ones, whose runners continue to report; the next process with the same identity finds the jobs in
+// its journal. [Agent.Drain] accepts no more jobs and waits for the running ones.
 package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -24,61 +22,60 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Rules decide which jobs the host's administrator allows.
+// Rules restrict the jobs that may run on the host. Its administrator sets them.
 type Rules interface {
 	AllowsImage(reference string) bool
-	// AllowsRepository takes a [workflow.Repository.Name], or "" to ask whether any is allowed.
+	// AllowsRepository accepts a [workflow.Repository.Name]. For "", it reports whether every
+	// repository is allowed.
 	AllowsRepository(name string) bool
 }
 
-// Monitor receives the agent's events, for health checks and metrics. Its methods must return
-// at once.
+// Monitor receives the agent's events, for health checks and metrics. Its methods must not block.
 type Monitor interface {
-	// Activity is called whenever the server answered a poll or a status call.
+	// Activity is called after each answer of the server to a poll or a status call.
 	Activity()
-	// EngineState is called when the executor becomes able (nil) or unable to run jobs, and
-	// once at the start.
+	// EngineState is called at the start, and whenever the executor becomes able (nil) or unable to
+	// run jobs.
 	EngineState(err error)
 	Polled(err error)
-	// JobStarted and JobEnded are called once each for every job. The status is a
-	// [workflow.Status] or one that only the agent knows: see [status.Outcome]. took counts
-	// from the claim.
+	// JobStarted and JobEnded are each called once per job. status is a [workflow.Status] or an
+	// agent status: see [status.Outcome]. took is the time since the claim.
 	JobStarted()
 	JobEnded(status string, reason workflow.Reason, took time.Duration)
-	// JobLaunched is called when the runner of a job has started; took counts from the claim.
+	// JobLaunched is called after a job's runner has started. took is the time since the claim.
 	JobLaunched(took time.Duration)
 }
 
-// Options configure an [Agent]. Those without a stated default are required.
+// Options configure an [Agent]. Fields without a stated default are required.
 type Options struct {
 	Client   *protocol.Client
-	Tokens   TokenSource // of the pool, for poll and status calls
+	Tokens   TokenSource // pool tokens, for poll and status calls
 	Executor executor.Executor
 	Identity *instance.Identity // locked while the agent runs; the caller closes it
-	Rules    Rules              // nil: everything is allowed
-	Monitor  Monitor            // nil: none
+	Rules    Rules
+	Monitor  Monitor
 	Log      *logrus.Entry
 
 	Version    string
-	UserAgent  string // also of runners
-	ServiceURL string // where runners send logs, heartbeats and results
+	UserAgent  string // the runners send it too
+	ServiceURL string // the runners send logs, heartbeats and results there
 	CACertPEM  string
-	BootID     string // of the host, "" if unknown: after a reboot, a job's files may be incomplete
+	BootID     string // the host's boot ID, or "" if unknown: after a reboot, a job's files may be incomplete
 
 	Types          []workflow.Type
-	Slots          int // jobs at a time
+	Slots          int // maximum number of concurrent jobs
 	SingleRun      bool
 	LogJobOutput   bool
-	JobOutput      *JobOutput        // nil: the output of jobs goes to Log, line by line
-	ImageOverride  string            // "": each job's own image
+	JobOutput      *JobOutput        // nil: job output goes to Log, line by line
+	ImageOverride  string            // "": each job uses its own image
 	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
-	ProxyEnv       map[string]string // the host's proxy variables, for jobs whose place sets none
+	ProxyEnv       map[string]string // the host's proxy variables, for jobs that set none
 	PollInterval   time.Duration
 	KeepInterval   bool // ignore Retry-After and do not request a long poll
 	RequestTimeout time.Duration
-	RetryWait      time.Duration // first pause after a failed poll; it doubles up to RetryMaxWait
+	RetryWait      time.Duration // first pause after a failed poll; the pause doubles up to RetryMaxWait
 	RetryMaxWait   time.Duration
-	JobRetry       time.Duration // first pause after a failed call for a job; 0 = 1 s
+	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 s
 	StatusInterval time.Duration
 }
 
@@ -91,60 +88,49 @@ type Agent struct {
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
-	// epochs says that a journal entry has an epoch: the server honours the number of free
-	// slots.
+	// epochs is true if a journal entry has an epoch, which proves that the server honours the
+	// number of free slots.
 	epochs bool
 
-	// kick, with a buffer of one, wakes the poll loop after a change.
+	// kick has a buffer of one and wakes the poll loop after a change.
 	kick chan struct{}
 
-	stopping context.Context // ended by Stop: detach from all jobs
-	stop     context.CancelFunc
-	draining context.Context // ended by Stop and Drain: take no more jobs
+	// Each context cancels the following ones. Stop sets the cause errStopping.
+	aborting context.Context // cancelled with Run's context, or when a stop exceeds detachTime
+	abort    context.CancelCauseFunc
+	stopping context.Context // cancelled by Stop: detach from all jobs
+	stop     context.CancelCauseFunc
+	draining context.Context // cancelled by Drain: accept no more jobs
 	drain    context.CancelFunc
 
 	mu      sync.Mutex
-	active  map[string]bool // by journal name of each job: whether it holds a slot
-	ran     []string        // the newest ended jobs without an epoch
-	jobs    sync.WaitGroup  // goroutines of jobs
-	loops   sync.WaitGroup  // goroutines of the agent itself; they end with stopping
+	active  map[string]bool // whether a job holds a slot, by the job's journal name
+	ran     []string        // the most recently finished jobs without an epoch
+	jobs    sync.WaitGroup  // job goroutines
+	loops   sync.WaitGroup  // the agent's own goroutines; they return after stopping is cancelled
 	ranOne  chan struct{}
 	oneOnly sync.Once
 }
 
 const (
 	detachTime = 10 * time.Second
-	// maxWithoutSlot is how many jobs may wait without a slot for a server to accept their
-	// results. Each uses memory and disk, which a server that hands out jobs and refuses their
-	// results must not exhaust.
+	// maxWithoutSlot is how many jobs may wait without a slot until the server accepts their
+	// results. Each uses memory and disk. The limit protects the agent from a server that assigns
+	// jobs and rejects their results.
 	maxWithoutSlot = 32
-	// maxRan is how many ended jobs the agent remembers, because a server with only the stock
-	// calls cannot refuse the start of a job that a cache hands out again.
+	// maxRan is how many finished jobs the agent remembers. A server with only the stock calls
+	// cannot reject the start of a job that a cache returns again.
 	maxRan     = 1000
 	engineCall = 30 * time.Second
 )
 
-// New returns an agent. [Agent.Run] starts it.
+// New returns an agent, which does nothing before [Agent.Run].
 func New(opts Options) (*Agent, error) {
-	switch {
-	case opts.Client == nil || opts.Tokens == nil || opts.Executor == nil || opts.Identity == nil || opts.Log == nil:
-		return nil, errors.New("the agent needs a client, tokens, an executor, an identity and a log")
-	case opts.Slots < 1:
-		return nil, errors.New("the agent needs room for at least one job")
-	case len(opts.Types) == 0:
-		return nil, errors.New("the agent needs at least one workflow type to work on")
-	}
 	if opts.JobRetry <= 0 {
 		opts.JobRetry = retryFirst
 	}
 	if opts.SingleRun {
 		opts.Slots = 1
-	}
-	if opts.Monitor == nil {
-		opts.Monitor = noMonitor{}
-	}
-	if opts.Rules == nil {
-		opts.Rules = anything{}
 	}
 	journal, err := instance.OpenJournal(opts.Identity.Dir)
 	if err != nil {
@@ -160,41 +146,38 @@ func New(opts Options) (*Agent, error) {
 		active:  map[string]bool{},
 		ranOne:  make(chan struct{}),
 	}
-	a.stopping, a.stop = context.WithCancel(context.Background())
+	a.aborting, a.abort = context.WithCancelCause(context.Background())
+	a.stopping, a.stop = context.WithCancelCause(a.aborting)
 	a.draining, a.drain = context.WithCancel(a.stopping)
 	a.engine = &engineWatch{executor: opts.Executor, log: a.log, monitor: opts.Monitor, changed: a.wake}
 	return a, nil
 }
 
-// Stop takes no more jobs and detaches from the running ones without ending them. It returns at
-// once; [Agent.Run] returns when the jobs are detached.
-func (a *Agent) Stop() { a.stop() }
+// Stop makes the agent accept no more jobs and detach from the running ones, which continue. It
+// returns at once; [Agent.Run] returns when the agent is detached from all jobs.
+func (a *Agent) Stop() { a.stop(errStopping) }
 
-// Drain takes no more jobs; [Agent.Run] returns when the last job has ended.
+// Drain makes the agent accept no more jobs; [Agent.Run] returns when the last job has finished.
 func (a *Agent) Drain() { a.drain() }
 
-// Run works until Stop, Drain or the end of a single run, and then returns nil. If ctx ends,
-// Run returns without waiting; the journal stays, so no job is lost.
+// Run polls for and runs jobs until Stop, Drain or the end of a single run, and then returns nil.
+// If ctx is cancelled, Run returns without waiting. The journal remains, so no job is lost.
 func (a *Agent) Run(ctx context.Context) error {
-	// Jobs have their own context, so that a stop can finish critical steps.
-	hard, abort := context.WithCancel(ctx)
-	defer abort()
-	defer a.stop()
-	unlink := context.AfterFunc(ctx, a.stop)
+	abort := func() { a.abort(errStopping) }
+	unlink := context.AfterFunc(ctx, abort)
 	defer unlink()
-
 	defer a.loops.Wait()
-	defer a.stop()
-	if err := a.reattach(hard); err != nil {
+	defer abort()
+	if err := a.reattach(); err != nil {
 		return err
 	}
-	// The first poll depends on this check.
+	// The first poll requires the result of this check.
 	engine := a.engine.check(a.stopping)
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
-	a.poll(hard)
+	a.poll()
 
-	if a.stopping.Err() == nil && a.draining.Err() != nil {
-		a.log.WithField("jobs", a.busy()).Info("taking no more work and waiting for the running jobs")
+	if a.stopping.Err() == nil {
+		a.log.WithField("jobs", a.busy()).Info("accepting no more jobs; waiting for the running jobs to finish")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -208,14 +191,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	select {
 	case <-done:
-	case <-ctx.Done():
-		abort()
-		<-done
+	case <-a.aborting.Done():
 	case <-time.After(detachTime):
-		a.log.Warn("some jobs are not detached in time; their journal stays, and the next start resumes them")
+		a.log.Warn("detaching from some jobs timed out; the next start resumes them from the journal")
 		abort()
-		<-done
 	}
+	<-done
 	return nil
 }
 
@@ -238,8 +219,8 @@ func (a *Agent) busy() int {
 	return n
 }
 
-// freeSlot frees the slot of a job of which nothing runs but whose result is not delivered,
-// unless too many such jobs exist.
+// freeSlot frees the slot of a job that no longer runs and whose result is not yet delivered,
+// unless there are already maxWithoutSlot such jobs.
 func (a *Agent) freeSlot(name string) {
 	a.mu.Lock()
 	without := 0
@@ -248,14 +229,15 @@ func (a *Agent) freeSlot(name string) {
 			without++
 		}
 	}
-	if a.active[name] && without < maxWithoutSlot {
+	if a.active[name] && without < maxWithoutSlot && !a.opts.SingleRun {
 		a.active[name] = false
 	}
 	a.mu.Unlock()
 	a.wake()
 }
 
-// launch gives the job a slot and a goroutine, and returns false if the agent already has it.
+// launch assigns a slot and a goroutine to the job. It returns false if the agent already has the
+// job.
 func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
 	if _, here := a.active[j.name]; here {
@@ -307,29 +289,15 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 	return fields
 }
 
-type noMonitor struct{}
-
-func (noMonitor) Activity()                                       {}
-func (noMonitor) EngineState(error)                               {}
-func (noMonitor) Polled(error)                                    {}
-func (noMonitor) JobStarted()                                     {}
-func (noMonitor) JobEnded(string, workflow.Reason, time.Duration) {}
-func (noMonitor) JobLaunched(time.Duration)                       {}
-
-type anything struct{}
-
-func (anything) AllowsImage(string) bool      { return true }
-func (anything) AllowsRepository(string) bool { return true }
-
-// TokenSource provides the token of the agent's pool. It is safe for concurrent use.
+// TokenSource provides the tokens of the agent's pool. It is safe for concurrent use.
 type TokenSource interface {
-	// Token returns a token that is not known to be bad. It may wait for one, and fails only
-	// when ctx ends.
+	// Token returns a token that the server has not rejected. It may wait for a new token, and
+	// fails only when ctx is cancelled.
 	Token(ctx context.Context) (string, error)
-	// Refused records that the server answered 401 to the token, and reports whether the source
-	// can get another one, for which [TokenSource.Token] then waits.
+	// Refused records that the server answered 401 to the token. It reports whether the source can
+	// provide another token; [TokenSource.Token] then waits for that token.
 	Refused(token string) bool
-	// Values returns every token that is or may still be valid, and those exchanged for them:
-	// logs must mask them all.
+	// Values returns every token that is or may still be valid, including the tokens that were
+	// exchanged for it: logs must mask them all.
 	Values() []string
 }

@@ -22,7 +22,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	w := newHarness(t)
 	var job *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
-		// A preparation that takes no time could end before its heartbeat.
+		// An instant preparation could finish before its heartbeat.
 		w.server.WaitFor("a heartbeat", func() bool { return slices.Contains(job.Phases, protocol.PhasePreparing) })
 		progress("Pulling image\npulumi/pulumi:latest with forwarded-secret")
 		return nil
@@ -39,7 +39,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 		t.Errorf("set-up log: %q", setup)
 	}
 	if !job.Has(0, "Pulling image pulumi/pulumi:latest with [secret]") {
-		t.Errorf("the progress is not one masked line: %q", setup)
+		t.Errorf("progress is not one masked line: %q", setup)
 	}
 	if job.Steps[0] != workflow.StepSucceeded {
 		t.Errorf("step 0: %q", job.Steps[0])
@@ -65,7 +65,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	w.cleanState(a)
 	for _, secret := range []string{fakes.PoolToken, job.Token, "forwarded-secret"} {
 		if strings.Contains(w.log.String(), secret) {
-			t.Errorf("the agent's log shows the secret %q", secret)
+			t.Errorf("the agent's log contains the secret %q", secret)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 		if !fakes.IsCall(r, "GET", "/poll") || dropped.Add(1) > 3 {
 			return false
 		}
-		// The server handles the request and its answer gets lost.
+		// The server handles the request, and its answer is lost.
 		w.server.Poll(&discard{header: http.Header{}}, r)
 		fakes.Drop(rw)
 		return true
@@ -88,14 +88,14 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 	w.server.Close() // an abandoned poll may still arrive
 	for _, p := range w.server.Polls[1:4] {
 		if p.ID != w.server.Polls[0].ID {
-			t.Error("another poll id was sent before the first was answered")
+			t.Error("the agent sent another poll ID before the server answered the first")
 		}
 	}
 	if job.Claimed != 1 || len(w.executor.Record(job.ID).Launches) != 1 {
 		t.Errorf("claimed %d times, launched %d times", job.Claimed, len(w.executor.Record(job.ID).Launches))
 	}
 	if len(w.server.Polls) > 4 && w.server.Polls[4].ID == w.server.Polls[0].ID {
-		t.Error("the poll id of an answered poll was used again")
+		t.Error("the agent reused the poll ID of an answered poll")
 	}
 }
 
@@ -129,8 +129,8 @@ func TestPollsSurviveEveryFault(t *testing.T) {
 	})
 	job := w.server.Add()
 	w.finish(job)
-	if !strings.Contains(w.log.String(), "configure the token of a pool of this server") {
-		t.Error("the refused token was not told")
+	if !strings.Contains(w.log.String(), "configure the token of one of this server's pools") {
+		t.Error("the log does not report the rejected token")
 	}
 }
 
@@ -176,7 +176,7 @@ func TestLeaveIsAskedUntilItIsAnswered(t *testing.T) {
 	job := w.server.Add()
 	w.finish(job)
 	if n := len(w.executor.Record(job.ID).Launches); n != 1 {
-		t.Errorf("it ran %d times", n)
+		t.Errorf("the job ran %d times", n)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 	})
 	agents := []*running{w.start(), w.start()}
 	if agents[0].identity.ID == agents[1].identity.ID {
-		t.Fatal("two agents have one identity")
+		t.Fatal("two agents share an identity")
 	}
 	w.server.WaitFor("all results", func() bool {
 		for _, j := range jobs {
@@ -226,7 +226,7 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 		share[r.Spec.Owner]++
 	}
 	if len(share) != 2 {
-		t.Errorf("the jobs went to %v", share)
+		t.Errorf("jobs per agent: %v", share)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestSecondSessionIsToldAndTried(t *testing.T) {
 	job := w.server.Add()
 	w.finish(job)
 	if !strings.Contains(w.log.String(), "another agent with this identity") {
-		t.Error("the conflict was not told")
+		t.Error("the log does not report the conflict")
 	}
 }
 
@@ -299,7 +299,7 @@ func TestIdentityWithJobsThatNobodyLooksAfterComesFirst(t *testing.T) {
 	}
 	defer only.Close()
 	if only.ID != second.ID {
-		t.Error("the jobs of the second agent are left without one")
+		t.Error("the second agent's jobs have no agent")
 	}
 }
 
@@ -314,7 +314,7 @@ func TestIdentityIsStableAndExclusive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.ID == second.ID || first.Dir == second.Dir {
-		t.Error("two live agents share an identity")
+		t.Error("two running agents share an identity")
 	}
 	first.Close()
 	again, err := instance.OpenIdentity(state)
@@ -322,7 +322,7 @@ func TestIdentityIsStableAndExclusive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.ID != first.ID {
-		t.Error("the identity did not survive the restart")
+		t.Error("the restarted agent has another identity")
 	}
 	again.Close()
 	second.Close()

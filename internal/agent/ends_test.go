@@ -103,13 +103,13 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 				t.Errorf("set-up log: %q, want a line with %q", job.Log(0), tc.line)
 			}
 			if strings.Contains(strings.Join(job.Log(0), "\n")+result.Message+w.log.String(), "hunter22") {
-				t.Error("a password shows")
+				t.Error("the set-up log contains a password")
 			}
 			if job.Steps[0] != workflow.StepFailed {
 				t.Errorf("step 0: %q", job.Steps[0])
 			}
 			if n := len(w.executor.Record(job.ID).Launches); n != 0 {
-				t.Errorf("it ran %d times", n)
+				t.Errorf("the job ran %d times", n)
 			}
 			w.cleanState(a)
 		})
@@ -132,8 +132,8 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal, "SIGKILL"},
 		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
-		{"no launch document", executor.Exit{Code: protocol.ExitNoLaunch}, workflow.ReasonLaunch, "nothing of the job was run"},
-		{"no result", executor.Exit{}, workflow.ReasonInternalError, "defect"},
+		{"no launch document", executor.Exit{Code: protocol.ExitNoLaunch}, workflow.ReasonLaunch, "The job did not run"},
+		{"no result", executor.Exit{}, workflow.ReasonInternalError, "This is a bug"},
 		// The job can write the runner's result file and kill the runner.
 		{"forged success", executor.Exit{Code: -1, Signal: "SIGKILL", Result: forged(workflow.StatusSucceeded)}, workflow.ReasonSignal, "SIGKILL"},
 		{"forged success of a failure", executor.Exit{Code: 3, Result: forged(workflow.StatusSucceeded)}, workflow.ReasonExitCode, "exit code 3"},
@@ -157,24 +157,24 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 				t.Errorf("step 1: %q", job.Log(1))
 			}
 			if words := job.Log(3); len(words) != 1 || !strings.Contains(words[0], tc.line) {
-				t.Errorf("closing words: %q", words)
+				t.Errorf("closing line: %q", words)
 			}
 			var steps []int
 			for _, s := range result.Steps {
 				steps = append(steps, s.Step)
 				if s.Bytes != int64(len(job.Logs[s.Step])) || len(s.SHA256) != 64 {
-					t.Errorf("step %d: %+v, the server has %d bytes", s.Step, s, len(job.Logs[s.Step]))
+					t.Errorf("step %d: %+v, the server has received %d bytes", s.Step, s, len(job.Logs[s.Step]))
 				}
 			}
 			slices.Sort(steps)
 			if !slices.Equal(steps, []int{0, 1, 3}) {
-				t.Errorf("the result names the streams %v", steps)
+				t.Errorf("the result contains the streams %v", steps)
 			}
 			if job.Steps[1] != workflow.StepFailed {
 				t.Errorf("step 1: %q", job.Steps[1])
 			}
 			if w.executor.Record(job.ID).Kills == 0 {
-				t.Error("the end was reported although processes of the job may run on")
+				t.Error("the agent reported the result although processes of the job may still be running")
 			}
 			w.cleanState(a)
 		})
@@ -194,6 +194,6 @@ func TestRunnerThatCouldNotReport(t *testing.T) {
 	job := w.server.Add()
 	w.finish(job)
 	if job.Results[0].Status != workflow.StatusSucceeded || !job.Has(2, "all done") || len(job.Logs[3]) > 0 {
-		t.Errorf("result %+v, step 2 %q, closing words %q", job.Results[0], job.Log(2), job.Log(3))
+		t.Errorf("result %+v, step 2 %q, closing line %q", job.Results[0], job.Log(2), job.Log(3))
 	}
 }

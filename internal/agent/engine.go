@@ -13,29 +13,29 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Pauses between checks of the executor, shorter while it cannot run jobs.
+// The executor is checked more often while it cannot run jobs.
 const (
 	engineUpInterval   = 30 * time.Second
 	engineDownInterval = 5 * time.Second
 	engineCheckTime    = 10 * time.Second
 )
 
-var errNotChecked = errors.New("the executor was not checked yet")
+var errNotChecked = errors.New("the executor has not been checked yet")
 
 // engineWatch tracks whether the executor can run jobs.
 type engineWatch struct {
 	executor executor.Executor
 	log      *logrus.Entry
 	monitor  Monitor
-	changed  func() // called after each change between able and unable
+	changed  func() // called after each change between able and unable to run jobs
 
 	mu    sync.Mutex
 	known bool
 	err   error
-	since time.Time // of the last such change
+	since time.Time // time of the last such change
 }
 
-// state returns nil if jobs can run, else the reason.
+// state returns nil if jobs can run, and otherwise the reason.
 func (w *engineWatch) state() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,24 +73,24 @@ func (w *engineWatch) check(ctx context.Context) error {
 	defer cancel()
 	err := w.executor.Check(limited)
 	if ctx.Err() != nil {
-		return ctx.Err() // the agent stops: this proves nothing about the engine
+		return ctx.Err() // the agent is stopping: the error does not prove an engine failure
 	}
 	w.mu.Lock()
-	first, was := !w.known, w.err
+	first, changed := !w.known, !w.known || (err == nil) != (w.err == nil)
 	w.known, w.err = true, err
-	if first || (err == nil) != (was == nil) {
+	if changed {
 		w.since = time.Now()
 	}
 	w.mu.Unlock()
 	switch {
-	case err != nil && (first || was == nil):
-		w.log.WithError(err).Warn("no jobs can run here, so none are claimed")
-	case err == nil && !first && was != nil:
-		w.log.Info("jobs can run again")
+	case !changed:
+		return err
+	case err != nil:
+		w.log.WithError(err).Warn("the executor cannot run jobs; claiming none until it can")
+	case !first:
+		w.log.Info("the executor can run jobs again")
 	}
-	if first || (err == nil) != (was == nil) {
-		w.monitor.EngineState(err)
-		w.changed()
-	}
+	w.monitor.EngineState(err)
+	w.changed()
 	return err
 }

@@ -18,10 +18,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// callsOfAgent are the agent's calls for a job whose runner dies before it has reported.
+// callsOfAgent are the agent's calls for a job whose runner exits before it reports a result.
 var callsOfAgent = []struct {
 	name, method, suffix string
-	phase                string // of heartbeats
+	phase                string // number of heartbeats
 }{
 	{"claimed", "GET", "", ""},
 	{"heartbeat", "POST", "/heartbeat", "preparing"},
@@ -38,8 +38,8 @@ var foreignBodies = map[int]string{
 	http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":0,"received":0}]}`,
 }
 
-// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form
-// of the API's own answers. The job runs once, and its log and result arrive.
+// TestForeignAnswersEndNothing answers one kind of call twice from an intermediary, in the format
+// of the API's own answers. The job must run once, and its log and result must arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for _, call := range callsOfAgent {
 		for _, codes := range [][2]int{
@@ -58,7 +58,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
 				})
 				var beaten chan struct{}
-				if call.phase == "preparing" { // or the job is prepared before the second heartbeat
+				if call.phase == "preparing" { // otherwise, the preparation finishes before the second heartbeat
 					beaten = make(chan struct{})
 					w.executor.OnPrepare(func(ctx context.Context, _ executor.Spec, _ func(string)) error {
 						select {
@@ -97,10 +97,10 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				w.server.WaitForFreeSlot()
 				a.drain()
 				if len(job.Results) != 1 {
-					t.Fatalf("%d results after %d such calls: the end of the job was not reported", len(job.Results), seen.Load())
+					t.Fatalf("%d results after %d such calls: the agent did not report the job's result", len(job.Results), seen.Load())
 				}
 				if seen.Load() <= times {
-					t.Errorf("the call was made %d times: an answer that was not the server's was believed", seen.Load())
+					t.Errorf("the agent made the call %d times: it trusted an answer from an intermediary", seen.Load())
 				}
 				if got := job.Results[0]; got.Status != workflow.StatusSucceeded || got.Steps[0].Gone {
 					t.Errorf("result: %+v", got)
@@ -109,7 +109,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					t.Errorf("set-up log %q, step 2 %q", job.Log(0), job.Log(2))
 				}
 				if n := len(w.executor.Record(job.ID).Launches); n != 1 {
-					t.Errorf("it ran %d times", n)
+					t.Errorf("the job ran %d times", n)
 				}
 				if job.Steps[0] != workflow.StepSucceeded {
 					t.Errorf("step 0: %q", job.Steps[0])
@@ -120,8 +120,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestSignaturesAreExpectedAfterARestart has an intermediary send the first answers after a
-// restart, including the one to the earlier process's result.
+// TestSignaturesAreExpectedAfterARestart answers the first calls after a restart from an
+// intermediary, including the delivery of the earlier process's result.
 func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
@@ -151,7 +151,7 @@ func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestJobsWithoutAFreeSlotAreNotRun answers a poll that only shows presence with a job.
+// TestJobsWithoutAFreeSlotAreNotRun answers a poll without free slots with a job.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newHarness(t)
 	first := w.server.Add()
@@ -184,8 +184,9 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	}
 }
 
-// TestNoStartAfterTheServersOwn410 has the server report the claim as superseded, in its answer
-// to a part of the set-up log, while the agent asks permission to start: nothing starts.
+// TestNoStartAfterTheServersOwn410 rejects a part of the set-up log because the claim is
+// superseded. Meanwhile the agent requests permission to start the job. The agent must not start
+// it.
 func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w := newHarness(t)
 	told := make(chan struct{})
@@ -210,13 +211,13 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w.server.WaitForFreeSlot()
 	a.drain()
 	if n := len(w.executor.Record(job.ID).Launches); n != 0 || len(job.Results) != 0 {
-		t.Errorf("it ran %d times, with %d results", n, len(job.Results))
+		t.Errorf("the job ran %d times, with %d results", n, len(job.Results))
 	}
 	w.cleanState(a)
 }
 
-// TestRefusedResultsAreBounded has a server hand out jobs that cannot run and refuse their
-// results: the agent takes a limited number.
+// TestRefusedResultsAreBounded assigns jobs that cannot run, and rejects their results. The agent
+// must accept a limited number.
 func TestRefusedResultsAreBounded(t *testing.T) {
 	w := newHarness(t)
 	var handed, busy atomic.Int32
@@ -227,7 +228,7 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 		switch {
 		case fakes.IsCall(r, "GET", "/poll"):
 			if r.Header.Get(protocol.HeaderAgentSlots) == "0" {
-				if busy.Add(1) == 20 { // the agent has no free slot
+				if busy.Add(1) == 20 { // while the agent has no free slot
 					enough()
 				}
 				signer.Header().Set(protocol.HeaderPreferenceApplied, "wait")
@@ -256,13 +257,13 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 	a := w.start()
 	<-full
 	a.kill()
-	if n := handed.Load(); n > 33 { // 32 without a slot and one with it
-		t.Errorf("%d jobs were taken whose results are refused", n)
+	if n := handed.Load(); n > 33 { // 32 without a slot and one with a slot
+		t.Errorf("the agent accepted %d jobs whose results the server rejects", n)
 	}
 }
 
-// TestStockJobsAreNotRunAgain has a cache repeat an earlier claim of a stock server, which
-// permits a start by sending the definition: the job does not run again.
+// TestStockJobsAreNotRunAgain repeats an earlier claim from a cache. A stock server permits a start
+// by sending the definition. The job must not run again.
 func TestStockJobsAreNotRunAgain(t *testing.T) {
 	w := newHarness(t)
 	w.server.Stock = true

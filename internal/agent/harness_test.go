@@ -33,6 +33,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+type noMonitor struct{}
+
+func (noMonitor) Activity()                                       {}
+func (noMonitor) EngineState(error)                               {}
+func (noMonitor) Polled(error)                                    {}
+func (noMonitor) JobStarted()                                     {}
+func (noMonitor) JobEnded(string, workflow.Reason, time.Duration) {}
+func (noMonitor) JobLaunched(time.Duration)                       {}
+
 type buffer struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
@@ -53,11 +62,11 @@ func (b *buffer) await(t *testing.T, text string) {
 	select {
 	case <-a.seen:
 	case <-time.After(time.Minute):
-		t.Errorf("the log never has %q", text)
+		t.Errorf("timed out waiting for %q in the log", text)
 	}
 }
 
-// tell wakes the waiters whose text has arrived. The caller holds the lock.
+// tell wakes the waiters whose text has arrived. The caller must hold the lock.
 func (b *buffer) tell() {
 	b.awaited = slices.DeleteFunc(b.awaited, func(a awaited) bool {
 		if !strings.Contains(b.b.String(), a.text) {
@@ -132,6 +141,8 @@ func (w *harness) start() *running {
 		Tokens:         pooltoken.Static(fakes.PoolToken),
 		Executor:       w.executor.Reopen(),
 		Identity:       identity,
+		Rules:          rules{},
+		Monitor:        noMonitor{},
 		Log:            logrus.NewEntry(logger),
 		Version:        "v1.2.3",
 		ServiceURL:     w.server.URL,
@@ -177,7 +188,7 @@ func (r *running) wait() {
 			r.t.Fatal(r.err)
 		}
 	case <-time.After(time.Minute):
-		r.t.Fatal("the agent does not end")
+		r.t.Fatal("the agent does not exit")
 	}
 }
 
@@ -205,7 +216,7 @@ func (r *running) kill() {
 	<-r.done
 }
 
-// runner returns a well-behaved runner: a heartbeat, a line and a result.
+// runner returns a runner that sends a heartbeat, a line and a result.
 func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
@@ -226,7 +237,7 @@ func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Jo
 func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	var launch protocol.Launch
 	if err := json.Unmarshal(j.Launch, &launch); err != nil {
-		panic(err) // the agent wrote it
+		panic(err) // the agent wrote this
 	}
 	result := exit.Result.Sealed(launch.JobToken)
 	exit.Result = &result
@@ -253,10 +264,10 @@ func (w *harness) cleanState(r *running) {
 	w.t.Helper()
 	left, err := w.executor.List(context.Background(), r.identity.ID)
 	if err != nil || len(left) > 0 {
-		w.t.Errorf("the executor still has %d jobs, %v", len(left), err)
+		w.t.Errorf("the executor still has %d jobs (error: %v)", len(left), err)
 	}
 	files, err := os.ReadDir(r.identity.Dir + "/jobs")
 	if err != nil || len(files) > 0 {
-		w.t.Errorf("the journal still has %v, %v", files, err)
+		w.t.Errorf("the journal still has %v (error: %v)", files, err)
 	}
 }

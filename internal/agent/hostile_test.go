@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestJobOutputCannotPassForTheAgents prints sequences that move the cursor or end a line.
+// TestJobOutputCannotPassForTheAgents prints sequences that move the cursor or start a new line.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(sealing(fakes.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
@@ -30,9 +30,9 @@ func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	}
 }
 
-// TestForgedStreams has a job create streams of steps that are not its runner's and kill the
-// runner. The server refuses a result that names a step twice, or a missing one; the agent must
-// not retry such a result for a day.
+// TestForgedStreams has a job create streams of steps that its runner does not write, and kill the
+// runner. The server rejects a result that names a missing step or names a step twice. The agent
+// must not retry such a result for a day.
 func TestForgedStreams(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {
@@ -49,7 +49,7 @@ func TestForgedStreams(t *testing.T) {
 	}
 	slices.Sort(steps)
 	if !slices.Equal(steps, []int{0, 1, 2, 3}) {
-		t.Errorf("the result names the steps %v", steps)
+		t.Errorf("the result contains the steps %v", steps)
 	}
 	if job.Has(0, "of the job") || job.Has(3, "of the job") || !job.Has(1, "of the job") || !job.Has(2, "of the job") {
 		t.Errorf("set-up %q, first %q, second %q, end %q", job.Log(0), job.Log(1), job.Log(2), job.Log(3))
@@ -78,10 +78,10 @@ func TestHostileServer(t *testing.T) {
 	<-a.done
 	for line := range strings.Lines(w.log.String() + w.output.String()) {
 		if strings.HasPrefix(line, "time=now") || strings.ContainsFunc(strings.TrimSuffix(line, "\n"), unicode.IsControl) {
-			t.Errorf("the server wrote a line of the agent's: %q", line)
+			t.Errorf("the server forged a line in the agent's log: %q", line)
 		}
 	}
 	if ran || !strings.Contains(w.log.String(), "an id that cannot be shown") {
-		t.Error("the job with the odd id was taken")
+		t.Error("the agent accepted a job with an unsafe ID")
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -18,56 +19,61 @@ import (
 )
 
 var (
-	// errStopping: the agent detaches. A job in the journal is for the next process; any other
-	// returns to the queue.
+	// errStopping reports that the agent is detaching. The next process resumes a job in the
+	// journal; the server requeues any other job.
 	errStopping = errors.New("the agent is stopping")
-	// errSuperseded: the job belongs to another agent, or has its final result.
-	errSuperseded = errors.New("the server has given the job away or closed it")
-	errCancelled  = errors.New("the deployment was cancelled")
+	// errSuperseded reports that another agent has the job, or that the job has its final result.
+	errSuperseded = errors.New("the server has closed the job or assigned it to another agent")
+	errCancelled  = &executor.Error{Reason: workflow.ReasonCancelled, Message: "The deployment was cancelled before it started."}
 )
 
 const (
 	heartbeatInterval  = 10 * time.Second
-	retryFirst         = time.Second // default of [Options.JobRetry]
+	retryFirst         = time.Second // default for [Options.JobRetry]
 	retryLimit         = 10 * time.Second
-	executorRetryLimit = 30 * time.Second // limit of the pause between calls of the executor
-	// definitionTime bounds the requests for the definition: after such a silence the server
-	// requeues an unstarted job.
+	executorRetryLimit = 30 * time.Second // maximum pause between calls to the executor
+	// definitionTime bounds the requests for the definition: after this time without a heartbeat,
+	// the server requeues an unstarted job.
 	definitionTime = 2 * time.Minute
-	// prepareTime bounds the pull of an image and the creation of a container.
+	// prepareTime bounds the image pull and the creation of a container.
 	prepareTime = time.Hour
-	// leaveTime bounds the requests for permission to start. The server waits as long before it
-	// reports a permitted job as lost.
+	// leaveTime bounds the requests for permission to start. The server waits equally long before
+	// it reports a permitted job as lost.
 	leaveTime = 10 * time.Minute
-	// setupFlushTime is how long the set-up log may delay the end of a job.
+	// setupFlushTime is how long sending the set-up log may delay a job's result.
 	setupFlushTime = 30 * time.Second
-	// removeTime bounds the removal of a job's objects while the agent stops.
-	removeTime = 5 * time.Second
-	// deliverTime is how long the agent keeps a job's log and result for an unreachable server,
-	// which accepts them as long.
+	// cleanupTime bounds the removal of a finished job's objects: a busy host may keep a file
+	// system mounted for a while. stopCleanupTime bounds the removal while the agent stops.
+	cleanupTime     = 2 * time.Minute
+	stopCleanupTime = 5 * time.Second
+	// deliverTime is how long the agent keeps a job's log and result while the server is
+	// unreachable. The server accepts them equally long.
 	deliverTime = 24 * time.Hour
-	// leastDeliverTime is the minimum time of a delivery, for instance after the agent was off
-	// for a day.
+	// leastDeliverTime is the minimum time for a delivery, for example after the agent was down for
+	// a day.
 	leastDeliverTime = 15 * time.Minute
+	// maxPanics is the number of panics in a job's goroutine after which the agent leaves the job
+	// to the next process.
+	maxPanics = 3
 )
 
-// haltRetry begins early, because the report of the job's end waits for the call.
+// haltRetry starts with a short pause, because the report of the job's result waits for the call.
 var haltRetry = retry.Policy{First: 100 * time.Millisecond, Max: executorRetryLimit}
 
 func (a *Agent) policy(limit time.Duration) retry.Policy {
 	return retry.Policy{First: a.opts.JobRetry, Max: limit}
 }
 
-// job is the agent's work for one job, in one goroutine.
+// job is the agent's state for one job. One goroutine owns it.
 type job struct {
 	agent   *Agent
-	name    string // in the journal
+	name    string // a copy of the journal entry
 	entry   instance.Entry
 	client  *protocol.JobClient
 	log     *logrus.Entry
 	masks   *redact.Set
 	courier *delivery.Courier
-	logs    *delivery.Log // the agent's own streams
+	logs    *delivery.Log // the streams that the agent itself writes
 }
 
 func (a *Agent) newJob(e instance.Entry) *job {
@@ -77,7 +83,7 @@ func (a *Agent) newJob(e instance.Entry) *job {
 		entry:  e,
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
 		log:    a.jobLog(e),
-		masks:  redact.New(nil, redact.Options{}),
+		masks:  redact.New(),
 	}
 	j.masks.Add(
 		redact.Secret{Name: "job token", Value: e.Claim.JobToken},
@@ -102,56 +108,57 @@ func (j *job) saveEntry() error {
 	return j.agent.journal.Write(j.name, j.entry)
 }
 
-func (a *Agent) accept(hard context.Context, claim protocol.PollResponse) {
+func (a *Agent) accept(claim protocol.PollResponse) {
 	j := a.newJob(instance.Entry{Claim: claim, ServiceURL: a.opts.ServiceURL, ClaimedAt: time.Now().UTC()})
 	if a.hasRun(j.name) {
-		j.log.Warn("the server hands out a job that this agent has already run; it is not run again (does a proxy cache polls?)")
+		j.log.Warn("the server assigned a job that this agent has already run; not running it again: check whether a proxy caches polls")
 		return
 	}
-	if !a.launch(j, status.Preparing, func() { j.run(hard, j.runClaimed) }) {
-		j.log.Debug("the server names a job that this agent already has")
+	if !a.launch(j, status.Preparing, func() { j.run(j.runClaimed) }) {
+		j.log.Debug("the server assigned a job that this agent already has")
 	}
 }
 
-func (j *job) run(hard context.Context, part func(context.Context) (delivery.Verdict, error)) {
+func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
+	ctx := j.agent.stopping
 	j.courier = j.newCourier()
 	j.agent.board.change(j.name, func(s *shownJob) { s.courier = j.courier })
 	var v delivery.Verdict
-	err := j.openLog(hard)
+	err := j.openLog(ctx)
 	switch {
 	case err == nil:
-		v, err = j.runRecovering(hard, part)
+		v, err = j.runRecovering(ctx, part)
 	case !errors.Is(err, errStopping):
-		// Nothing was started, and the result can still state the reason.
-		j.log.WithError(err).Error("the log of the job cannot be stored: is the disk of state_directory full?")
-		v, err = j.report(hard, delivery.Failed(workflow.ReasonLaunch, "The agent could not keep the log of this job on its disk."))
+		// The job was not started, and the result can still report the reason.
+		j.log.WithError(err).Error("storing the job's log failed: check whether the disk of state_directory is full")
+		v, err = j.report(ctx, delivery.Failed(workflow.ReasonLaunch, "The agent could not store this job's log on its disk."))
 	}
 	if err := j.courier.Close(); err != nil {
-		j.log.WithError(err).Warn("closing the log of the job failed")
+		j.log.WithError(err).Warn("closing the job's log failed")
 	}
 	j.end(v, err)
 }
 
-// end records the end of the agent's work and removes its files, unless the next process needs
-// them.
+// end logs the outcome of the agent's work for the job. It removes the job's files unless the next
+// process needs them.
 func (j *job) end(v delivery.Verdict, err error) {
-	how := outcome(v)
+	how := status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
 	switch {
 	case errors.Is(err, errStopping):
 		j.ended(status.Outcome{Status: status.Detached})
 		return
 	case errors.Is(err, errSuperseded):
 		how = status.Outcome{Status: status.GivenAway}
-		j.log.Info("the server has closed the job or given it to another agent; nothing more is done for it")
+		j.log.Info("the server has closed the job or assigned it to another agent; this agent stops working on the job")
 	case err != nil:
-		how = status.Outcome{Status: status.Unreported, Reason: string(v.Reason), Message: j.masks.String(err.Error())}
-		j.log.WithError(err).Error("reporting the end of the job failed")
+		how.Status, how.Message = status.Unreported, j.masks.String(err.Error())
+		j.log.WithError(err).Error("reporting the job's result failed")
 	default:
 		log := j.log.WithField("status", v.Status)
 		if v.Reason != "" {
 			log = log.WithField("reason", v.Reason)
 		}
-		log.Info("the job has ended")
+		log.Info("the job has finished")
 	}
 	j.ended(how)
 	if j.stock() && !errors.Is(err, errSuperseded) {
@@ -165,91 +172,65 @@ func (j *job) end(v delivery.Verdict, err error) {
 	}
 }
 
-func (j *job) runClaimed(hard context.Context) (delivery.Verdict, error) {
+func (j *job) runClaimed(ctx context.Context) (delivery.Verdict, error) {
 	j.log.Info("running deployment workflow")
 	j.stepStatus(0, workflow.StepRunning)
 	identity := j.agent.opts.Identity
 	j.writeSetup("Agent %s (id %s, version %s) runs this job.", identity.Hostname, identity.ID, j.agent.opts.Version)
 
-	ctx, cancel := j.untilStopped(hard)
+	preparing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p, err := j.prepare(ctx, cancel)
+	definition, err := j.prepare(preparing, cancel)
 	if err == nil {
-		err = j.launch(ctx, hard, p)
+		err = j.launch(preparing, definition)
 	}
-	return j.conclude(hard, p, err)
+	return j.conclude(ctx, err)
 }
 
-func (j *job) conclude(hard context.Context, p prepared, err error) (delivery.Verdict, error) {
+// conclude waits for a started job to finish. If err is the error of the start, conclude reports
+// the failure.
+func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error) {
 	switch {
 	case err == nil:
-		return j.follow(hard)
+		return j.follow(ctx)
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
-		return delivery.Verdict{}, err // the next process continues from the journal
+		return delivery.Verdict{}, err // the next process resumes the job from the journal
 	}
 	if j.entry.Phase == instance.Starting {
-		// Start may have been called, so the job may run until Remove has succeeded.
-		if err := j.removeStarted(hard); err != nil {
+		// The executor's Start may have been called, so the job may run until Remove has succeeded.
+		if err := j.removeStarted(ctx); err != nil {
 			return delivery.Verdict{}, err
 		}
 	} else {
-		j.removeObjects(p.handle)
+		j.removeObjects()
 	}
 	switch {
 	case errors.Is(err, errStopping):
-		// It cannot have started: the server requeues it.
-		j.log.Info("the agent stops; the job returns to the queue")
+		// The job cannot have started: the server requeues it.
+		j.log.Info("the agent is stopping; the server requeues the job")
 		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
 		return delivery.Verdict{}, err
 	}
-	return j.neverStarted(hard, err)
+	return j.neverStarted(ctx, err)
 }
 
-// untilStopped returns a context that ends with hard or, with errStopping, when the agent
-// stops.
-func (j *job) untilStopped(hard context.Context) (context.Context, context.CancelCauseFunc) {
-	// Not a child of hard, whose end would come with another cause.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
-	unlinkHard := context.AfterFunc(hard, func() { cancel(errStopping) })
-	unlink := context.AfterFunc(j.agent.stopping, func() { cancel(errStopping) })
-	return ctx, func(cause error) {
-		unlink()
-		unlinkHard()
-		cancel(cause)
-	}
-}
-
-// neverStarted ends a job of which nothing ran, with one line in the set-up log and a result.
-func (j *job) neverStarted(hard context.Context, err error) (delivery.Verdict, error) {
+// neverStarted finishes a job that was never started: it writes one line to the set-up log and
+// reports a result.
+func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, error) {
 	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
-	var refused *refusedError
-	var failed *executor.Error
-	var bad *protocol.DefinitionError
-	switch {
-	case errors.As(err, &refused):
-		v = refused.verdict
-	case errors.Is(err, errCancelled):
-		v = delivery.Failed(workflow.ReasonCancelled, "The deployment was cancelled before it started.")
-	case errors.As(err, &bad):
-		v = delivery.Failed(workflow.ReasonInvalidJob, "%s", bad)
-	case errors.As(err, &failed):
+	if failed, ok := errors.AsType[*executor.Error](err); ok {
 		v = delivery.Failed(failed.Reason, "%s", failed.Message)
+	} else if bad, ok := errors.AsType[*protocol.DefinitionError](err); ok {
+		v = delivery.Failed(workflow.ReasonInvalidJob, "%s", bad)
 	}
 	v.Message = j.masks.String(v.Message)
 	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
 	j.writeSetup("%s", v.Message)
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
-	return j.report(hard, v)
+	return j.report(ctx, v)
 }
-
-type refusedError struct{ verdict delivery.Verdict }
-
-// Error returns the line for the deployment's log.
-func (e *refusedError) Error() string { return e.verdict.Message }
-
-func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
 func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	now := time.Now().UTC()
@@ -260,67 +241,101 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	j.courier.ReportStep(step, req)
 }
 
-// removeStarted removes a job that may run. It retries until it succeeds or the agent stops;
+// removeStarted removes a job that may be running. It retries until it succeeds or the agent stops;
 // the next process then resumes the job from the journal.
-func (j *job) removeStarted(hard context.Context) error {
-	return j.retryCall(hard, "The job could not be removed, so it may still run; its end is not reported until it is removed", j.agent.opts.Executor.Remove)
+func (j *job) removeStarted(ctx context.Context) error {
+	return j.retryCall(ctx, "Removing the job failed, so it may still be running; its result is reported after the removal", j.agent.opts.Executor.Remove)
 }
 
-// killLeftovers kills the processes that outlive a runner. The report of the end allows the
-// stack's next deployment, so nothing may run by then.
-func (j *job) killLeftovers(hard context.Context) error {
-	return j.retryCall(hard, "Processes of the job may still run; its end is not reported until they are gone", func(ctx context.Context, h executor.Handle) error {
+// killLeftovers kills the processes that outlive a runner. The job's result allows the stack's next
+// deployment, so all processes of the job must have exited by then.
+func (j *job) killLeftovers(ctx context.Context) error {
+	return j.retryCall(ctx, "Processes of the job may still be running; its result is reported after they are killed", func(ctx context.Context, h executor.Handle) error {
 		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
 		if errors.Is(err, executor.ErrNotStarted) {
-			return j.agent.opts.Executor.Remove(ctx, h) // so that no concurrent start can still succeed
+			return j.agent.opts.Executor.Remove(ctx, h) // Abandon prevents a concurrent start from succeeding later
 		}
 		return err
 	})
 }
 
 // retryCall repeats call until it succeeds, or returns errStopping.
-func (j *job) retryCall(hard context.Context, warning string, call func(context.Context, executor.Handle) error) error {
-	ctx, cancel := j.untilStopped(hard)
-	defer cancel(nil)
-	for tries := 0; ; tries++ {
-		limited, done := context.WithTimeout(ctx, engineCall)
-		err := call(limited, *j.entry.Handle)
-		done()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return errStopping
-		case tries == 0:
-			j.log.WithError(err).Warn(warning)
-		default:
-			j.log.WithError(err).Debug(warning)
+func (j *job) retryCall(ctx context.Context, warning string, call func(context.Context, executor.Handle) error) error {
+	level := logrus.WarnLevel
+	err := haltRetry.Do(ctx, func(err error) bool {
+		j.log.WithError(err).Log(level, warning)
+		level = logrus.DebugLevel
+		return true
+	}, func() error {
+		limited, cancel := context.WithTimeout(ctx, engineCall)
+		defer cancel()
+		return call(limited, *j.entry.Handle)
+	})
+	if err != nil {
+		return errStopping
+	}
+	return nil
+}
+
+// removeObjects removes the objects of a job that no longer runs, and retries until the cleanup
+// deadline. It uses its own context, because all others may be cancelled.
+func (j *job) removeObjects() {
+	if j.entry.Handle == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	unlink := context.AfterFunc(j.agent.stopping, func() { time.AfterFunc(stopCleanupTime, cancel) })
+	defer unlink()
+	err := j.agent.policy(retryLimit).Do(ctx, func(err error) bool {
+		j.log.WithError(err).Debug("removing the job's leftovers failed; retrying")
+		j.agent.freeSlot(j.name)
+		return true
+	}, func() error { return j.agent.opts.Executor.Remove(ctx, *j.entry.Handle) })
+	if err != nil {
+		j.log.WithError(err).Warn("removing the job's leftovers failed; the agent retries at its next start")
+	}
+}
+
+// recoverPanic calls f and reports whether it panicked: a panic must not stop the agent, which has
+// other jobs.
+func (j *job) recoverPanic(what string, f func()) (panicked bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			panicked = true
+			j.log.WithField("panic", value).Errorf("the agent panicked while %s; this is a bug, please report it:\n%s", what, debug.Stack())
 		}
-		if haltRetry.Wait(ctx, tries, nil) != nil {
-			return errStopping
+	}()
+	f()
+	return false
+}
+
+// runRecovering runs part of a job's work. After a panic it resumes the job as after an agent
+// restart: it reports the job as failed only if the job cannot have started.
+func (j *job) runRecovering(ctx context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
+	for panics := 0; ; panics++ {
+		if !j.recoverPanic("working on this job", func() { v, err = part(ctx) }) {
+			return v, err
+		}
+		if panics >= maxPanics || j.agent.policy(executorRetryLimit).Wait(ctx, panics, nil) != nil {
+			return delivery.Verdict{}, errStopping // the next process resumes the job from the journal
+		}
+		part = j.resume
+		if j.entry.Phase == "" {
+			part = func(ctx context.Context) (delivery.Verdict, error) {
+				return j.conclude(ctx, &executor.Error{
+					Reason:  workflow.ReasonInternalError,
+					Message: "The agent panicked while preparing this job. This is a bug: please report it with the agent's log.",
+				})
+			}
 		}
 	}
 }
 
-// removeObjects has its own context: it must work even when all others have ended.
-func (j *job) removeObjects(h *executor.Handle) {
-	if h == nil {
-		return
-	}
-	limit := engineCall
-	if j.agent.stopping.Err() != nil {
-		limit = removeTime
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	var err error
-	for tries := range 3 {
-		if err = j.agent.opts.Executor.Remove(ctx, *h); err == nil {
+func (j *job) keepRunning(ctx context.Context, what string, f func()) {
+	for tries := 0; j.recoverPanic(what, f); tries++ {
+		if j.agent.policy(time.Minute).Wait(ctx, tries, nil) != nil {
 			return
 		}
-		if j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
-			break
-		}
 	}
-	j.log.WithError(err).Warn("removing the job's leftovers failed; the next start of the agent retries")
 }

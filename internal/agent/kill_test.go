@@ -26,16 +26,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// childVariable makes the test binary an agent process with the settings in its value.
+// childVariable makes the test binary run as an agent process. The variable contains its settings.
 const childVariable = "WORKFLOW_AGENT_TEST_CHILD"
 
 type child struct {
 	URL     string
 	State   string
 	Jobs    string
-	Effects string // receives a line for each run of a job
-	Go      string // the runner ends when this file exists
-	Die     bool   // the runner then kills itself instead of reporting
+	Effects string // receives one line per run of a job
+	Go      string // the runner exits when this file exists
+	Die     bool   // the runner then kills itself instead of reporting a result
 }
 
 func agentMain() int {
@@ -79,6 +79,7 @@ func (c child) run() error {
 	}
 	a, err := agent.New(agent.Options{
 		Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
+		Rules: rules{}, Monitor: noMonitor{},
 		Types: workflow.Types(), Slots: 1, LogJobOutput: true,
 		ForwardedEnv: map[string]string{"EFFECTS": c.Effects, "GO": c.Go, "MODE": mode},
 		PollInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, StatusInterval: time.Second,
@@ -96,7 +97,7 @@ func (c child) run() error {
 	return a.Run(context.Background())
 }
 
-// runnerMain is a runner that records its run, waits for a file and reports.
+// runnerMain runs a runner that records its run, waits for a file and reports a result.
 func runnerMain(args []string) int {
 	if err := runRunner(args); err != nil {
 		return failed(err)
@@ -190,12 +191,12 @@ func TestAgentProcessIsKilled(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		signal syscall.Signal
-		die    bool // the runner dies while no agent runs
+		die    bool // the runner exits while no agent runs
 		status workflow.Status
 	}{
 		{"killed", syscall.SIGKILL, false, workflow.StatusSucceeded},
 		{"stopped", syscall.SIGTERM, false, workflow.StatusSucceeded},
-		{"killed, then the runner dies", syscall.SIGKILL, true, workflow.StatusFailed},
+		{"killed, then the runner exits", syscall.SIGKILL, true, workflow.StatusFailed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := fakes.NewServer(t)
@@ -211,7 +212,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := first.Wait(); (err == nil) != (tc.signal == syscall.SIGTERM) {
-				t.Errorf("the agent ended with %v", err)
+				t.Errorf("the agent exited with %v", err)
 			}
 			if tc.die {
 				if err := os.WriteFile(c.Go, nil, 0o600); err != nil {
@@ -219,7 +220,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				}
 			}
 			polls := 0
-			s.Update(func() { polls = len(s.Polls) }) // of the first agent
+			s.Update(func() { polls = len(s.Polls) }) // polls by the first agent
 			second := c.spawn(t)
 			if !tc.die {
 				s.WaitFor("the second agent", func() bool { return len(s.Polls) > polls })
@@ -233,21 +234,21 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := second.Wait(); err != nil {
-				t.Errorf("the second agent ended with %v", err)
+				t.Errorf("the second agent exited with %v", err)
 			}
 			effects, err := os.ReadFile(c.Effects)
 			if err != nil || strings.TrimSpace(string(effects)) != job.ID {
-				t.Errorf("the job ran: %q, %v", effects, err)
+				t.Errorf("runs of the job: %q (error: %v)", effects, err)
 			}
 			if job.Status != tc.status {
-				t.Errorf("the job ended as %s: %+v", job.Status, job.Results)
+				t.Errorf("the job's status is %s: %+v", job.Status, job.Results)
 			}
 			if tc.die && (!job.Has(1, "a line in the spool only") || len(job.Log(3)) != 1) {
-				t.Errorf("step 1 %q, closing words %q", job.Log(1), job.Log(3))
+				t.Errorf("step 1 %q, closing line %q", job.Log(1), job.Log(3))
 			}
 			for _, pattern := range []string{c.Jobs + "/*", c.State + "/instances/0/jobs/*"} {
 				if left, _ := filepath.Glob(pattern); len(left) > 0 {
-					t.Errorf("left behind: %v", left)
+					t.Errorf("leftovers: %v", left)
 				}
 			}
 		})

@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pace runs an idle agent under a fake clock. It returns each poll's time and Prefer header.
+// pace runs an idle agent with a fake clock. It returns each poll's time and Prefer header.
 func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer func(n int, r *http.Request) (*http.Response, error)) (at []time.Duration, prefers []string) {
 	t.Helper()
 	state := t.TempDir()
@@ -53,7 +53,7 @@ func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer 
 		logger.SetOutput(io.Discard)
 		opts := agent.Options{
 			Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: fakes.New(), Identity: identity, Log: logrus.NewEntry(logger),
-			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1,
+			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1, Rules: rules{}, Monitor: noMonitor{},
 			PollInterval: time.Minute, RequestTimeout: 30 * time.Second, StatusInterval: 30 * time.Second,
 			RetryWait: 20 * time.Second, RetryMaxWait: 2 * time.Minute,
 		}
@@ -94,7 +94,7 @@ func gaps(t *testing.T, at []time.Duration, least int, from, to time.Duration) {
 	}
 	for i := 1; i < len(at); i++ {
 		if gap := at[i] - at[i-1]; gap < from || gap > to {
-			t.Errorf("poll %d came %s after the one before, want %s to %s", i, gap, from, to)
+			t.Errorf("poll %d came %s after the previous poll, want %s to %s", i, gap, from, to)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func TestPollingInterval(t *testing.T) {
 	}
 }
 
-// The operator of a new agent, or of one whose server is back, must soon see that the server
-// accepts its token.
+// The operator of a new agent, or of an agent whose server is reachable again, must soon see that
+// the server accepts the agent's token.
 func TestFirstPollIsHeldShortly(t *testing.T) {
 	_, prefers := pace(t, 10*time.Minute, nil, func(n int, _ *http.Request) (*http.Response, error) {
 		if n == 2 {
@@ -187,8 +187,8 @@ func TestRefusedTokenIsNotHammered(t *testing.T) {
 	}
 }
 
-// TestRefusedPolls gives each refusal for half an hour: the agent logs it once, with the
-// remedy, polls rarely, and recovers.
+// TestRefusedPolls answers with each rejection for half an hour. The agent must log the rejection
+// once, with the remedy, poll rarely, and recover.
 func TestRefusedPolls(t *testing.T) {
 	const page = "<html><body>default backend - 404</body></html>"
 	for _, tt := range []struct {
@@ -196,14 +196,14 @@ func TestRefusedPolls(t *testing.T) {
 		code       int
 		header     []string
 		advice     string
-		most       int // polls in the half hour
+		most       int // maximum number of polls in the half hour
 	}{
-		{"revoked token", `{"code":401,"message":"Unauthorized"}`, 401, nil, "it was revoked", 12},
+		{"revoked token", `{"code":401,"message":"Unauthorized"}`, 401, nil, "was revoked", 12},
 		{"deleted pool", `{"code":403,"message":"no pool"}`, 403, nil, "the pool was deleted", 12},
-		{"wrong service_url", `{"code":404,"message":"Not Found"}`, 404, nil, "check service_url", 12},
-		{"a console or load balancer", page, 404, nil, "check service_url", 30},
-		{"rate limit", `{"code":429,"message":"slow down"}`, 429, []string{"Retry-After", "86400"}, "asking for work failed", 40},
-		{"server error", `oops`, 500, nil, "asking for work failed", 40},
+		{"wrong service_url", `{"code":404,"message":"Not Found"}`, 404, nil, "set service_url", 12},
+		{"a console or load balancer", page, 404, nil, "set service_url", 30},
+		{"rate limit", `{"code":429,"message":"slow down"}`, 429, []string{"Retry-After", "86400"}, "polling for jobs failed", 40},
+		{"server error", `oops`, 500, nil, "polling for jobs failed", 40},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const outage = 30 * time.Minute
@@ -237,10 +237,10 @@ func TestRefusedPolls(t *testing.T) {
 				t.Errorf("the first poll after the outage came %s late", late)
 			}
 			if n := strings.Count(log.String(), tt.advice); n != 1 {
-				t.Errorf("told %d times, want once:\n%s", n, log)
+				t.Errorf("logged %d times, want once:\n%s", n, log)
 			}
 			if strings.Contains(log.String(), fakes.PoolToken) || strings.Contains(log.String(), "<html>") {
-				t.Errorf("the log has the token or a page in it:\n%s", log)
+				t.Errorf("the log contains the token or a page:\n%s", log)
 			}
 		})
 	}

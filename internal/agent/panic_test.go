@@ -13,20 +13,19 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-type breaking struct{ left atomic.Int32 }
+type breaking struct {
+	noMonitor
+	left atomic.Int32
+}
 
-func (*breaking) Activity()                                       {}
-func (*breaking) EngineState(error)                               {}
-func (*breaking) Polled(error)                                    {}
-func (*breaking) JobStarted()                                     {}
-func (*breaking) JobEnded(string, workflow.Reason, time.Duration) {}
 func (b *breaking) JobLaunched(time.Duration) {
 	if b.left.Add(-1) >= 0 {
 		panic("out of order")
 	}
 }
 
-// TestPanicOfOneJob: the job whose preparation panics fails, and the running one succeeds.
+// TestPanicOfOneJob has one job's preparation panic: that job must fail, and the running job must
+// succeed.
 func TestPanicOfOneJob(t *testing.T) {
 	w := newHarness(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }
@@ -51,19 +50,20 @@ func TestPanicOfOneJob(t *testing.T) {
 	close(reported)
 	w.server.WaitFor("the success", func() bool { return len(good.Results) == 1 })
 	a.drain()
-	if r := bad.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonInternalError || !bad.Has(0, "defect") {
+	if r := bad.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonInternalError || !bad.Has(0, "This is a bug") {
 		t.Errorf("result %+v, set-up log %q", r, bad.Log(0))
 	}
 	if good.Results[0].Status != workflow.StatusSucceeded {
 		t.Errorf("the other job: %+v", good.Results[0])
 	}
 	if !strings.Contains(w.log.String(), "out of order") || !strings.Contains(w.log.String(), "panic_test.go") {
-		t.Error("the agent's log lacks the panic or its stack")
+		t.Error("the agent's log does not contain the panic and its stack")
 	}
 	w.cleanState(a)
 }
 
-// TestPanicAfterTheStart checks that a started job is watched again and not reported as failed.
+// TestPanicAfterTheStart checks that the agent resumes a started job and does not report it as
+// failed.
 func TestPanicAfterTheStart(t *testing.T) {
 	w := newHarness(t)
 	monitor := &breaking{}
@@ -76,7 +76,7 @@ func TestPanicAfterTheStart(t *testing.T) {
 	})
 	job := w.server.Add()
 	a := w.start()
-	w.log.await(t, "a defect of the agent")
+	w.log.await(t, "the agent panicked")
 	close(finish)
 	a.finish(job)
 	if r := w.executor.Record(job.ID); len(r.Launches) != 1 || r.Kills != 0 || job.Results[0].Status != workflow.StatusSucceeded {

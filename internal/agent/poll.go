@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,23 +16,23 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// conflictRetry follows a 409: another live process has this identity, or the server has not
-// noticed the end of this agent's previous process.
+// conflictRetry is the pause after a 409: another live process has this identity, or the server has
+// not yet noticed that this agent's previous process exited.
 var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
 const (
-	// refusedMaxPause caps the growing pause after a 401, 403 or 404: the operator has to make
-	// a change first, but need not restart the agent.
+	// refusedMaxPause caps the growing pause after a 401, 403 or 404. The operator must correct the
+	// configuration, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	renewedPause    = 10 * time.Millisecond
-	// quickHold is the shortest plausible hold of a poll: the agent must not spin against a
-	// server or proxy that claims to hold polls and does not.
+	// quickHold is the shortest plausible hold of a poll. It stops the agent from polling in a
+	// tight loop if the server or a proxy claims to hold polls but does not.
 	quickHold = time.Second
-	// maxHold is the longest requested hold; it fits proxies that cut at a minute. A hold stays
-	// holdMargin below request_timeout.
+	// maxHold is the longest requested hold; it fits proxies whose timeout is one minute. A hold
+	// stays holdMargin below request_timeout.
 	maxHold    = 50 * time.Second
 	holdMargin = 5 * time.Second
-	// firstHold is the hold of the first poll and of those after a failure: the operator must
+	// firstHold is the hold of the first poll and of each poll after a failure: the operator must
 	// soon see that the server accepts the token.
 	firstHold = time.Second
 )
@@ -39,16 +40,16 @@ const (
 type poller struct {
 	agent   *Agent
 	request protocol.PollRequest
-	// known says that the server honours the number of free slots. Any other would hand a job
-	// to an agent without a free slot, so the agent shows presence only to known servers.
+	// known is true if the server honours the number of free slots. Other servers would assign a
+	// job to an agent without a free slot, so the agent reports its presence only to known servers.
 	known    bool
 	answered bool
-	errors   int    // in a row
-	quick    int    // claimed holds in a row that were too short
-	problem  string // the last one logged, so that each is logged once
+	errors   int    // consecutive failures
+	quick    int    // consecutive polls that returned too early although the server claimed to hold them
+	problem  string // the last logged error: each error is logged once
 }
 
-func (a *Agent) poll(hard context.Context) {
+func (a *Agent) poll() {
 	p := &poller{agent: a, known: a.epochs, request: protocol.PollRequest{
 		AgentID:   a.opts.Identity.ID,
 		SessionID: a.session,
@@ -61,8 +62,8 @@ func (a *Agent) poll(hard context.Context) {
 	}}
 	p.renew()
 	defer a.liveness.pause()
-	for a.draining.Err() == nil && hard.Err() == nil {
-		pause := p.once(hard)
+	for a.draining.Err() == nil {
+		pause := p.once()
 		if pause <= 0 {
 			continue
 		}
@@ -79,19 +80,16 @@ func (a *Agent) poll(hard context.Context) {
 	}
 }
 
-// renew starts a new question: its answer may be another job.
+// renew starts a new request, whose answer may be another job.
 func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 
-func (p *poller) once(hard context.Context) time.Duration {
+func (p *poller) once() time.Duration {
 	a := p.agent
 	select {
-	case <-a.kick: // this poll handles whatever it signalled
+	case <-a.kick: // this poll covers the signalled change
 	default:
 	}
 	slots := a.freeSlots()
-	if hard.Err() != nil {
-		return 0 // hard has ended the jobs, which freed the slots
-	}
 	if a.engine.state() != nil {
 		slots = 0
 	}
@@ -108,13 +106,22 @@ func (p *poller) once(hard context.Context) time.Duration {
 	p.request.Wait = p.hold()
 	ctx, cancel := context.WithCancel(a.draining)
 	defer cancel()
-	if slots == 0 {
-		defer a.whenKicked(ctx, cancel)()
+	if slots == 0 { // interrupt the poll when a slot becomes free
+		var waiting sync.WaitGroup
+		defer waiting.Wait()
+		defer cancel()
+		waiting.Go(func() {
+			select {
+			case <-a.kick:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
 	}
-	a.liveness.pause() // the wait for a missing token file has no limit
+	a.liveness.pause() // the wait for a missing token file is unlimited
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
-		return 0 // ctx has ended
+		return 0 // ctx was cancelled
 	}
 	a.liveness.expect(max(a.opts.RequestTimeout, p.request.Wait))
 	start := time.Now()
@@ -129,7 +136,7 @@ func (p *poller) once(hard context.Context) time.Duration {
 	}
 	a.opts.Monitor.Activity()
 	if p.problem != "" {
-		a.log.Info("the server answers polls again")
+		a.log.Info("polling the server succeeded again")
 	}
 	p.answered, p.errors, p.problem = true, 0, ""
 	p.renew()
@@ -138,37 +145,20 @@ func (p *poller) once(hard context.Context) time.Duration {
 	}
 	if result.Job != nil {
 		if a.freeSlots() == 0 {
-			// The claim's lease ends, and the server gives the job to another agent.
-			a.log.WithField("job_id", result.Job.JobID).Warn("the server hands out a job although this agent has no free slot; it is not run here")
-			p.known = false // no further poll without a free slot
+			// The claim's lease expires, and the server assigns the job to another agent.
+			a.log.WithField("job_id", result.Job.JobID).Warn("the server assigned a job although this agent has no free slot; not running it")
+			p.known = false // no more polls until a slot is free
 			return p.interval(result.RetryAfter)
 		}
 		p.known = p.known || result.Job.Epoch > 0
-		a.accept(hard, *result.Job)
+		a.accept(*result.Job)
 		return p.afterClaim(result)
 	}
 	return p.afterNothing(result, time.Since(start))
 }
 
-// whenKicked cancels a poll without a free slot once a slot is free. Call end after the poll.
-func (a *Agent) whenKicked(ctx context.Context, cancel context.CancelFunc) (end func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-a.kick:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
-// afterClaim returns the pause after a claim: none while the agent has a free slot, or while
-// the server holds a poll that only shows presence.
+// afterClaim returns the pause after a claim. The pause is 0 while the agent has a free slot, or
+// while the server holds polls that only report presence.
 func (p *poller) afterClaim(result protocol.PollResult) time.Duration {
 	if p.agent.freeSlots() > 0 || p.known && p.hold() > 0 {
 		return 0
@@ -186,7 +176,7 @@ func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) ti
 	}
 	p.quick++
 	if p.quick == 1 {
-		return 0 // another agent may have received what woke the poll
+		return 0 // another agent may have claimed the job that woke this poll
 	}
 	return retry.Policy{First: quickHold, Max: p.agent.opts.PollInterval}.Pause(p.quick-2, nil)
 }
@@ -199,7 +189,7 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	return retry.Spread(pause)
 }
 
-// hold returns how long the server is asked to hold the poll; 0 makes no request.
+// hold returns how long the agent asks the server to hold the poll. With 0, the agent does not ask.
 func (p *poller) hold() time.Duration {
 	if p.agent.opts.KeepInterval {
 		return 0
@@ -211,37 +201,38 @@ func (p *poller) hold() time.Duration {
 	return max(hold, 0)
 }
 
-// failed logs the error, once per change, and returns the pause before the next attempt, which
-// repeats the poll id unless the server has answered it.
+// failed logs each change of the error and returns the pause before the next attempt. That attempt
+// repeats the poll ID unless the server has answered it.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
-		// The breaker's own timeout bounds the probes.
+		// The breaker's own timeout limits the rate of the probes.
 		a.liveness.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return retry.Spread(10 * time.Millisecond)
 	}
 	p.errors++
 	code := protocol.StatusCode(err)
+	refusal := refusals[code]
 	pause := retry.Policy{First: a.opts.RetryWait, Max: a.opts.RetryMaxWait}.Pause(p.errors-1, err)
-	advice := "asking for work failed; retrying"
+	advice := "polling for jobs failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
-		// The source bounds and delays its own renewals.
+		// The token source limits the rate of its own renewals.
 		pause = retry.Spread(renewedPause)
-		advice = "the server no longer accepts the agent's token; getting another one"
-	case protocol.Foreign(err): // the server may have claimed a job for this poll
+		advice = "the server no longer accepts the agent's token; obtaining another token"
+	case protocol.Foreign(err): // the server may have claimed a job in answer to this poll
 	case code == http.StatusConflict:
 		p.renew()
 		pause = conflictRetry.Pause(p.errors-1, err)
-		advice = "another agent with this identity is or was just connected; retrying"
-	case refused(code):
+		advice = "another agent with this identity is connected or was until just now; retrying"
+	case refusal != "":
 		p.renew()
-		if protocol.Permanent(err) { // else it may be a load balancer without its server
+		if protocol.Permanent(err) { // otherwise, a load balancer without a backend may have answered
 			pause = retry.Policy{First: min(a.opts.PollInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
 		}
-		advice = refusal(code)
+		advice = refusal + "; retrying occasionally"
 	}
 	if problem := err.Error(); problem != p.problem {
 		p.problem = problem
@@ -250,54 +241,38 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	return pause
 }
 
-// refused reports whether the operator has to act first, even if an intermediary answered.
-func refused(code int) bool {
-	switch code {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
-		return true
-	}
-	return false
+const refusedAgent = "the server rejected this agent: check token and service_url"
+
+// refusals are the messages for answers that require the operator to act, even if an intermediary
+// sent them.
+var refusals = map[int]string{
+	http.StatusUnauthorized: "this agent's token is unknown to the server or was revoked: configure the token of one of this server's pools",
+	http.StatusForbidden:    "the server accepts this agent's token but assigns no jobs to it: the token is not a pool token, or the pool was deleted; configure a pool token",
+	http.StatusNotFound:     "service_url does not serve the agent API: set service_url to the address of the API, not of the console",
+	http.StatusBadRequest:   refusedAgent,
+	http.StatusGone:         refusedAgent,
 }
 
-func refusal(code int) string {
-	switch code {
-	case http.StatusUnauthorized:
-		return "the server does not know this agent's token, or it was revoked: configure the token of a pool of this server; retrying from time to time"
-	case http.StatusForbidden:
-		return "the server knows this agent's token but gives it no work: it is not a pool's token, or the pool was deleted; configure the token of a pool; retrying from time to time"
-	case http.StatusNotFound:
-		return "service_url has no API for agents: check service_url, which is the address of the API and not of a console; retrying from time to time"
-	}
-	return "the server refuses this agent: check token and service_url; retrying from time to time"
-}
-
-// liveness shows that the poll loop makes progress: before each wait the loop states its
-// maximum duration, and is alive until then.
+// liveness reports whether the poll loop makes progress. Before each wait, the loop states the
+// maximum duration of that wait, and is alive until then.
 type liveness struct {
-	mu  sync.Mutex
-	due time.Time // zero: no further sign is expected
+	due atomic.Pointer[time.Time] // nil: the loop need not report progress
 }
 
-// livenessGrace extends each stated wait, for a busy machine and the work between two waits.
+// livenessGrace extends each stated wait, for a busy machine and for the work between two waits.
 const livenessGrace = time.Minute
 
 func (p *liveness) expect(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.due = time.Now().Add(d + livenessGrace)
+	due := time.Now().Add(d + livenessGrace)
+	p.due.Store(&due)
 }
 
-// pause states that no further sign comes, as intended.
-func (p *liveness) pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.due = time.Time{}
-}
+// pause records that the loop stops reporting progress on purpose.
+func (p *liveness) pause() { p.due.Store(nil) }
 
-// Alive reports whether the agent's loop makes progress, for a watchdog. An agent that waits
-// for a server that is down, or for its last jobs, is alive.
+// Alive reports whether the agent's poll loop makes progress, for a watchdog. An agent that waits
+// for an unavailable server, or for its last jobs, is alive.
 func (a *Agent) Alive() bool {
-	a.liveness.mu.Lock()
-	defer a.liveness.mu.Unlock()
-	return a.liveness.due.IsZero() || time.Now().Before(a.liveness.due)
+	due := a.liveness.due.Load()
+	return due == nil || time.Now().Before(*due)
 }

@@ -16,40 +16,41 @@ import (
 )
 
 const (
-	// startedProbe bounds the question whether a job was started. Silence means that it runs.
+	// startedProbe limits the check for a started job. Without an answer, the agent assumes that
+	// the job is running.
 	startedProbe = 2 * time.Second
 	sweepRetry   = time.Minute
 )
 
-// reattach resumes the journal's jobs of this server and executor, and removes leftovers.
-func (a *Agent) reattach(hard context.Context) error {
+// reattach resumes the journal's jobs that use this server and executor, and removes leftovers.
+func (a *Agent) reattach() error {
 	entries, foreign, err := a.journal.Read()
 	if err != nil {
 		return err
 	}
-	// Before the jobs continue: their new logs are no leftovers.
+	// This must precede the resumption of jobs, whose new logs are not leftovers.
 	if err := a.journal.Sweep(); err != nil {
-		a.log.WithError(err).Warn("removing logs of jobs that were never started failed")
+		a.log.WithError(err).Warn("removing the logs of jobs that never started failed")
 	}
 	for _, name := range foreign {
-		a.log.WithField("entry", name).Warn("the journal has an entry that this version does not understand; it is ignored")
+		a.log.WithField("entry", name).Warn("ignoring a journal entry of an unknown version")
 	}
 	for name, e := range entries {
 		j := a.newJob(e)
 		switch {
 		case j.name != name:
-			j.log.Warn("the journal has an entry under a wrong name; it is ignored")
+			j.log.Warn("ignoring a journal entry whose file name does not match its job")
 		case e.ServiceURL != a.opts.ServiceURL:
-			j.log.WithField("service_url", e.ServiceURL).Warn("the journal has a job of another service_url; it is ignored until the agent has that service_url again")
+			j.log.WithField("service_url", e.ServiceURL).Warn("ignoring a journal entry for another service_url: to resume its job, configure that service_url")
 		case e.Handle != nil && e.Handle.Executor != a.opts.Executor.Name():
-			j.log.WithField("deploy_target", e.Handle.Executor).Warn("the journal has a job of another deploy_target; it is ignored until the agent has that deploy_target again")
+			j.log.WithField("deploy_target", e.Handle.Executor).Warn("ignoring a journal entry for another deploy_target: to resume its job, configure that deploy_target")
 		default:
-			j.log.WithField("phase", string(e.Phase)).Info("resuming a job of before the restart")
+			j.log.WithField("phase", string(e.Phase)).Info("resuming a job from before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
 			if e.Signed {
-				a.opts.Client.ExpectSigned() // before any intermediary can answer
+				a.opts.Client.ExpectSigned() // no answer from an intermediary can precede this
 			}
-			a.launch(j, status.Reattaching, func() { j.run(hard, j.resume) })
+			a.launch(j, status.Reattaching, func() { j.run(j.resume) })
 			continue
 		}
 		foreign = append(foreign, name)
@@ -58,7 +59,8 @@ func (a *Agent) reattach(hard context.Context) error {
 	return nil
 }
 
-// sweep removes objects of jobs that are in no journal, once the executor can run jobs.
+// sweep waits until the executor can run jobs, and then removes the objects of jobs without a
+// journal entry.
 func (a *Agent) sweep(foreign []string) {
 	for {
 		if a.engine.state() == nil {
@@ -74,7 +76,7 @@ func (a *Agent) sweep(foreign []string) {
 				return
 			}
 			if a.stopping.Err() == nil {
-				a.log.WithError(err).Warn("cleaning up after earlier jobs failed; retrying")
+				a.log.WithError(err).Warn("removing leftovers of earlier jobs failed; retrying")
 			}
 			if retry.Sleep(a.stopping, retry.Spread(sweepRetry)) != nil {
 				return
@@ -86,87 +88,80 @@ func (a *Agent) sweep(foreign []string) {
 	}
 }
 
-// claimed reports whether the agent works on a job or must leave it to a foreign entry.
+// claimed reports whether the agent is working on the job or must leave it to a foreign journal
+// entry.
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	name := instance.JobName(h.JobID, h.Epoch)
 	a.mu.Lock()
 	_, active := a.active[name]
 	a.mu.Unlock()
 	return active || slices.ContainsFunc(foreign, func(entry string) bool {
-		// Only the name of a foreign entry is known: keep every epoch.
+		// A foreign entry reveals only its name, so every epoch is kept.
 		id, _, _ := strings.Cut(entry, ".")
 		mine, _, _ := strings.Cut(name, ".")
 		return id == mine
 	})
 }
 
-func (j *job) resume(hard context.Context) (delivery.Verdict, error) {
+func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 	switch {
 	case j.entry.Phase == instance.Reporting && j.entry.Result != nil:
 		r := j.entry.Result
 		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal}
-		j.removeObjects(j.entry.Handle)
+		j.removeObjects()
 		if j.stock() {
-			j.stepStatus(setupStep, workflow.StepFailed) // how a stock server learns of the end
+			j.stepStatus(setupStep, workflow.StepFailed) // reports the result to a stock server
 		}
-		return j.report(hard, v)
+		return j.report(ctx, v)
 	case j.entry.Handle == nil:
-		return delivery.Verdict{}, errors.New("the journal's entry names no objects")
+		return delivery.Verdict{}, errors.New("the journal entry does not contain the job's objects")
 	case j.entry.Phase == instance.Started:
-		return j.follow(hard)
+		return j.follow(ctx)
 	}
-	ctx, cancel := j.untilStopped(hard)
-	defer cancel(nil)
 	started, err := j.wasStarted(ctx)
 	if err != nil {
-		return delivery.Verdict{}, errStopping
+		return delivery.Verdict{}, err
 	}
 	if started {
 		j.entry.Phase = instance.Started
-		return j.follow(hard)
+		return j.follow(ctx)
 	}
-	p := prepared{handle: j.entry.Handle}
 	if j.rebooted() {
-		return j.conclude(hard, p, &refusedError{delivery.Failed(workflow.ReasonLost,
-			"The agent's host was restarted while the job was being started, so it is unknown whether the job ran; it is not started again. Check the stack before the next deployment.")})
+		return j.conclude(ctx, &executor.Error{Reason: workflow.ReasonLost, Message: "The agent's host was restarted during the start of the job, so it is unknown whether the job ran. The agent does not start it again. Check the stack before the next deployment."})
 	}
-	if p.definition, err = j.fetchDefinition(ctx); err == nil {
-		if v := j.agent.admit(j.entry.Claim, p.definition); v != nil {
-			err = &refusedError{*v}
-		} else {
-			err = j.launch(ctx, hard, p)
-		}
+	definition, err := j.admitted(ctx)
+	if err == nil {
+		err = j.launch(ctx, definition)
 	}
-	return j.conclude(hard, p, err)
+	return j.conclude(ctx, err)
 }
 
-// rebooted reports whether the host was restarted after the entry was written. The executor's
-// host may then have lost unsynced files, so that a job that ran briefly looks as if it never
-// had.
+// rebooted reports whether the host was restarted after the entry was written. The executor's host
+// may then have lost unsynced files, so that a job that ran briefly looks as if it never ran.
 func (j *job) rebooted() bool {
 	before, now := j.entry.BootID, j.agent.opts.BootID
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor, which cannot answer while it cannot run jobs.
-func (j *job) wasStarted(ctx context.Context) (bool, error) {
-	for tries := 0; ; tries++ {
+// wasStarted asks the executor whether the job was started. While the executor cannot run jobs,
+// wasStarted retries. Its only error is errStopping.
+func (j *job) wasStarted(ctx context.Context) (started bool, err error) {
+	err = j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
+		j.log.WithError(err).Debug("checking whether the job was started failed; retrying")
+		return true
+	}, func() error {
 		up := j.agent.engine.check(ctx) == nil
 		probe, cancel := context.WithTimeout(ctx, startedProbe)
+		defer cancel()
 		_, err := j.agent.opts.Executor.Wait(probe, *j.entry.Handle)
-		timedOut := probe.Err() != nil
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return false, context.Cause(ctx)
-		case errors.Is(err, executor.ErrNotStarted):
-			return false, nil
-		case err == nil || up && timedOut && errors.Is(err, context.DeadlineExceeded):
-			return true, nil
+		started = err == nil || up && probe.Err() != nil && errors.Is(err, context.DeadlineExceeded)
+		if started || ctx.Err() == nil && errors.Is(err, executor.ErrNotStarted) {
+			return nil
 		}
-		j.log.WithError(err).Debug("the executor does not report whether the job was started")
-		if err := j.agent.policy(executorRetryLimit).Wait(ctx, tries, nil); err != nil {
-			return false, err
-		}
+		return err
+	})
+	if err != nil {
+		return false, errStopping
 	}
+	return started, nil
 }

@@ -81,21 +81,22 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 			}
 			r := w.executor.Record(job.ID)
 			if r.Interrupts+r.Kills+r.Removes != 0 || len(job.Results) != 0 {
-				t.Fatalf("stopping the agent touched its job: %+v", r)
+				t.Fatalf("stopping the agent affected its job: %+v", r)
 			}
 			entries, err := filepath.Glob(first.identity.Dir + "/jobs/*.json")
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("journal: %v, %v", entries, err)
 			}
 			if info, err := os.Stat(entries[0]); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("the journal's entry has mode %v, %v", info.Mode(), err)
+				t.Errorf("the journal entry has mode %v (error: %v)", info.Mode(), err)
 			}
 			second := w.start()
 			if second.identity.ID != first.identity.ID {
 				t.Fatal("the identity changed")
 			}
-			w.log.await(t, "resuming a job of before the restart")
-			// It shows presence without a free slot: an update of the agent waits for that.
+			w.log.await(t, "resuming a job from before the restart")
+			// The agent reports its presence without a free slot: an agent update waits for that
+			// report.
 			w.server.WaitFor("presence", func() bool { return w.server.Polls[len(w.server.Polls)-1].Session == second.Status().Agent.SessionID })
 			g.release()
 			second.finish(job)
@@ -171,8 +172,8 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestHostRestartsWhileAJobIsBeingStarted has the host lose its power so early that the
-// executor has forgotten the start: the job may have run.
+// TestHostRestartsWhileAJobIsBeingStarted cuts the host's power so early that the executor has no
+// record of the start: the job may have run.
 func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	w := newHarness(t)
 	boot := "first"
@@ -183,7 +184,7 @@ func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	w.executor.OnStart(func(context.Context, executor.Handle) error {
 		once.Do(func() { close(starting) })
 		<-gone
-		return errors.New("the power is gone")
+		return errors.New("the host lost its power")
 	})
 	job := w.server.Add()
 	first := w.start()
@@ -196,7 +197,7 @@ func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	second := w.start()
 	second.finish(job)
 	if n := len(w.executor.Record(job.ID).Launches); n != 0 {
-		t.Errorf("a job that may have run was started, %d times", n)
+		t.Errorf("the agent started a job that may have run, %d times", n)
 	}
 	if r := job.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLost {
 		t.Errorf("result: %+v", r)
@@ -221,7 +222,7 @@ func TestKilledWhilePreparingLeavesNothing(t *testing.T) {
 	a.Stop()
 	a.wait()
 	if len(job.Results) != 0 || job.Leave {
-		t.Errorf("results %+v, leave %v: the job should go back to the queue", job.Results, job.Leave)
+		t.Errorf("results %+v, leave %v: want a requeued job", job.Results, job.Leave)
 	}
 	w.cleanState(a)
 }
@@ -287,17 +288,17 @@ func TestForeignJournalEntriesAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := w.start()
-	w.log.await(t, "it is ignored")
+	w.log.await(t, "ignoring a journal entry")
 	other := w.server.Add()
 	g.release()
 	w.server.WaitFor("another job's result", func() bool { return len(other.Results) == 1 })
 	second.drain()
 	after, err := os.ReadFile(entries[0])
 	if err != nil || string(after) != string(data) {
-		t.Errorf("the foreign entry changed: %v", err)
+		t.Errorf("the agent changed the foreign entry: %v", err)
 	}
 	if n := w.executor.Record(job.ID).Removes; n != 0 {
-		t.Error("the objects of the foreign entry were removed")
+		t.Error("the agent removed the foreign entry's objects")
 	}
 }
 
@@ -320,6 +321,6 @@ func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 	a.drain()
 	w.cleanState(a)
 	if left, err := w.executor.List(t.Context(), "somebody else"); err != nil || len(left) != 1 {
-		t.Errorf("another agent's job was touched: %v, %v", left, err)
+		t.Errorf("another agent's jobs: %v (error: %v), want 1", left, err)
 	}
 }

@@ -17,31 +17,42 @@ import (
 	"workflowagent/internal/workflow"
 )
 
+// setupStep is the step whose log the agent writes during preparation. The agent also writes the
+// stream after the last step.
+const setupStep = 0
+
 const (
-	// spoolCopies is how many times the agent tries to copy the dead runner's spool.
+	// ownLogLimit bounds the agent's own log for a job, in bytes. Most of that log is the progress
+	// of image pulls.
+	ownLogLimit = 4 << 20
+	maxLine     = 4 << 10
+	// lineTime bounds how long a full disk may delay one line.
+	lineTime = 5 * time.Second
+	// spoolCopies is how many times the agent tries to copy the spool of a runner that has exited.
 	spoolCopies = 5
-	// spaceTime bounds the attempts while the agent's disk has no space for it.
+	// spaceTime bounds these attempts while the agent's disk is full.
 	spaceTime = 15 * time.Minute
 )
 
-// finishJob delivers an ended runner's remaining log and result and removes the job's objects.
+// finishJob delivers the remaining log and the result of a runner that has exited, and removes the
+// job's objects.
 func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
-		j.log.Warn("the job's directory holds a result that the runner did not write; it is ignored")
+		j.log.Warn("ignoring a result in the job's directory that the runner did not write")
 		exit.Result = nil
 	}
 	if r := exit.Result; r != nil && r.Reported {
 		j.flushSetup(ctx)
-		j.removeObjects(j.entry.Handle)
+		j.removeObjects()
 		return delivery.Verdict{Status: r.Status, Reason: r.Reason}, nil
 	}
 	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
 	if errors.Is(err, errStopping) {
-		return v, err // the next process repeats it; the server knows what it has
+		return v, err // the next process delivers it again; the server acknowledges the log that it already has
 	}
-	j.removeObjects(j.entry.Handle)
+	j.removeObjects()
 	if errors.Is(err, errSuperseded) {
-		// The runner's result had arrived without its answer.
+		// The server had received the runner's result, but the runner had not received the answer.
 		return v, nil
 	}
 	return v, err
@@ -51,35 +62,29 @@ func (j *job) flushSetup(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, setupFlushTime)
 	defer cancel()
 	if err := errors.Join(j.courier.FlushLog(limited), j.courier.FlushStatuses(limited)); err != nil {
-		j.log.WithError(err).Debug("the set-up log is not delivered completely")
+		j.log.WithError(err).Debug("delivering the set-up log failed")
 	}
 }
 
-// takeOver continues the streams of a runner that ended before the server had its log and
-// result, and adds one line that states the cause.
+// takeOver continues the streams of a runner that exited before the server had its log and result.
+// It adds one line that states the cause.
 func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdict) (delivery.Verdict, error) {
 	log := j.log.WithField("reason", v.Reason).WithField("exit_code", exit.Code)
 	if exit.Signal != "" {
 		log = log.WithField("signal", exit.Signal)
 	}
-	log.Warn("the runner ended without a report: " + v.Message)
+	log.Warn("the runner exited without reporting a result: " + v.Message)
 
 	j.phase(status.Shipping)
 	runner, err := j.openRunnerLog(ctx)
-	if runner != nil {
-		defer func() {
-			if err := runner.Close(); err != nil {
-				j.log.WithError(err).Debug("closing the runner's log failed")
-			}
-		}()
-	}
-	if context.Cause(ctx) != nil {
-		return v, errStopping
-	}
-	if err != nil {
-		j.log.WithError(err).Warn("the log of the dead runner cannot be read")
-		v.Message += " What it had not sent of its log is lost."
-	} else {
+	switch {
+	case ctx.Err() != nil:
+		return v, errStopping // end closes the log
+	case err != nil:
+		j.log.WithError(err).Warn("reading the log of the exited runner failed")
+		v.Message += " Its unsent log is lost."
+	default:
+		defer func() { _ = runner.Close() }() // a resumption after a panic copies the log again
 		if exit.Result == nil && j.stock() {
 			j.writeLine(runner, max(lastStream(runner), setupStep+1), "%s", v.Message)
 		}
@@ -99,7 +104,8 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	return j.report(ctx, v)
 }
 
-// stock reports whether the server lacks results and a stream after the last step.
+// stock reports whether the server is a stock server, which accepts neither results nor a stream
+// after the last step.
 func (j *job) stock() bool { return j.entry.Claim.Epoch == 0 }
 
 func (j *job) closingWords(text string) {
@@ -115,18 +121,18 @@ func (j *job) closingWords(text string) {
 
 func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "runner")
-	var err error
-	for tries, began := 0, time.Now(); ; tries++ {
-		if err = os.RemoveAll(dir); err != nil {
-			return nil, fmt.Errorf("making room for the runner's log: %w", err)
+	tries, began := 0, time.Now()
+	err := j.agent.policy(retryLimit).Do(ctx, func(err error) bool {
+		tries++
+		return tries < spoolCopies || errors.Is(err, executor.ErrNoSpace) && time.Since(began) < spaceTime
+	}, func() error {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
 		}
-		if err = j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir); err == nil {
-			break
-		}
-		last := tries >= spoolCopies-1 && !(errors.Is(err, executor.ErrNoSpace) && time.Since(began) < spaceTime)
-		if ctx.Err() != nil || last || j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
-			return nil, fmt.Errorf("copying the runner's log: %w", err)
-		}
+		return j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("copying the runner's log: %w", err)
 	}
 	log, err := j.courier.OpenLog(dir, delivery.Options{Has: j.isRunners})
 	if err != nil {
@@ -135,26 +141,24 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 	return log, nil
 }
 
-// isRunners reports whether the runner writes the log of a step. The job may have put streams
-// of any step into the runner's spool, and the server refuses a result that names a step twice
-// or a missing one.
+// isRunners reports whether the runner writes the log of a step. The job may have written streams
+// of any step to the runner's spool, and the server rejects a result that names a missing step or
+// names a step twice.
 func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
-// report delivers log, statuses and result. An error is errStopping, errSuperseded, or final.
-func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdict, error) {
-	ctx, cancel := j.untilStopped(parent)
-	defer cancel(nil)
+// report delivers the log, statuses and result. An error is errStopping, errSuperseded, or final.
+func (j *job) report(ctx context.Context, v delivery.Verdict) (delivery.Verdict, error) {
 	if j.entry.EndedAt.IsZero() {
 		j.entry.EndedAt = time.Now().UTC()
 	}
 	v.FinishedAt, v.Message = j.entry.EndedAt, j.masks.String(v.Message)
 	if j.entry.Phase != instance.Started {
-		// Nothing of the job runs, so the next process only has to report.
+		// No process of the job runs, so the next agent process must only report the result.
 		result := v.Result()
 		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
 	if err := j.saveEntry(); err != nil {
-		j.log.WithError(err).Warn("the end of the job cannot be stored; a restart of the agent would lose it")
+		j.log.WithError(err).Warn("storing the job's result failed; an agent restart would lose it")
 	}
 	limited, done := context.WithTimeout(ctx, max(leastDeliverTime, time.Until(j.entry.EndedAt.Add(deliverTime))))
 	defer done()
@@ -164,51 +168,125 @@ func (j *job) report(parent context.Context, v delivery.Verdict) (delivery.Verdi
 		return v, nil
 	case protocol.Gone(err):
 		return v, errSuperseded
-	case context.Cause(ctx) != nil:
+	case ctx.Err() != nil:
 		return v, errStopping
 	}
-	return v, fmt.Errorf("delivering the end of the job: %w", err)
+	return v, fmt.Errorf("delivering the job's result: %w", err)
 }
 
-// judge derives the verdict on a runner that ended without delivering its result. cancelled
-// says that the agent interrupted it because the deployment was cancelled.
+func (j *job) newCourier() *delivery.Courier {
+	return delivery.NewCourier(delivery.CourierOptions{
+		Server:    j.client,
+		Log:       j.log,
+		Stock:     j.stock(),
+		Compress:  !protocol.OnLoopback(j.entry.ServiceURL),
+		Retry:     j.agent.opts.JobRetry,
+		Guard:     j.keepRunning,
+		Reporting: func() { j.phase(status.Reporting) },
+		Refused: func(err error) {
+			// The server accepts results for a day, in which the operator may fix the cause.
+			j.agent.freeSlot(j.name)
+			j.log.WithError(err).Warn("the server rejected the job's result; retrying until 24 h after the job finished")
+		},
+	})
+}
+
+// openLog opens the agent's own streams for the job. If the job may be running, openLog retries,
+// because a full disk must not end the job.
+func (j *job) openLog(ctx context.Context) error {
+	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "agent")
+	err := j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
+		j.log.WithError(err).Warn("opening the job's log failed")
+		return j.entry.Handle != nil
+	}, func() (err error) {
+		j.logs, err = j.courier.OpenLog(dir, delivery.Options{Limit: ownLogLimit})
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && j.entry.Handle != nil:
+		return errStopping
+	}
+	return fmt.Errorf("opening the job's log: %w", err)
+}
+
+func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
+
+// writeLine writes one masked line to a stream. If that fails, the line goes to the agent's own
+// log.
+func (j *job) writeLine(log *delivery.Log, step int, format string, args ...any) {
+	text := strings.Join(strings.Fields(j.masks.String(fmt.Sprintf(format, args...))), " ")
+	if len(text) > maxLine {
+		text = strings.ToValidUTF8(text[:maxLine], "") + " …"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lineTime)
+	defer cancel()
+	stream, err := log.Step(step)
+	if err == nil {
+		_, err = stream.WriteContext(ctx, []byte(text+"\n"))
+	}
+	if err != nil && !errors.Is(err, delivery.ErrClosed) {
+		j.log.WithError(err).Warn("writing a line to the deployment's log failed; the line is:  " + text)
+	}
+}
+
+func (j *job) endStream(log *delivery.Log, step int) {
+	stream, err := log.Step(step)
+	if err == nil {
+		err = stream.Close()
+	}
+	if err != nil {
+		j.log.WithError(err).Warn("closing a log stream failed")
+	}
+}
+
+// lastStream returns the last step whose stream is not empty, or -1.
+func lastStream(log *delivery.Log) int {
+	last := -1
+	for _, s := range log.Summaries() {
+		if s.Bytes > 0 {
+			last = max(last, s.Step)
+		}
+	}
+	return last
+}
+
+// judge derives the verdict for a runner that exited without delivering its result. cancelled is
+// true if the agent interrupted the runner because the deployment was cancelled.
 func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	v := delivery.Verdict{Status: workflow.StatusFailed, Signal: exit.Signal}
 	if exit.Code >= 0 && exit.Signal == "" && !exit.Lost {
-		code := exit.Code
-		v.ExitCode = &code
+		v.ExitCode = &exit.Code
 	}
 	switch {
 	case exit.Result != nil && exit.Result.Status.Final():
-		// The runner knew the end but could not report it.
-		code := exit.Result.ExitCode
-		v.Status, v.Reason, v.ExitCode = exit.Result.Status, exit.Result.Reason, &code
-		v.Signal = ""
-		v.Message = "The runner ended before the server had its log and result; the agent delivers them."
+		v.Status, v.Reason, v.ExitCode, v.Signal = exit.Result.Status, exit.Result.Reason, &exit.Result.ExitCode, ""
+		v.Message = "The runner exited before the server had received its log and result; the agent delivers them."
 	case exit.OOMKilled:
 		v.Reason = workflow.ReasonOOM
-		v.Message = "The job was killed because it ran out of memory: give job containers more (docker_memory), or make the program use less."
+		v.Message = "The job was killed because it ran out of memory: raise docker_memory, or reduce the program's memory use."
 	case exit.Lost:
 		v.Reason = workflow.ReasonLost
-		v.Message = "The job is gone and its end is unknown, as after a restart of its host or engine. Check the stack before the next deployment."
+		v.Message = "The job no longer exists and its result is unknown, for example after a restart of its host or engine. Check the stack before the next deployment."
 	case cancelled:
 		v.Reason = workflow.ReasonCancelled
 		v.Message = "The deployment was cancelled."
 	case exit.Signal == "SIGKILL":
 		v.Reason = workflow.ReasonSignal
-		v.Message = "The runner was killed by SIGKILL, but not by this product: by an operator, or by the system because memory ran out. Check the stack before the next deployment."
+		v.Message = "The runner was killed by SIGKILL, which the agent did not send: an operator sent it, or the system ran out of memory. Check the stack before the next deployment."
 	case exit.Signal != "":
 		v.Reason = workflow.ReasonSignal
-		v.Message = fmt.Sprintf("The runner was killed by %s from outside of this product. Check the stack before the next deployment.", exit.Signal)
+		v.Message = fmt.Sprintf("The runner was killed by %s, which the agent did not send. Check the stack before the next deployment.", exit.Signal)
 	case exit.Code == protocol.ExitNoLaunch:
 		v.Reason = workflow.ReasonLaunch
-		v.Message = "The runner did not receive the job, as when the connection to the engine breaks; nothing of the job was run."
+		v.Message = "The runner did not receive the job, for example because the connection to the engine broke. The job did not run."
 	case exit.Code != 0:
 		v.Reason = workflow.ReasonExitCode
-		v.Message = fmt.Sprintf("The runner ended with exit code %d before it could say how the job ended.", exit.Code)
+		v.Message = fmt.Sprintf("The runner exited with exit code %d before it could report the job's result.", exit.Code)
 	default:
 		v.Reason = workflow.ReasonInternalError
-		v.Message = "The runner ended without a result. This is a defect: please report it with this log."
+		v.Message = "The runner exited without a result. This is a bug: please report it with this log."
 	}
 	if exit.Detail != "" && exit.Result == nil {
 		v.Message += " (" + strings.TrimSpace(exit.Detail) + ")"

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,18 +24,18 @@ func TestEngineDown(t *testing.T) {
 	w.executor.SetCheck(errors.New("the engine is down"))
 	a.drain()
 
-	// Another process finds the engine down from the start.
+	// The engine is down when another process starts.
 	job := w.server.Add()
 	a = w.start()
-	w.log.await(t, "no jobs can run here")
+	w.log.await(t, "the executor cannot run jobs")
 	if job.Claimed != 0 {
-		t.Error("a job was claimed that cannot run")
+		t.Error("the agent claimed a job that cannot run")
 	}
 	w.executor.SetCheck(nil)
 	w.server.WaitFor("the second result", func() bool { return len(job.Results) == 1 })
 	a.drain()
-	if strings.Count(w.log.String(), "no jobs can run here") != 1 || !strings.Contains(w.log.String(), "jobs can run again") {
-		t.Error("the engine's state was not told exactly once per change")
+	if strings.Count(w.log.String(), "the executor cannot run jobs") != 1 || !strings.Contains(w.log.String(), "the executor can run jobs again") {
+		t.Error("the agent did not log each change of the engine's state exactly once")
 	}
 }
 
@@ -58,7 +59,7 @@ func TestSlotsAndPresence(t *testing.T) {
 		return len(w.server.Polls) > 0 && w.server.Polls[len(w.server.Polls)-1].Slots == 0
 	})
 	if n := running.Load(); n > 2 {
-		t.Errorf("%d jobs run in 2 slots", n)
+		t.Errorf("%d jobs are running in 2 slots", n)
 	}
 	close(release)
 	for _, j := range jobs {
@@ -66,7 +67,7 @@ func TestSlotsAndPresence(t *testing.T) {
 	}
 	a.drain()
 	if most.Load() > 2 {
-		t.Errorf("%d jobs at a time in 2 slots", most.Load())
+		t.Errorf("%d concurrent jobs in 2 slots", most.Load())
 	}
 	w.cleanState(a)
 }
@@ -83,6 +84,49 @@ func TestSingleRun(t *testing.T) {
 	}
 }
 
+// TestSingleRunWithARefusedResult: the undelivered result must not free the only slot.
+func TestSingleRunWithARefusedResult(t *testing.T) {
+	w := newHarness(t)
+	w.executor.OnRun(func(context.Context, *fakes.Job) executor.Exit { return executor.Exit{Code: 3} })
+	w.options = func(o *agent.Options) { o.SingleRun = true }
+	first, second := w.server.Add(), w.server.Add()
+	var refused atomic.Int32
+	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !fakes.IsCall(r, "POST", "/result") || refused.Add(1) > 5 {
+			return false
+		}
+		protocol.SignAnswers(rw, r).WriteHeader(http.StatusBadRequest)
+		return true
+	})
+	w.start().wait()
+	if len(first.Results) != 1 || second.Claimed != 0 {
+		t.Errorf("%d results, the second job was claimed %d times, want 1 and 0", len(first.Results), second.Claimed)
+	}
+}
+
+// TestRemovalIsRetried fails the removal of a finished job's objects: the slot must be free for the
+// next job, and the agent must retry.
+func TestRemovalIsRetried(t *testing.T) {
+	w := newHarness(t)
+	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
+	first, second := w.server.Add(), w.server.Add()
+	w.executor.OnRemove(func(h executor.Handle) error {
+		done := false
+		w.server.View(func() { done = len(second.Results) > 0 })
+		if h.JobID == first.ID && (!done || w.executor.Record(h.JobID).Removes <= 5) {
+			return errors.New("device or resource busy")
+		}
+		return nil
+	})
+	a := w.start()
+	w.server.WaitForResult(second)
+	a.drain()
+	if n := w.executor.Record(first.ID).Removes; n <= 5 {
+		t.Errorf("the agent tried %d times to remove the first job, want more than 5", n)
+	}
+	w.cleanState(a)
+}
+
 func TestStockServer(t *testing.T) {
 	w := newHarness(t)
 	w.server.Update(func() { w.server.Stock = true })
@@ -90,7 +134,7 @@ func TestStockServer(t *testing.T) {
 	job := w.server.Add()
 	a := w.start()
 	w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
-	// A busy agent does not poll a server that may not know the meaning of 0 free slots.
+	// A busy agent must not poll a server that may not support 0 free slots.
 	polls := 0
 	w.server.Update(func() { polls, job.Status = len(w.server.Polls), workflow.StatusFailed })
 	w.server.WaitFor("the next poll", func() bool { return len(w.server.Polls) > polls })
@@ -104,7 +148,7 @@ func TestStockServer(t *testing.T) {
 	w.server.Close() // an abandoned poll may still arrive
 	for _, p := range w.server.Polls {
 		if p.Slots == 0 {
-			t.Error("a poll without free slots went to a server that does not know them")
+			t.Error("the agent polled without free slots, which this server does not support")
 		}
 	}
 	w.cleanState(a)

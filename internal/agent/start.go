@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -20,49 +21,49 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-type prepared struct {
-	handle     *executor.Handle
-	definition *workflow.JobDefinition
-}
-
-// prepare fetches and checks the definition and has the executor prepare the job, while
-// heartbeats keep the lease. When it fails it leaves no objects behind.
-func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (p prepared, err error) {
-	var beat sync.WaitGroup
-	beating, stopBeating := context.WithCancel(ctx)
-	log := j.log // j.log changes when the definition is known
-	beat.Go(func() {
-		j.keepRunning(beating, "keeping the lease of a job", func() { j.keepLease(beating, cancel, log) })
+// prepare fetches and checks the definition, and calls the executor to prepare the job. Meanwhile,
+// heartbeats renew the lease.
+func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*workflow.JobDefinition, error) {
+	var lease sync.WaitGroup
+	leased, release := context.WithCancel(ctx)
+	log := j.log // learn replaces j.log
+	lease.Go(func() {
+		j.keepRunning(leased, "renewing a job's lease", func() { j.keepLease(leased, cancel, log) })
 	})
-	defer beat.Wait()
-	defer stopBeating()
+	defer lease.Wait()
+	defer release()
 
-	if p.definition, err = j.fetchDefinition(ctx); err != nil {
-		return p, err
-	}
-	if v := j.agent.admit(j.entry.Claim, p.definition); v != nil {
-		return p, &refusedError{*v}
+	definition, err := j.admitted(ctx)
+	if err != nil {
+		return nil, err
 	}
 	limited, done := context.WithTimeout(ctx, prepareTime)
 	defer done()
-	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(p.definition), func(line string) { j.writeSetup("%s", line) })
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return p, cause
-		}
-		if limited.Err() != nil {
-			return p, &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("Preparing the job took longer than %s.", prepareTime), Err: err}
-		}
-		return p, fmt.Errorf("preparing the job: %w", err)
+	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(definition), func(line string) { j.writeSetup("%s", line) })
+	if err == nil {
+		j.entry.Handle = &handle
 	}
-	p.handle = &handle
-	if cause := context.Cause(ctx); cause != nil {
-		return p, cause
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && limited.Err() != nil:
+		return nil, &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("Preparing the job took longer than %s.", prepareTime), Err: err}
+	case err != nil:
+		return nil, fmt.Errorf("preparing the job: %w", err)
 	}
-	return p, nil
+	return definition, nil
 }
 
-// keepLease sends heartbeats, and cancels the preparation when the server ends the job.
+// admitted returns the job's definition if this agent may run the job.
+func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
+	definition, err := j.fetchDefinition(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return definition, j.agent.admit(j.entry.Claim, definition)
+}
+
+// keepLease sends heartbeats, and cancels the preparation if the server ends the job.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := retry.Spread(heartbeatInterval)
@@ -76,14 +77,14 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 		case err == nil:
 			tries = 0
 		case protocol.Refused(err):
-			if j.entry.Claim.Epoch != 0 {
+			if !j.stock() { // stock servers have no heartbeats
 				cancel(errSuperseded)
 			}
-			return // or a server without heartbeats
+			return
 		default:
 			pause = j.agent.policy(retryLimit).Pause(tries, err)
 			tries++
-			log.WithError(err).Debug("a heartbeat got no answer")
+			log.WithError(err).Debug("sending a heartbeat failed; retrying")
 		}
 		if retry.Sleep(ctx, pause) != nil {
 			return
@@ -91,41 +92,37 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 	}
 }
 
-// fetchDefinition retries until the server would have requeued the job anyway.
+// fetchDefinition retries until the server requeues the job.
 func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
 	limited, cancel := context.WithTimeout(ctx, definitionTime)
 	defer cancel()
-	for tries := 0; ; tries++ {
-		definition, err := j.client.Definition(limited)
-		if err == nil {
-			j.learn(definition)
-			return definition, nil
-		}
-		if _, bad := errors.AsType[*protocol.DefinitionError](err); bad {
-			return nil, err
-		}
-		if protocol.Refused(err) {
-			return nil, errSuperseded
-		}
-		if !protocol.Permanent(err) {
-			if j.agent.policy(retryLimit).Wait(limited, tries, err) == nil {
-				continue
-			}
-			if cause := context.Cause(ctx); cause != nil {
-				return nil, cause
-			}
-		}
-		return nil, fmt.Errorf("fetching the job's definition: %w", err)
+	var definition *workflow.JobDefinition
+	err := j.agent.policy(retryLimit).Do(limited, func(err error) bool {
+		_, bad := errors.AsType[*protocol.DefinitionError](err)
+		return !bad && !protocol.Refused(err) && !protocol.Permanent(err)
+	}, func() (err error) {
+		definition, err = j.client.Definition(limited)
+		return err
+	})
+	switch {
+	case err == nil:
+		j.learn(definition)
+		return definition, nil
+	case protocol.Refused(err):
+		return nil, errSuperseded
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	}
+	return nil, fmt.Errorf("fetching the job's definition: %w", err)
 }
 
-// learn copies what the agent needs from the definition, and applies the host's settings to it.
+// learn copies the required fields from the definition and applies the host's settings to them.
 func (j *job) learn(definition *workflow.JobDefinition) {
 	for _, secret := range definition.Secrets() {
 		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
 	}
 	if reference := j.agent.opts.ImageOverride; reference != "" {
-		// The job's credentials are for the registry of the job's image.
+		// The job's credentials apply to the registry of the job's own image.
 		definition.Image = &workflow.Image{Reference: reference}
 	}
 	j.entry.Steps = len(definition.Steps)
@@ -159,41 +156,28 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	return s
 }
 
-// launch asks permission to start the job and starts the runner. The job is in the journal
-// before the request.
-func (j *job) launch(ctx, hard context.Context, p prepared) error {
+// launch requests permission to start the job and starts the runner. Before the request, it writes
+// the job to the journal.
+func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) error {
 	j.phase(status.StartingJob)
-	j.entry.Handle = p.handle
 	j.entry.Phase = instance.Starting
 	j.entry.BootID = j.agent.opts.BootID
 	if err := j.saveEntry(); err != nil {
 		j.entry.Phase = ""
-		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: is the disk of its state_directory full?", Err: err}
+		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: check whether the disk of its state_directory is full.", Err: err}
 	}
 	if err := j.askLeave(ctx); err != nil {
 		return err
 	}
-	if j.client.Gone() { // another call received that answer
+	if j.client.Gone() { // another call received the server's answer
 		return errSuperseded
 	}
-	document, err := j.launchDocument(p.definition)
+	document, err := j.launchDocument(definition)
 	if err != nil {
 		return err
 	}
-	// A stop of the agent waits from here on, because a half-finished start is worse.
-	starting, cancel := context.WithTimeout(hard, engineCall)
-	defer cancel()
-	if err := j.start(starting, document); err != nil {
-		if hard.Err() != nil {
-			return errStopping
-		}
-		started, askErr := j.startedAnyway(ctx, err)
-		if askErr != nil {
-			return errStopping
-		}
-		if !started {
-			return fmt.Errorf("starting the job: %w", err)
-		}
+	if err := j.start(ctx, document); err != nil {
+		return err
 	}
 	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.writeSetup("The job was started.")
@@ -201,77 +185,69 @@ func (j *job) launch(ctx, hard context.Context, p prepared) error {
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = instance.Started
 	if err := j.saveEntry(); err != nil {
-		// The older entry suffices: a second start returns an error and starts nothing.
+		// The earlier entry suffices: a second start returns an error and does not start the job.
 		j.log.WithError(err).Warn("updating the journal of the job failed")
 	}
 	j.log.Info("the job was started")
 	return nil
 }
 
-// start starts the runner once. After an error that leaves open whether the runner runs, such
-// as a broken connection to an engine, it asks the executor. It waits for an executor that
-// cannot run jobs until ctx ends.
+// start starts the runner once. While the executor cannot run jobs, start waits. After an error
+// that does not prove that the start failed, such as a broken connection to an engine, it asks the
+// executor. A stop of the agent does not interrupt a start, because a half-finished start is worse.
 func (j *job) start(ctx context.Context, document []byte) error {
-	askedAgain := false
-	for tries := 0; ; tries++ {
-		err := j.agent.opts.Executor.Start(ctx, *j.entry.Handle, document)
-		if err == nil || errors.Is(err, executor.ErrStarted) {
-			return nil
-		}
-		if _, final := errors.AsType[*executor.Error](err); final || askedAgain {
-			return err
-		}
-		if j.agent.engine.check(ctx) == nil {
-			askedAgain = true
-			continue
-		}
-		if j.agent.policy(retryLimit).Wait(ctx, tries, nil) != nil {
-			return err
+	starting, cancel := context.WithTimeout(j.agent.aborting, engineCall)
+	defer cancel()
+	final, confirmed := false, false
+	err := j.agent.policy(retryLimit).Do(starting, func(err error) bool {
+		_, final = errors.AsType[*executor.Error](err)
+		if final || confirmed {
+			return false
 		}
 		j.log.WithError(err).Warn("starting the job failed; retrying")
+		confirmed = j.agent.engine.check(starting) == nil
+		return true
+	}, func() error { return j.agent.opts.Executor.Start(starting, *j.entry.Handle, document) })
+	switch {
+	case err == nil || errors.Is(err, executor.ErrStarted):
+		return nil
+	case j.agent.aborting.Err() != nil:
+		return errStopping
+	case !final:
+		j.log.WithError(err).Warn("starting the job failed without a clear result; checking whether the job runs")
+		if started, askErr := j.wasStarted(ctx); started || askErr != nil {
+			return askErr
+		}
 	}
+	return fmt.Errorf("starting the job: %w", err)
 }
 
-// startedAnyway asks until it knows whether a job runs although Start returned err.
-func (j *job) startedAnyway(ctx context.Context, err error) (bool, error) {
-	if _, final := errors.AsType[*executor.Error](err); final {
-		return false, nil
-	}
-	j.log.WithError(err).Warn("the start of the job is not confirmed; checking whether it runs")
-	return j.wasStarted(ctx)
-}
-
-// askLeave asks whether the job may start. A repeated request gets the same answer.
+// askLeave requests permission to start the job. A repeated request receives the same answer.
 func (j *job) askLeave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
-	for tries := 0; ; tries++ {
-		response, err := j.client.Heartbeat(limited, protocol.PhaseStarting)
-		switch {
-		case err == nil && response.CancelRequested:
-			return errCancelled
-		case err == nil:
-			return nil
-		case j.entry.Claim.Epoch == 0 && withoutHeartbeats(err):
-			return nil // fetching the definition counts as permission there
-		case protocol.Refused(err):
-			return errSuperseded
-		}
-		if j.agent.policy(retryLimit).Wait(limited, tries, err) != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			return &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("The agent got no leave to start the job within %s.", leaveTime), Err: err}
-		}
+	var response protocol.HeartbeatResponse
+	err := j.agent.policy(retryLimit).Do(limited, func(err error) bool {
+		return !protocol.Refused(err) && !(j.stock() && withoutHeartbeats(err))
+	}, func() (err error) {
+		response, err = j.client.Heartbeat(limited, protocol.PhaseStarting)
+		return err
+	})
+	switch {
+	case err == nil && response.CancelRequested:
+		return errCancelled
+	case err == nil, j.stock() && withoutHeartbeats(err): // on such a server, the definition is the permission
+		return nil
+	case protocol.Refused(err):
+		return errSuperseded
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
+	return &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("The agent did not receive permission to start the job within %s.", leaveTime), Err: err}
 }
 
 func withoutHeartbeats(err error) bool {
-	switch protocol.StatusCode(err) {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return true
-	}
-	return false
+	return slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, protocol.StatusCode(err))
 }
 
 func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {
@@ -291,7 +267,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		EchoLog:      j.agent.opts.LogJobOutput,
 	})
 	if err != nil {
-		return nil, errors.New("the job's launch document cannot be encoded") // the cause could quote a secret
+		return nil, errors.New("the job's launch document cannot be encoded") // the cause may contain a secret
 	}
 	return document, nil
 }

@@ -19,21 +19,21 @@ import (
 
 const shownOutcomes = 20
 
-// board is the displayed state of the agent. It decides nothing.
+// board holds the displayed state of the agent. No decision depends on it.
 type board struct {
 	mu      sync.Mutex
 	started time.Time
-	jobs    map[string]*shownJob // by name in the journal
+	jobs    map[string]*shownJob // by journal name
 	ended   []status.Outcome     // newest first
 
-	answered  time.Time // last answered poll; zero: none yet
-	pollError string    // of the last poll
-	pollSince time.Time // when the outcome of polls last changed; zero: before the first
+	answered  time.Time // time of the last answered poll; zero before the first
+	pollError string    // error of the last poll
+	pollSince time.Time // when polls last changed between success and failure; zero before the first
 }
 
 type shownJob struct {
 	status.Job
-	courier *delivery.Courier // nil: none yet
+	courier *delivery.Courier // nil before the first
 }
 
 func newBoard() *board {
@@ -51,7 +51,7 @@ func (b *board) polled(err error) {
 		b.pollSince = now
 	}
 	if !errors.Is(err, protocol.ErrCircuitOpen) || b.pollError == "" {
-		b.pollError = text // else keep the error of the last poll that was sent
+		b.pollError = text // otherwise, keep the error of the last poll that was sent
 	}
 	if err == nil {
 		b.answered = now
@@ -91,8 +91,8 @@ func (b *board) remove(j *job, how status.Outcome) {
 	}
 }
 
-// JobFields returns the known log fields of a job; nil for an unknown job. Packages that know
-// only the id of a job use it.
+// JobFields returns a job's log fields, or nil for an unknown job. Packages that have only the
+// job's ID use it.
 func (a *Agent) JobFields(jobID string) logrus.Fields {
 	a.board.mu.Lock()
 	defer a.board.mu.Unlock()
@@ -116,12 +116,8 @@ func (j *job) phase(p status.Phase) {
 	})
 }
 
-func outcome(v delivery.Verdict) status.Outcome {
-	return status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
-}
-
 // Status returns the agent's part of the status report. The caller adds health, problems, disk
-// and configuration.
+// usage and configuration.
 func (a *Agent) Status() status.Report {
 	busy := a.busy()
 	stopping := a.stopping.Err() != nil
@@ -172,10 +168,10 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// expiring is a [TokenSource] whose tokens are exchanged and expire.
+// expiring is a [TokenSource] whose exchanged tokens expire.
 type expiring interface {
-	// Expiry returns when the last token expires, zero if none was exchanged, and whether it is
-	// not known to be bad.
+	// Expiry returns when the last exchanged token expires, or zero if there is none. It also
+	// reports whether that token may still be valid.
 	Expiry() (at time.Time, good bool)
 }
 
@@ -189,11 +185,11 @@ func (a *Agent) tokenStatus() status.Token {
 	switch {
 	case good:
 	case at.IsZero():
-		token.Error = "none was exchanged yet"
+		token.Error = "no token has been exchanged yet"
 	case time.Now().Before(at):
-		token.Error = "the server refused the last one before its time"
+		token.Error = "the server rejected the last token before it expired"
 	default:
-		token.Error = "the last one has expired"
+		token.Error = "the last token has expired"
 	}
 	return token
 }

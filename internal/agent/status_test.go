@@ -25,7 +25,7 @@ func (r *running) await(what string, ok func(status.Report) bool) status.Report 
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		report := r.Status()
-		report.Healthy = true // normally set by the health tracker
+		report.Healthy = true // the health tracker normally sets this
 		report.Judge()
 		if ok(report) {
 			return report
@@ -100,7 +100,7 @@ func TestStatusRemembersTheLastOutcomes(t *testing.T) {
 		last = w.server.Add()
 	}
 	w.server.WaitFor("the last result", func() bool { return len(last.Results) > 0 })
-	report := r.await("the board to be empty", func(r status.Report) bool { return len(r.Jobs) == 0 })
+	report := r.await("an empty board", func(r status.Report) bool { return len(r.Jobs) == 0 })
 	if len(report.Ended) != 20 || !slices.IsSortedFunc(report.Ended, func(a, b status.Outcome) int { return b.EndedAt.Compare(a.EndedAt) }) {
 		t.Errorf("%d outcomes: %+v", len(report.Ended), report.Ended)
 	}
@@ -122,7 +122,7 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 		t.Errorf("got %+v", report)
 	}
 	if text, _ := json.Marshal(report); strings.Contains(string(text), fakes.PoolToken) {
-		t.Error("the report shows the token")
+		t.Error("the report contains the token")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestStatusWhileDraining(t *testing.T) {
 	close(release)
 	r.wait()
 	if len(job.Results) != 1 {
-		t.Error("a drain waits for its jobs")
+		t.Error("the agent exited before its jobs finished")
 	}
 }
 
@@ -168,12 +168,12 @@ func TestStatusOfAJobFoundAgain(t *testing.T) {
 	first.Stop()
 	first.wait()
 	if ended := first.Status().Ended; len(ended) != 1 || ended[0].Status != status.Detached {
-		t.Errorf("what was let go of shows as %+v", ended)
+		t.Errorf("the detached job's outcome is %+v", ended)
 	}
 	second := w.start()
 	job := second.await("the job", onlyJob(status.Running)).Jobs[0]
 	if !job.Reattached || !job.ClaimedAt.Equal(claimed) || job.Stack != "org/project/stack" {
-		t.Errorf("found again: %+v", job)
+		t.Errorf("the resumed job is %+v", job)
 	}
 	close(release)
 	second.await("the end", func(r status.Report) bool { return len(r.Ended) == 1 })
@@ -205,7 +205,7 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 		if fields["job_id"] != job.ID || fields["deployment_id"] != "deployment-"+job.ID || fields["pool"] != "pool-7" {
 			t.Errorf("a field is missing: %s", line)
 		}
-		// The claim has no stack; the definition has.
+		// Only the definition contains the stack, not the claim.
 		if fields["msg"] != "running deployment workflow" && fields["stack"] != "org/project/stack" {
 			t.Errorf("the stack is missing: %s", line)
 		}
@@ -232,9 +232,9 @@ func TestStatusOfTokens(t *testing.T) {
 	}{
 		{"static", pooltoken.Static(fakes.PoolToken), status.Token{Kind: "static"}},
 		{"good", exchanged{pooltoken.Static(fakes.PoolToken), future, true}, status.Token{Kind: "oidc", ExpiresAt: &future}},
-		{"none yet", exchanged{pooltoken.Static(fakes.PoolToken), time.Time{}, false}, status.Token{Kind: "oidc", Error: "none was exchanged yet"}},
-		{"refused", exchanged{pooltoken.Static(fakes.PoolToken), future, false}, status.Token{Kind: "oidc", ExpiresAt: &future, Error: "the server refused the last one before its time"}},
-		{"expired", exchanged{pooltoken.Static(fakes.PoolToken), past, false}, status.Token{Kind: "oidc", ExpiresAt: &past, Error: "the last one has expired"}},
+		{"none yet", exchanged{pooltoken.Static(fakes.PoolToken), time.Time{}, false}, status.Token{Kind: "oidc", Error: "no token has been exchanged yet"}},
+		{"refused", exchanged{pooltoken.Static(fakes.PoolToken), future, false}, status.Token{Kind: "oidc", ExpiresAt: &future, Error: "the server rejected the last token before it expired"}},
+		{"expired", exchanged{pooltoken.Static(fakes.PoolToken), past, false}, status.Token{Kind: "oidc", ExpiresAt: &past, Error: "the last token has expired"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newHarness(t)

@@ -19,7 +19,7 @@ import (
 
 type rotating struct {
 	mu      sync.Mutex
-	tokens  []string // the first is the current one
+	tokens  []string // the first is the current token
 	used    []string
 	refused []string
 }
@@ -69,7 +69,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 			http.Error(protocol.SignAnswers(rw, r), `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
 			return true
 		}
-		// The fake server knows one token only.
+		// The fake server accepts only one token.
 		r.Header.Set("Authorization", "token "+fakes.PoolToken)
 		return false
 	})
@@ -78,7 +78,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 		mu.Lock()
 		valid = "token-after-the-revocation"
 		mu.Unlock()
-		w.server.WaitFor("the status, asked for with the third token", func() bool {
+		w.server.WaitFor("a status request with the third token", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return asked > 2
@@ -98,12 +98,13 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 	}
 	for _, secret := range source.used {
 		if strings.Contains(w.log.String(), secret) {
-			t.Errorf("the agent's log shows %q", secret)
+			t.Errorf("the agent's log contains %q", secret)
 		}
 	}
 }
 
-// TestTokensAreMaskedInJobLogs names a job's image after tokens, which the log repeats.
+// TestTokensAreMaskedInJobLogs uses tokens as the image name of a job; the set-up log repeats that
+// name.
 func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	w := newHarness(t)
 	source := &rotating{tokens: []string{fakes.PoolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}
@@ -125,7 +126,7 @@ func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	}
 	for _, secret := range source.used {
 		if strings.Contains(everything, secret) {
-			t.Errorf("%q shows in\n%s", secret, everything)
+			t.Errorf("%q occurs in\n%s", secret, everything)
 		}
 	}
 }

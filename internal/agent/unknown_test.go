@@ -9,11 +9,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestNoReportBeforeTheRemoval: a job whose start failed may run until its objects are gone.
+// TestNoReportBeforeTheRemoval fails a job's start. The job may run until its objects are removed.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
-		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The runner could not be told what to do."}
+		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The launch document could not be written."}
 	})
 	job := w.server.Add()
 	const failures = 5
@@ -21,13 +21,13 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.executor.OnRemove(func(executor.Handle) error {
 		w.server.Update(func() { early += len(job.Results) })
 		if calls++; calls <= failures {
-			return errors.New("the engine is away")
+			return errors.New("the engine is unavailable")
 		}
 		return nil
 	})
 	a := w.finish(job)
 	if calls <= failures || early != 0 {
-		t.Errorf("reported after %d tries to remove the job, %d reports were early", calls, early)
+		t.Errorf("the agent reported the job after %d attempts to remove it; %d reports were early", calls, early)
 	}
 	if r := job.Results[0]; r.Status != workflow.StatusFailed || r.Reason != workflow.ReasonLaunch {
 		t.Errorf("result: %+v", r)
@@ -35,8 +35,8 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestStartThatIsNotConfirmed: the first call breaks after the job has started, and the agent
-// must not end the job.
+// TestStartThatIsNotConfirmed breaks the connection during the start, after the job has started.
+// The agent must not end the job.
 func TestStartThatIsNotConfirmed(t *testing.T) {
 	w := newHarness(t)
 	broken := errors.New("the connection broke")

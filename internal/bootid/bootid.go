@@ -1,4 +1,5 @@
-// Package bootid identifies one boot of the host. A reboot loses processes and unsynced data.
+// Package bootid identifies a boot of the host. Processes and unsynced data do not survive a
+// reboot.
 package bootid
 
 import (
@@ -9,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Get returns the id of the host's current boot, which this process cannot outlive.
+// Get returns the id of the host's current boot.
 var Get = sync.OnceValues(read)
 
-// Uptime returns the time since boot, including sleep. Setting the clock does not change it.
+// Uptime returns the time since boot, including sleep. Changes of the clock do not affect it.
 func Uptime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(bootClock, &ts); err != nil {
-		return 0, fmt.Errorf("reading the time since boot: %w", err)
+		return 0, fmt.Errorf("reading the boot clock: %w", err)
 	}
 	return time.Duration(ts.Nano()), nil
 }

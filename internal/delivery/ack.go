@@ -23,12 +23,6 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	return max(0, shipDelay-now.Sub(s.unsentSince))
 }
 
-func (s *Stream) sent() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.received
-}
-
 // missing returns how many of the bytes below target the server can still lose, without those
 // that it will never take.
 func (s *Stream) missing(target int64) int64 {
@@ -97,7 +91,7 @@ func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int)
 	if received < s.base() {
 		// The server lost bytes that it had reported as durable, and the spool has discarded
 		// them.
-		err = fmt.Errorf("the server wants bytes from %d on, but the spool has them from %d on only", received, s.base())
+		err = fmt.Errorf("the server expects offset %d, but the spool begins at offset %d", received, s.base())
 		s.abandon(err.Error())
 		return true, err
 	}

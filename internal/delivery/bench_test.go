@@ -46,7 +46,7 @@ func BenchmarkPath(b *testing.B) {
 	for i := range 20 {
 		secrets = append(secrets, redact.Secret{Name: fmt.Sprint(i), Value: fmt.Sprintf("secret/%d+%032x", i, i*i*i*7919)})
 	}
-	set := redact.New(secrets, redact.Options{})
+	set := redact.New(secrets...)
 	b.SetBytes(benchSize)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -59,19 +59,11 @@ func BenchmarkPath(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, w.Close())
+		must(b, s.Close())
 		flush(b, sh)
-		if err := stop(); err != nil {
-			b.Fatal(err)
-		}
-		if err := sp.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, stop())
+		must(b, sp.Close())
 	}
 }
 

@@ -132,9 +132,7 @@ func stored(t testing.TB, s *Stream) []byte {
 	base := s.base()
 	s.mu.Unlock()
 	b := make([]byte, s.Size()-base)
-	if err := s.readAt(b, base); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.readAt(b, base))
 	return b
 }
 
@@ -194,5 +192,22 @@ func flush(t testing.TB, sh *Shipper) {
 	defer cancel()
 	if err := sh.Flush(ctx); err != nil {
 		t.Fatalf("Flush: %v", err)
+	}
+}
+
+func (s *Stream) SHA256() string { return s.summary().SHA256 }
+
+func (s *Stream) Truncated() bool { return s.summary().Truncated }
+
+func (s *Stream) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

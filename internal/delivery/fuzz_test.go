@@ -17,10 +17,8 @@ func FuzzReadState(f *testing.F) {
 	f.Add([]byte("workflow log spool, state 1 received=1 durable=2 cut=-1 ended=true truncated=false"))
 	f.Add(bytes.Repeat([]byte{0xff}, stateSize))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		name := filepath.Join(t.TempDir(), stateName(0))
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		name := filepath.Join(t.TempDir(), stepName(0, stateSuffix))
+		must(t, os.WriteFile(name, content, 0o600))
 		file, err := os.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +38,7 @@ func FuzzReadState(f *testing.F) {
 }
 
 func FuzzFileNames(f *testing.F) {
-	for _, name := range []string{segmentName(3, 0), stateName(1), marksName(2), "step-1-1.log", "step-0001.state/..", "../step-0001.lines", "step--001.state", "step-+001.lines"} {
+	for _, name := range []string{segmentName(3, 0), stepName(1, stateSuffix), stepName(2, marksSuffix), "step-1-1.log", "step-0001.state/..", "../step-0001.lines", "step--001.state", "step-+001.lines"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -63,9 +61,7 @@ func FuzzSegmentFile(f *testing.F) {
 	if _, err := s.Write([]byte("one\ntwo\n")); err != nil {
 		f.Fatal(err)
 	}
-	if err := sp.Close(); err != nil {
-		f.Fatal(err)
-	}
+	must(f, sp.Close())
 	good, err := os.ReadFile(filepath.Join(dir, segmentName(0, 0)))
 	if err != nil {
 		f.Fatal(err)
@@ -79,9 +75,7 @@ func FuzzSegmentFile(f *testing.F) {
 			return
 		}
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, segmentName(0, start)), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, segmentName(0, start)), content, 0o600))
 		sp, err := Open(dir, Options{})
 		if err != nil {
 			return
@@ -130,9 +124,7 @@ func TestFrameWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, openStep(t, sp, 0), "one\n")
-	if err := sp.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sp.Close())
 	file, err := os.OpenFile(filepath.Join(dir, segmentName(0, 0)), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +132,7 @@ func TestFrameWithoutEnd(t *testing.T) {
 	if _, err := file.WriteString("2026-11-21T07:08:09.010011Z " + strings.Repeat("x", 3<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, file.Close())
 	if got := lines(t, stored(t, openStep(t, openSpool(t, dir, Options{}), 0))); len(got) != 1 || got[0] != "one" {
 		t.Errorf("%q", got)
 	}

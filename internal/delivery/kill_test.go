@@ -23,9 +23,7 @@ func TestKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	written := 0
 	for sc := bufio.NewScanner(stdout); written < 3000 && sc.Scan(); {
 		if _, err := fmt.Sscanf(sc.Text(), "wrote %d", &written); err != nil {
@@ -37,9 +35,7 @@ func TestKilledProcess(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil || written < 3000 {
 		t.Fatalf("the child ended by itself after %d lines: %v", written, err)
 	}

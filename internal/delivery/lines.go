@@ -21,9 +21,9 @@ const (
 	marksSize   = 128
 )
 
-// LineSender sends a spool's streams to a server that takes only lines of JSON, whose offsets
-// count lines. It records its progress in a file next to each stream, so that another process
-// continues with the same numbers. One [Shipper] may use it.
+// LineSender sends a spool's streams to a server that accepts only JSON lines and counts offsets
+// in lines. It records its progress in a file next to each stream, so that another process
+// continues with the same numbers. Shippers must not share a LineSender.
 type LineSender struct {
 	sp   *Spool
 	post func(ctx context.Context, step int, lines protocol.LogLines) error
@@ -105,10 +105,8 @@ func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error
 	return m, nil
 }
 
-func marksName(step int) string { return fmt.Sprintf("step-%04d.lines", step) }
-
 func (s *LineSender) load(step int) lineMark {
-	data, err := s.sp.root.ReadFile(marksName(step))
+	data, err := s.sp.root.ReadFile(stepName(step, marksSuffix))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			s.sp.opts.Log.WithError(err).WithField("step", step).Warn("how much of the log was sent cannot be read; it is sent again")
@@ -125,7 +123,7 @@ func (s *LineSender) load(step int) lineMark {
 // save records the progress in place and in one system call, which a crash of the process
 // cannot tear. Without the record the next process sends the spool's bytes again.
 func (s *LineSender) save(step int, m lineMark) {
-	f, err := s.sp.root.OpenFile(marksName(step), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := s.sp.root.OpenFile(stepName(step, marksSuffix), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		text := fmt.Sprintf(marksFormat, m.bytes, m.lines)
 		_, err = f.WriteAt(fmt.Appendf(nil, "%-*s\n", marksSize-1, text), 0)

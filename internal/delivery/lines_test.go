@@ -68,9 +68,7 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			if restart {
-				if err := sp.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sp.Close())
 				sp = openLines(t, path)
 				sender = NewLineSender(sp, server.post)
 				if ack, err = sender.PutLog(t.Context(), 1, ack.Durable, nil, false); err != nil {
@@ -84,9 +82,7 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 			if diff := cmp.Diff(want, server.lines[1]); diff != "" {
 				t.Errorf("cut at %d, restart %t: %s", cut, restart, diff)
 			}
-			if err := sp.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, sp.Close())
 		}
 	}
 }
@@ -124,18 +120,12 @@ func TestLinesGoOnInAnotherProcess(t *testing.T) {
 		go func() { done <- shipper.Run(ctx) }()
 		if process%2 == 0 {
 			limited, cancel := context.WithTimeout(ctx, time.Minute)
-			if err := shipper.Flush(limited); err != nil {
-				t.Fatal(err)
-			}
+			must(t, shipper.Flush(limited))
 			cancel()
 		}
 		stop()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		if err := sp.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
+		must(t, sp.Close())
 	}
 	sp := openLines(t, dir)
 	defer sp.Close()
@@ -144,9 +134,7 @@ func TestLinesGoOnInAnotherProcess(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	done := make(chan error)
 	go func() { done <- shipper.Run(ctx) }()
-	if err := shipper.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, shipper.Flush(ctx))
 	stop()
 	<-done
 	if diff := cmp.Diff(want, server.lines[2]); diff != "" {

@@ -97,9 +97,7 @@ func TestDurableBytesMakeRoom(t *testing.T) {
 		sp := openSpool(t, dir, Options{Limit: 1 << 20})
 		sh, stop := startShipper(t, sp, server)
 		for step := range 4 {
-			if err := <-fill(openStep(t, sp, step), 250); err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-fill(openStep(t, sp, step), 250))
 		}
 		last := openStep(t, sp, 4)
 		done := fill(last, 30)
@@ -115,21 +113,15 @@ func TestDurableBytesMakeRoom(t *testing.T) {
 				t.Errorf("step %d has %d lines", step, n)
 			}
 		}
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stop())
 		// Stored bytes that are not shipped count for the next process too.
-		if err := <-fill(last, 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-fill(last, 10))
 		again := openSpool(t, die(t, dir), Options{Limit: 1 << 20})
 		done = fill(openStep(t, again, 5), 1020)
 		if !isBlocked(done) {
 			t.Errorf("the spool holds more than its limit (%v): %d bytes", <-done, diskUsage(t, dir))
 		}
-		if err := again.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, again.Close())
 		if err := <-done; !errors.Is(err, ErrClosed) {
 			t.Errorf("Write: %v", err)
 		}
@@ -189,9 +181,7 @@ func TestGapAtTheEndIsTold(t *testing.T) {
 		s := openStep(t, sp, 0)
 		done := fill(s, 1100)
 		time.Sleep(2 * time.Minute)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
 		if err := s.Close(); err != nil {
 			t.Fatalf("Close: %v", err)
 		}
@@ -199,9 +189,7 @@ func TestGapAtTheEndIsTold(t *testing.T) {
 		if last := got[len(got)-1]; !strings.HasPrefix(last, "*** 76") && !strings.Contains(last, "dropped because") {
 			t.Errorf("the last line is %q", last)
 		}
-		if err := sp.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sp.Close())
 		if again := openSpool(t, dir, Options{}); !openStep(t, again, 0).Truncated() {
 			t.Error("a second process does not know of the gap")
 		}

@@ -52,7 +52,7 @@ const unfinished = ".new"
 // createSegment makes the file of a segment that begins at start with the given hash. The file
 // gets its name when its header is complete, so a process that dies before that leaves nothing
 // that looks like lost frames.
-func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segment, err error) {
+func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (*segment, error) {
 	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
 		return nil, fmt.Errorf("saving the state of the hash: %w", err)
@@ -63,13 +63,9 @@ func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (_ *segm
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = seg.file.Close()
-			_ = root.Remove(seg.name + unfinished)
-		}
-	}()
 	if err := root.Rename(seg.name+unfinished, seg.name); err != nil {
+		_ = seg.file.Close()
+		_ = root.Remove(seg.name + unfinished)
 		return nil, err
 	}
 	return seg, nil

@@ -195,7 +195,7 @@ func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 			continue
 		}
 		due := s.due(flushing, now)
-		if due < 0 && asking && s.missing(s.sent()) > 0 {
+		if received, _ := s.Acked(); due < 0 && asking && s.missing(received) > 0 {
 			due = max(0, sh.round(s).askAt.Sub(now))
 		}
 		if due == 0 {
@@ -265,7 +265,7 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	// One move is normal after a crash on either side. A server that repeats it must not be
 	// hammered.
 	if r.gaps++; r.gaps > 1 {
-		return fmt.Errorf("the server took nothing from byte %d on and wants byte %d", offset, ack.Received)
+		return fmt.Errorf("the server accepted no log from offset %d and expects offset %d", offset, ack.Received)
 	}
 	return nil
 }

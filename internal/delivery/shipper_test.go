@@ -52,9 +52,7 @@ func TestShippingTimes(t *testing.T) {
 		write(t, s, "later step\n")
 		time.Sleep(time.Millisecond)
 		write(t, other, "earlier step\n")
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		expect("at the end of a stream", "1ms: step 1, 0 KiB")
 		time.Sleep(time.Minute)
 		expect("the other stream", "50ms: step 0, 0 KiB")

@@ -62,18 +62,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Limit <= 0 {
-		o.Limit = defaultLimit
-	}
-	o.Limit = max(o.Limit, minLimit)
-	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = defaultSegmentBytes
-	}
-	o.SegmentBytes = min(o.SegmentBytes, o.Limit/4)
-	if o.DropAfter <= 0 {
-		o.DropAfter = defaultDropAfter
-	}
+	o.Limit = max(cmp.Or(o.Limit, defaultLimit), minLimit)
+	o.SegmentBytes = min(cmp.Or(o.SegmentBytes, defaultSegmentBytes), o.Limit/4)
+	o.DropAfter = cmp.Or(o.DropAfter, defaultDropAfter)
 	o.Log = orDiscard(o.Log)
+	if o.Has == nil {
+		o.Has = func(int) bool { return true }
+	}
 	return o
 }
 
@@ -145,9 +140,6 @@ func (sp *Spool) load() error {
 		return err
 	}
 	has := sp.opts.Has
-	if has == nil {
-		has = func(int) bool { return true }
-	}
 	found := make(map[int]*Stream)
 	stream := func(step int) *Stream {
 		if found[step] == nil {
@@ -162,7 +154,7 @@ func (sp *Spool) load() error {
 		if step, start, ok := parseSegmentName(e.Name()); ok && has(step) {
 			s := stream(step)
 			s.segments = append(s.segments, &segment{name: e.Name(), start: start})
-		} else if step, ok := parseStateName(e.Name()); ok && has(step) {
+		} else if step, ok := parseStepName(e.Name(), stateSuffix); ok && has(step) {
 			stream(step)
 		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
 			if _, _, ok := parseSegmentName(name); ok {

@@ -65,9 +65,7 @@ func TestSpoolIsPrivateAndLocked(t *testing.T) {
 	sp := openSpool(t, dir, Options{})
 	s := openStep(t, sp, 1)
 	write(t, s, "line\n")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -86,9 +84,7 @@ func TestSpoolIsPrivateAndLocked(t *testing.T) {
 	if _, err := Open(dir, Options{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second Open: %v", err)
 	}
-	if err := sp.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sp.Close())
 	if _, err := sp.Step(2); !errors.Is(err, ErrClosed) {
 		t.Errorf("Step after Close: %v", err)
 	}
@@ -118,20 +114,14 @@ func TestReopenAtAnyByte(t *testing.T) {
 	if len(s.segments) < 2 || last.size < 100 {
 		t.Fatalf("%d segments, %d bytes in the last: the test needs more", len(s.segments), last.size)
 	}
-	if err := sp.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sp.Close())
 	for cut := int64(0); cut <= segmentHeader+last.size; cut++ {
 		if cut > 1 && cut < segmentHeader-1 && cut%64 != 0 {
 			continue // same result: half a header
 		}
 		dir := filepath.Join(t.TempDir(), "copy")
-		if err := os.CopyFS(dir, os.DirFS(origin)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(filepath.Join(dir, last.name), cut); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(dir, os.DirFS(origin)))
+		must(t, os.Truncate(filepath.Join(dir, last.name), cut))
 		whole := last.start
 		for {
 			_, n, err := protocol.ParseFrame(log[whole:min(int64(len(log)), last.start+max(0, cut-segmentHeader))])
@@ -168,15 +158,11 @@ func TestReopenAtAnyByte(t *testing.T) {
 		server := newFakeServer(t)
 		sh, stop := startShipper(t, again, server)
 		flush(t, sh)
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stop())
 		if diff := cmp.Diff(want, server.lines(2)); diff != "" {
 			t.Fatalf("cut at %d, at the server (-want +got):\n%s", cut, diff)
 		}
-		if err := again.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, again.Close())
 	}
 }
 
@@ -191,12 +177,8 @@ func TestReopenWithASegmentMissing(t *testing.T) {
 		t.Fatalf("%d segments", len(s.segments))
 	}
 	victim, log := s.segments[2], stored(t, s)
-	if err := sp.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, victim.name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sp.Close())
+	must(t, os.Remove(filepath.Join(dir, victim.name)))
 	again := openSpool(t, dir, Options{})
 	s = openStep(t, again, 0)
 	if s.Size() != victim.start || !s.Truncated() || s.SHA256() != hexSum(log[:victim.start]) {
@@ -206,28 +188,20 @@ func TestReopenWithASegmentMissing(t *testing.T) {
 
 func TestOpenHostileDirectory(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("host secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(outside, []byte("host secret\n"), 0o600))
 	dir := t.TempDir()
-	if err := os.Symlink(outside, filepath.Join(dir, segmentName(1, 0))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, segmentName(2, 0)), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(outside, filepath.Join(dir, segmentName(1, 0))))
+	must(t, os.Mkdir(filepath.Join(dir, segmentName(2, 0)), 0o700))
 	for name, content := range map[string]string{
 		segmentName(3, 0):                 "rubbish",
 		segmentName(4, 5):                 strings.Repeat("rubbish", 1000),
-		stateName(4):                      fmt.Sprintf("%-*s\n", stateSize-1, "workflow log spool, state 1 received=99 durable=-7 cut=3 ended=true truncated=false"),
-		stateName(5):                      string(state{received: 1 << 40, durable: 1 << 40, cut: -1}.encode()),
+		stepName(4, stateSuffix):          fmt.Sprintf("%-*s\n", stateSize-1, "workflow log spool, state 1 received=99 durable=-7 cut=3 ended=true truncated=false"),
+		stepName(5, stateSuffix):          string(state{received: 1 << 40, durable: 1 << 40, cut: -1}.encode()),
 		segmentName(6, 0) + unfinished:    "workflow log sp",
 		"step-00006-0000000000000000.log": "not ours",
 		"step-0007--000000000000001.log":  "not ours",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	sp := openSpool(t, dir, Options{})
 	want := []StepSummary{{Step: 3, Truncated: true}, {Step: 4, Bytes: 5, Truncated: true}, {Step: 5}}
@@ -263,9 +237,7 @@ func FuzzOpenSegment(f *testing.F) {
 		if _, err := seg.file.WriteAt(frames, segmentHeader); err != nil {
 			t.Fatal(err)
 		}
-		if err := sp.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sp.Close())
 		s = openStep(t, openSpool(t, dir, Options{}), 0)
 		write(t, s, "more\n")
 		all := lines(t, stored(t, s))

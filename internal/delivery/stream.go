@@ -69,28 +69,35 @@ func (s *Stream) load() error {
 			s.sp.opts.Log.WithError(err).WithField("step", s.step).Warn("part of the log in the spool is lost")
 			s.truncated = true
 			if i > 0 {
-				return s.dropFrom(i)
+				if err := s.discard(i); err != nil {
+					return err
+				}
+				break
 			}
 			sum = sha256.New()
 		}
-		if i < len(s.segments)-1 {
-			info, err := seg.file.Stat()
-			if err != nil {
-				return fmt.Errorf("reading %s: %w", seg.name, err)
-			}
-			seg.size = max(0, info.Size()-segmentHeader)
-			continue
+		info, err := seg.file.Stat()
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", seg.name, err)
 		}
-		if s.breakLine, err = seg.recover(sum); err != nil {
+		s.sum, seg.size = sum, max(0, info.Size()-segmentHeader)
+	}
+	base := int64(0)
+	if n := len(s.segments); n > 0 {
+		var err error
+		if s.breakLine, err = s.segments[n-1].recover(s.sum); err != nil {
 			return err
 		}
-		s.sum = sum
+		base, s.size = s.segments[0].start, s.segments[n-1].end()
 	}
-	s.loaded()
+	s.openSize = s.size
+	s.durable = min(max(s.durable, base), s.size)
+	s.received = min(max(s.received, s.durable), s.size)
 	return nil
 }
 
-func (s *Stream) dropFrom(i int) error {
+// discard removes the segments from the i-th on.
+func (s *Stream) discard(i int) error {
 	for _, seg := range s.segments[i:] {
 		if seg.file != nil {
 			_ = seg.file.Close()
@@ -100,32 +107,12 @@ func (s *Stream) dropFrom(i int) error {
 		}
 	}
 	s.segments = s.segments[:i]
-	last := s.segments[i-1]
-	sum, err := last.readHeader()
-	if err != nil {
-		return err
-	}
-	if s.breakLine, err = last.recover(sum); err != nil {
-		return err
-	}
-	s.sum = sum
-	s.loaded()
 	return nil
-}
-
-func (s *Stream) loaded() {
-	base := int64(0)
-	if n := len(s.segments); n > 0 {
-		base, s.size = s.segments[0].start, s.segments[n-1].end()
-	}
-	s.openSize = s.size
-	s.durable = min(max(s.durable, base), s.size)
-	s.received = min(max(s.received, s.durable), s.size)
 }
 
 func (s *Stream) openState() (err error) {
 	if s.stateFile == nil {
-		s.stateFile, err = openRegular(s.sp.root, stateName(s.step), os.O_RDWR|os.O_CREATE)
+		s.stateFile, err = openRegular(s.sp.root, stepName(s.step, stateSuffix), os.O_RDWR|os.O_CREATE)
 	}
 	return err
 }
@@ -153,20 +140,6 @@ func (s *Stream) Acked() (received, durable int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received, s.durable
-}
-
-// SHA256 returns the hash of the framed bytes below [Stream.Size], in hex.
-func (s *Stream) SHA256() string { return s.summary().SHA256 }
-
-// Truncated reports whether lines are missing: output was dropped after blocking for too long,
-// or the server refused to accept all of it.
-func (s *Stream) Truncated() bool { return s.summary().Truncated }
-
-// Ended reports whether this or an earlier process closed the stream.
-func (s *Stream) Ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ended
 }
 
 func (s *Stream) summary() StepSummary {

@@ -19,9 +19,7 @@ import (
 func die(t *testing.T, dir string) (left string) {
 	t.Helper()
 	left = filepath.Join(t.TempDir(), "left")
-	if err := os.CopyFS(left, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(left, os.DirFS(dir)))
 	return left
 }
 
@@ -39,15 +37,11 @@ func TestAgentContinuesForADeadRunner(t *testing.T) {
 			want = append(want, line)
 			write(t, first, line+"\n")
 		}
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first.Close())
 		flush(t, sh)
 		write(t, second, "shipped\n")
 		flush(t, sh)
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stop())
 		write(t, second, "not shipped\nand half a li")
 		left := die(t, dir)
 
@@ -66,9 +60,7 @@ func TestAgentContinuesForADeadRunner(t *testing.T) {
 		write(t, second, "the runner died\n")
 		write(t, first, "a word after the end\n")
 		for _, s := range []*Stream{first, second} {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Close())
 		}
 		flush(t, sh)
 		want = append(want, "a word after the end")
@@ -97,14 +89,10 @@ func TestStaleStateIsCorrectedByTheServer(t *testing.T) {
 				sh, stop := startShipper(t, sp, server)
 				write(t, s, strings.Repeat("line\n", 100))
 				flush(t, sh)
-				if err := stop(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, stop())
 				write(t, s, strings.Repeat("more\n", 100))
 				left := die(t, dir)
-				if err := os.WriteFile(filepath.Join(left, stateName(0)), saved.encode(), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(left, stepName(0, stateSuffix)), saved.encode(), 0o600))
 				again := openSpool(t, left, Options{})
 				sh, _ = startShipper(t, again, server)
 				write(t, openStep(t, again, 0), "last\n")
@@ -128,13 +116,9 @@ func TestMachineCrash(t *testing.T) {
 		sh, stop := startShipper(t, sp, server)
 		write(t, s, "one\ntwo\nthree\nfour and a ha")
 		flush(t, sh)
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stop())
 		left := die(t, dir)
-		if err := os.Truncate(filepath.Join(left, segmentName(0, 0)), segmentHeader+70); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(filepath.Join(left, segmentName(0, 0)), segmentHeader+70))
 		again := openSpool(t, left, Options{})
 		s = openStep(t, again, 0)
 		write(t, s, "the machine crashed\n")

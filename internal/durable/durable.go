@@ -1,4 +1,4 @@
-// Package durable writes files atomically so that both content and name survive a power loss.
+// Package durable writes files atomically, so that content and name survive a power loss.
 package durable
 
 import (
@@ -11,24 +11,24 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file by a rename. When it returns nil, content and name are on disk.
+// WriteFile replaces the file by renaming. When it returns nil, content and name are on disk.
 func WriteFile(path string, data []byte, mode fs.FileMode, more ...renameio.Option) error {
 	dir := filepath.Dir(path)
-	// Without a directory, renameio creates two more files to choose one.
+	// Without an explicit directory, renameio creates two more files to choose one.
 	if err := renameio.WriteFile(path, data, mode, append(more, renameio.WithTempDir(dir))...); err != nil {
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// SyncDir syncs a directory, so that created, renamed or removed names in it are durable.
+// SyncDir syncs a directory, so that created, renamed or removed entries are durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("storing the names in %s: %w", dir, err)
+		return fmt.Errorf("syncing the directory %s: %w", dir, err)
 	}
 	return nil
 }

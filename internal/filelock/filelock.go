@@ -1,5 +1,5 @@
-// Package filelock excludes other processes from work by a lock on a file. The operating system
-// releases the lock when the process that holds it ends, however it ends.
+// Package filelock excludes other processes by a lock on a file. The operating system releases the
+// lock when the process that holds it exits or crashes.
 package filelock
 
 import (
@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// HeldError reports that the lock is held, usually by another process.
+// HeldError reports that the lock is already held, usually by another process.
 type HeldError struct {
 	PID int // process that holds it; 0 if unknown
 }
@@ -28,10 +28,10 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("process %d holds the lock", e.PID)
 }
 
-// Lock is a held lock.
+// Lock is a lock that this process holds.
 type Lock struct{ f *os.File }
 
-// Try locks the open file, which the lock then owns, and writes this process's id into it. If it
+// Try locks the open file and writes this process's id into it. The lock then owns the file. If Try
 // fails, it closes the file; the error is a [*HeldError] if the lock is held.
 func Try(f *os.File) (*Lock, error) {
 	for {
@@ -52,10 +52,10 @@ func Try(f *os.File) (*Lock, error) {
 	}
 }
 
-// waitPause is the pause between two tries of [Wait], short because holders are quick.
+// waitPause is the pause between two attempts of [Wait]. It is short because holders are quick.
 const waitPause = 5 * time.Millisecond
 
-// Wait opens or creates the file at path and locks it, waiting for a held lock until ctx ends.
+// Wait opens or creates the file at path and locks it. It waits for a held lock until ctx ends.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -73,13 +73,13 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// Release unlocks before it closes the file, because a child process shares it until its exec.
+// Release unlocks the file before it closes it, because a child process shares it until its exec.
 func (l *Lock) Release() {
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	_ = l.f.Close()
 }
 
-// sign writes the holder into the file. A full disk must not prevent locking.
+// sign writes this process's id into the file. A full disk must not prevent locking.
 func sign(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)

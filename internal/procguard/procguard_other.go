@@ -2,5 +2,5 @@
 
 package procguard
 
-// Protect does nothing: the system already asks before a process reads another's memory.
+// Protect does nothing: the system already restricts access to another process's memory.
 func Protect() error { return nil }

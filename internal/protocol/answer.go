@@ -56,7 +56,7 @@ func (s *AnswerSigner) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeader(status)
 }
 
-// Write begins the response with status 200 if it has not begun.
+// Write writes p. If no header was written, it first signs the response with status 200.
 func (s *AnswerSigner) Write(p []byte) (int, error) {
 	s.sign(http.StatusOK)
 	return s.ResponseWriter.Write(p)

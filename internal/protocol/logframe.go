@@ -23,7 +23,8 @@ const (
 	// FrameOverhead is the size of a frame's timestamp, marker and newline, in bytes.
 	FrameOverhead = frameHeader + 1
 
-	frameTime   = len("2006-01-02T15:04:05.000000Z")
+	frameLayout = "2006-01-02T15:04:05.000000Z"
+	frameTime   = len(frameLayout)
 	frameHeader = frameTime + 1
 
 	markerLine     = ' '
@@ -48,7 +49,14 @@ type FrameStamp [frameTime]byte
 
 // NewFrameStamp returns the stamp of t, clamped to the years 0 to 9999.
 func NewFrameStamp(t time.Time) (s FrameStamp) {
-	appendFrameTime(s[:0], t)
+	switch t = t.UTC(); {
+	case t.Year() < 0:
+		copy(s[:], "0000-01-01T00:00:00.000000Z")
+	case t.Year() > 9999:
+		copy(s[:], "9999-12-31T23:59:59.999999Z")
+	default:
+		copy(s[:], t.Format(frameLayout))
+	}
 	return s
 }
 
@@ -87,40 +95,6 @@ func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte 
 	}
 }
 
-// appendFrameTime is a time.AppendFormat for the layout of frames, several times faster.
-func appendFrameTime(dst []byte, t time.Time) []byte {
-	t = t.UTC()
-	year, month, day := t.Date()
-	if year < 0 {
-		return append(dst, "0000-01-01T00:00:00.000000Z"...)
-	}
-	if year > 9999 {
-		return append(dst, "9999-12-31T23:59:59.999999Z"...)
-	}
-	hour, minute, second := t.Clock()
-	micros := t.Nanosecond() / 1000
-	two := func(n int) (byte, byte) { return byte('0' + n/10), byte('0' + n%10) }
-	var b [frameTime]byte
-	b[0], b[1] = two(year / 100)
-	b[2], b[3] = two(year % 100)
-	b[4] = '-'
-	b[5], b[6] = two(int(month))
-	b[7] = '-'
-	b[8], b[9] = two(day)
-	b[10] = 'T'
-	b[11], b[12] = two(hour)
-	b[13] = ':'
-	b[14], b[15] = two(minute)
-	b[16] = ':'
-	b[17], b[18] = two(second)
-	b[19] = '.'
-	b[20], b[21] = two(micros / 10000)
-	b[22], b[23] = two(micros / 100 % 100)
-	b[24], b[25] = two(micros % 100)
-	b[26] = 'Z'
-	return append(dst, b[:]...)
-}
-
 // ParseFrame decodes the frame at the start of b and returns it with its length in bytes. The
 // frame's text aliases b.
 //
@@ -137,8 +111,8 @@ func ParseFrame(b []byte) (Frame, int, error) {
 	if len(b) < frameTime {
 		return Frame{}, 0, io.ErrUnexpectedEOF
 	}
-	t, ok := parseFrameTime(b)
-	if !ok {
+	t, err := time.Parse(frameLayout, string(b[:frameTime]))
+	if err != nil {
 		return Frame{}, 0, fmt.Errorf("%w: there is no such time", ErrBadFrame)
 	}
 	if len(b) == frameTime {
@@ -156,28 +130,6 @@ func ParseFrame(b []byte) (Frame, int, error) {
 		return Frame{}, 0, io.ErrUnexpectedEOF
 	}
 	return Frame{Time: t, Fragment: b[frameTime] == markerFragment, Text: text[:n:n]}, frameHeader + n + 1, nil
-}
-
-// parseFrameTime reads a timestamp whose shape is already checked.
-func parseFrameTime(b []byte) (time.Time, bool) {
-	number := func(from, to int) int {
-		n := 0
-		for _, c := range b[from:to] {
-			n = n*10 + int(c-'0')
-		}
-		return n
-	}
-	year, month, day := number(0, 4), time.Month(number(5, 7)), number(8, 10)
-	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
-	if hour > 23 || minute > 59 || second > 59 {
-		return time.Time{}, false
-	}
-	t := time.Date(year, month, day, hour, minute, second, number(20, 26)*1000, time.UTC)
-	// time.Date normalizes February 31 to March.
-	if t.Month() != month || t.Day() != day {
-		return time.Time{}, false
-	}
-	return t, true
 }
 
 // FrameReader decodes the frames of a stream in constant memory.

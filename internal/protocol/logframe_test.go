@@ -40,21 +40,25 @@ func TestAppendFrame(t *testing.T) {
 	}
 }
 
-func TestAppendFrameTimeAgreesWithTheLayout(t *testing.T) {
+func TestFrameStamp(t *testing.T) {
+	stamp := func(at time.Time) string {
+		s := NewFrameStamp(at)
+		return string(s[:])
+	}
 	const layout = "2006-01-02T15:04:05.000000Z"
 	zone := time.FixedZone("east", 5*3600)
 	for _, at := range []time.Time{
 		frameTestTime, frameTestTime.In(zone), time.Unix(0, 0), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(2024, 2, 29, 23, 0, 0, 1000, zone),
 	} {
-		if got, want := string(appendFrameTime(nil, at)), at.UTC().Format(layout); got != want {
-			t.Errorf("appendFrameTime(%v) = %q, want %q", at, got, want)
+		if got, want := stamp(at), at.UTC().Format(layout); got != want {
+			t.Errorf("NewFrameStamp(%v) = %q, want %q", at, got, want)
 		}
 	}
-	if got := string(appendFrameTime(nil, time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC))); got != "9999-12-31T23:59:59.999999Z" {
+	if got := stamp(time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC)); got != "9999-12-31T23:59:59.999999Z" {
 		t.Errorf("a year of five digits became %q", got)
 	}
-	if got := string(appendFrameTime(nil, time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC))); got != "0000-01-01T00:00:00.000000Z" {
+	if got := stamp(time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)); got != "0000-01-01T00:00:00.000000Z" {
 		t.Errorf("a negative year became %q", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// verifier verifies like the TLS client and records the certificates.
+// verifier verifies certificates like the TLS client and records them.
 type verifier struct {
 	trace *Trace
 	capem []byte
@@ -32,9 +32,9 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	}
 	v.trace.TLSVersion = tls.VersionName(state.Version)
 	if len(v.seen) == 0 {
-		return v.fail(errors.New("no certificate"), "the server showed no certificate", "give the server a certificate")
+		return v.fail(errors.New("no certificate"), "the server presented no certificate", "give the server a certificate")
 	}
-	// The state's server name is empty for an address.
+	// The server name in the state is empty for an IP address.
 	options := x509.VerifyOptions{DNSName: v.hosts[0], Intermediates: x509.NewCertPool()}
 	if len(v.hosts) > 1 {
 		v.hosts = v.hosts[1:]
@@ -79,24 +79,24 @@ func (v *verifier) explain(err error) error {
 		}
 		problem := "the certificate of " + commonName(which) + " expired on " + which.NotAfter.UTC().Format(time.RFC1123)
 		if time.Now().Before(which.NotBefore) {
-			problem = "the certificate of " + commonName(which) + " is valid only from " + which.NotBefore.UTC().Format(time.RFC1123) + " on"
+			problem = "the certificate of " + commonName(which) + " is valid only from " + which.NotBefore.UTC().Format(time.RFC1123)
 		}
-		return v.fail(err, problem, "renew the server's certificate; if it is not expired, set this machine's clock")
+		return v.fail(err, problem, "renew the server's certificate; if it is still valid, correct this machine's clock")
 	case errors.As(err, &name):
-		return v.fail(err, fmt.Sprintf("the certificate is for %s, not for the host of the URL", strings.Join(names(leaf), ", ")),
-			"use a host that the certificate names, or give the server a certificate for this one")
+		return v.fail(err, fmt.Sprintf("the certificate is for %s, not for the URL's host", strings.Join(names(leaf), ", ")),
+			"use a host that the certificate names, or install a certificate for this host on the server")
 	case errors.As(err, &authority):
 		advice := "set ca_certificate_file to a PEM file with that authority's certificate"
 		if len(v.capem) > 0 {
 			advice = "the authorities in ca_certificate_file do not cover it: add that authority's certificate there"
 		}
-		problem := "the certificate comes from an authority that is not trusted here: " + termtext.OneLine(v.seen[len(v.seen)-1].Issuer.String(), maxText)
+		problem := "the certificate was issued by an untrusted authority: " + termtext.OneLine(v.seen[len(v.seen)-1].Issuer.String(), maxText)
 		if len(v.seen) == 1 && leaf.Issuer.String() == leaf.Subject.String() {
-			problem = "the certificate is signed by itself"
+			problem = "the certificate is self-signed"
 		}
 		return v.fail(err, problem, advice)
 	default:
-		return v.fail(err, fmt.Sprintf("the certificate cannot be verified: %v", err), "check the server's certificate and its chain")
+		return v.fail(err, fmt.Sprintf("verifying the certificate: %v", err), "check the server's certificate and its chain")
 	}
 }
 

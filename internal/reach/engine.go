@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Gateway stands for the default gateway in an address: to a container, its engine's host.
+// Gateway is a placeholder in an address for the default gateway, which is a container's host.
 const Gateway = "gateway"
 
 const engineTime = 3 * time.Second
 
-// Engines returns those of the addresses (unix:///path or tcp://host:port) at which a container
-// engine accepts calls from any client, without a certificate.
+// Engines returns the addresses (unix:///path or tcp://host:port) at which a container engine
+// accepts calls from any client, without a certificate.
 func Engines(ctx context.Context, addresses []string) []string {
 	found := make([]bool, len(addresses))
 	done := make(chan struct{})
@@ -58,14 +58,14 @@ func engineAnswers(ctx context.Context, address string) bool {
 	return pings(ctx, "http", network, at) || network == "tcp" && pings(ctx, "https", network, at)
 }
 
-// pings makes the call that identifies a container engine.
+// pings reports whether a container engine answers a ping at the address.
 func pings(ctx context.Context, scheme, network, at string) bool {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, network, at)
 		},
-		// The engine's identity does not matter: it receives nothing but this ping.
+		// The engine's identity does not matter: it receives only this ping.
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		DisableKeepAlives: true,
 	}
@@ -101,7 +101,7 @@ func gatewayOf(table string) (string, bool) {
 		if err != nil || len(b) != 4 {
 			continue
 		}
-		// The table has the host's byte order, little-endian on all supported platforms.
+		// The table is in the host's byte order, which is little-endian on all supported platforms.
 		slices.Reverse(b)
 		if addr, ok := netip.AddrFromSlice(b); ok && !addr.IsUnspecified() {
 			return addr.String(), true

@@ -1,6 +1,6 @@
-// Package reach traces the way to a URL: by which proxy, to which addresses, with which
-// certificates, to which answer. It reports the failed stage and advice. The agent's doctor uses it
-// on the host and the runner inside a job, so their results are comparable.
+// Package reach traces the connection to a URL: the proxy, the addresses, the certificates and the
+// answer. It reports the stage that failed, with advice. The agent's doctor uses it on the host and
+// the runner uses it inside a job, so their results are comparable.
 package reach
 
 import (
@@ -18,23 +18,23 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Stage is a part of the way to a URL.
+// Stage is a step of the connection to a URL.
 type Stage string
 
 // The stages, in order.
 const (
-	StageURL     Stage = "url"     // the URL and its proxy
-	StageDNS     Stage = "dns"     // the addresses of the host
-	StageConnect Stage = "connect" // a TCP connection to one of them
-	StageTLS     Stage = "tls"     // certificates
-	StageHTTP    Stage = "http"    // any answer
+	StageURL     Stage = "url"     // parsing the URL and choosing its proxy
+	StageDNS     Stage = "dns"     // resolving the host
+	StageConnect Stage = "connect" // opening a TCP connection
+	StageTLS     Stage = "tls"     // agreeing on TLS and verifying certificates
+	StageHTTP    Stage = "http"    // receiving any answer
 )
 
 // Options configure a trace. The zero value connects like the agent.
 type Options struct {
 	// CAPEM holds certificate authorities to trust in addition to the system's.
 	CAPEM []byte
-	// Proxy chooses the proxy of a request; nil uses the environment.
+	// Proxy selects the proxy for a request; nil uses the environment.
 	Proxy     func(*http.Request) (*url.URL, error)
 	UserAgent string
 }
@@ -45,15 +45,16 @@ type Trace struct {
 	// Proxy is the proxy without its credentials. With a proxy, Host and Addresses are the proxy's.
 	Proxy string `json:"proxy,omitempty"`
 	Host  string `json:"host,omitempty"` // with its port
-	// Resolvers are the host's name servers, if known.
+	// Resolvers lists the host's name servers, if known.
 	Resolvers []string `json:"resolvers,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
-	// Connected is the address that accepted the connection, Refused the others with errors.
+	// Connected is the address that accepted the connection. Refused lists the other addresses with
+	// their errors.
 	Connected    string        `json:"connected,omitempty"`
 	Refused      []string      `json:"refused,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
 	TLSVersion   string        `json:"tlsVersion,omitempty"`
-	// PrivateCA says that the system's authorities alone do not suffice.
+	// PrivateCA is true if the system's authorities alone do not suffice.
 	PrivateCA   bool   `json:"privateCA,omitempty"`
 	Code        int    `json:"code,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
@@ -63,13 +64,13 @@ type Trace struct {
 	SkewKnown bool          `json:"skewKnown,omitempty"`
 	Took      time.Duration `json:"tookNanoseconds"`
 
-	// Failed is the stage that failed, if any, Problem the failure and Advice the remedy.
+	// Failed is the stage that failed, if any. Problem describes the failure and Advice the remedy.
 	Failed  Stage  `json:"failed,omitempty"`
 	Problem string `json:"problem,omitempty"`
 	Advice  string `json:"advice,omitempty"`
 }
 
-// Report is a runner's answer to a probe of URLs.
+// Report is a runner's answer to a request to probe URLs.
 type Report struct {
 	Version string   `json:"version"` // of the runner
 	Traces  []*Trace `json:"probe"`   // one per URL, in order
@@ -77,7 +78,7 @@ type Report struct {
 	Engines []string `json:"engines,omitempty"`
 }
 
-// Certificate is one of those that the server presented.
+// Certificate describes a certificate that the server presented.
 type Certificate struct {
 	Subject  string    `json:"subject"`
 	Issuer   string    `json:"issuer"`
@@ -96,7 +97,7 @@ func index(s Stage) int {
 	return -1
 }
 
-// Try sends one request without credentials to a URL. It returns at the latest when ctx ends.
+// Try sends one request without credentials to a URL. It returns when ctx ends, if not earlier.
 func Try(ctx context.Context, rawURL string, o Options) *Trace {
 	begin := time.Now()
 	t := &Trace{URL: rawURL}
@@ -119,7 +120,7 @@ func (t *Trace) try(ctx context.Context, o Options) {
 	t.URL = u.Redacted()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		t.fail(StageURL, "no request can be made of the URL", "write it like https://api.example.com")
+		t.fail(StageURL, "the URL is not valid", "write it like https://api.example.com")
 		return
 	}
 	if o.UserAgent != "" {
@@ -131,8 +132,8 @@ func (t *Trace) try(ctx context.Context, o Options) {
 	}
 	via, err := proxy(req)
 	if err != nil {
-		// The error quotes the variable, which may hold a password.
-		t.fail(StageURL, "the proxy in the environment is not a URL", "correct HTTPS_PROXY, HTTP_PROXY or NO_PROXY: a proxy is written like http://proxy.example.com:3128")
+		// The error quotes the variable, which may contain a password.
+		t.fail(StageURL, "the proxy in the environment is not a URL", "correct HTTPS_PROXY, HTTP_PROXY or NO_PROXY: use a form like http://proxy.example.com:3128")
 		return
 	}
 	next := u
@@ -156,11 +157,11 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 		var dns *net.DNSError
 		switch {
 		case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
-			t.fail(StageDNS, "no name server answered for "+host+" in time", "check the name servers of this place and the network between")
+			t.fail(StageDNS, "no name server answered for "+host+" in time", "check the name servers of this machine and the network between")
 		case errors.As(err, &dns) && dns.IsNotFound:
-			t.fail(StageDNS, "the name "+host+" is not known here", "correct the host, or use name servers that know it")
+			t.fail(StageDNS, "the name "+host+" does not exist", "correct the host, or use name servers that resolve it")
 		default:
-			t.fail(StageDNS, fmt.Sprintf("looking up %s: %v", host, cause(err)), "check the name servers of this place")
+			t.fail(StageDNS, fmt.Sprintf("resolving %s: %v", host, cause(err)), "check the name servers of this machine")
 		}
 		return false
 	}
@@ -172,7 +173,7 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 
 const maxAddresses = 8
 
-// connect tries the addresses one after the other, each with an equal share of the time.
+// connect tries the addresses in order, each with an equal share of the time.
 func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	addresses := t.Addresses[:min(len(t.Addresses), maxAddresses)]
 	for i, addr := range addresses {
@@ -193,12 +194,12 @@ func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	if t.Proxy != "" {
 		what = "the proxy"
 	}
-	t.fail(StageConnect, fmt.Sprintf("nothing takes a connection at %s (%s)", t.Host, strings.Join(t.Refused, "; ")),
-		"check that "+what+" runs there, and that firewalls and routes let this place out to it")
+	t.fail(StageConnect, fmt.Sprintf("no address of %s accepts a connection (%s)", t.Host, strings.Join(t.Refused, "; ")),
+		"check that "+what+" runs there, and that firewalls and routes allow connections from this machine")
 	return false
 }
 
-// ask sends the request to the address that accepted a connection.
+// ask sends the request over the established connection.
 func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 	verifier := &verifier{trace: t, capem: o.CAPEM, hosts: []string{req.URL.Hostname()}}
 	if via != nil && via.Scheme == "https" {
@@ -211,8 +212,8 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		},
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// The verifier verifies certificates in full, so that those of an untrusted server can
-			// be reported. A connection that fails there carries nothing.
+			// The verifier checks certificates in full, so that it can report those of an untrusted
+			// server. If verification fails, the connection carries no request.
 			InsecureSkipVerify: true, //nolint:gosec // see above
 			VerifyConnection:   verifier.verify,
 		},
@@ -233,7 +234,7 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		t.Location = where.Redacted()
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		// The date is truncated to whole seconds: it stands for the middle of its second.
+		// The date is truncated to whole seconds, so half a second is added.
 		now := sent.Add(time.Since(sent) / 2)
 		t.Skew, t.SkewKnown = now.Sub(date.Add(500*time.Millisecond)), true
 	}
@@ -246,17 +247,17 @@ func (t *Trace) explain(req *http.Request, v *verifier, err error) {
 	case v.failed != nil:
 		t.fail(StageTLS, v.problem, v.advice)
 	case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		t.fail(StageTLS, "what answers at "+t.Host+" does not speak TLS", "correct the scheme or the port of the URL, or of the proxy")
+		t.fail(StageTLS, "the service at "+t.Host+" does not speak TLS", "correct the scheme or the port of the URL, or of the proxy")
 	case strings.HasPrefix(err.Error(), "tls: ") || strings.HasPrefix(err.Error(), "remote error: tls: "):
-		t.fail(StageTLS, fmt.Sprintf("no TLS connection could be agreed on: %v", err), "check the server's TLS versions (1.2 at least), and whether it wants certificates of clients")
+		t.fail(StageTLS, fmt.Sprintf("agreeing on a TLS connection: %v", err), "check that the server supports TLS 1.2 or later and does not require client certificates")
 	case t.Proxy != "" && strings.Contains(err.Error(), "Proxy Authentication Required"):
-		t.fail(StageHTTP, "the proxy "+t.Proxy+" wants credentials", "set them in HTTPS_PROXY, as http://user:password@host:port")
+		t.fail(StageHTTP, "the proxy "+t.Proxy+" requires credentials", "set them in HTTPS_PROXY, as http://user:password@host:port")
 	case t.Proxy != "" && req.URL.Scheme == "https" && v.seen == nil:
-		t.fail(StageHTTP, fmt.Sprintf("the proxy %s does not let us through to %s: %v", t.Proxy, req.URL.Host, err),
-			"let the proxy pass this host, or set NO_PROXY to go there directly")
+		t.fail(StageHTTP, fmt.Sprintf("connecting through the proxy %s to %s: %v", t.Proxy, req.URL.Host, err),
+			"allow this host in the proxy, or set NO_PROXY to bypass the proxy")
 	case req.Context().Err() != nil:
-		t.fail(StageHTTP, "no answer came in time", "check that the server is not overloaded, and that nothing on the way holds the connection")
+		t.fail(StageHTTP, "the server did not answer in time", "check that the server is not overloaded, and that no proxy or firewall in between stalls the connection")
 	default:
-		t.fail(StageHTTP, fmt.Sprintf("no answer came: %v", err), "check what listens at "+t.Host)
+		t.fail(StageHTTP, fmt.Sprintf("waiting for an answer: %v", err), "check the service at "+t.Host)
 	}
 }

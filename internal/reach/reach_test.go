@@ -184,8 +184,8 @@ func TestCertificates(t *testing.T) {
 		want  Stage
 		words []string
 	}{
-		{"signed by itself", leaf(t, nil, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"signed by itself", "ca_certificate_file"}},
-		{"unknown authority", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"not trusted here: CN=Company Root", "ca_certificate_file"}},
+		{"self-signed", leaf(t, nil, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"self-signed", "ca_certificate_file"}},
+		{"unknown authority", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"untrusted authority: CN=Company Root", "ca_certificate_file"}},
 		{"another authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.pem(), StageTLS, []string{"do not cover it"}},
 		{"its authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.pem(), "", nil},
 		{"expired", leaf(t, ca, now.Add(-2*day), now.Add(-day), "127.0.0.1"), ca.pem(), StageTLS, []string{"the server expired on", "renew", "clock"}},
@@ -217,7 +217,7 @@ func TestSilentServer(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "no answer came in time")
+	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "the server did not answer in time")
 }
 
 // proxyTo is a proxy that connects every CONNECT to one address, or refuses it with a status.
@@ -270,7 +270,7 @@ func TestProxy(t *testing.T) {
 	if trace.Proxy != "http://"+proxy.Host || trace.Host != proxy.Host || trace.Code != 404 || !trace.PrivateCA {
 		t.Errorf("got %+v", trace)
 	}
-	try(t, "https://agent.example.invalid/", by(proxyTo(t, addr, http.StatusProxyAuthRequired))).want(t, StageHTTP, "wants credentials", "HTTPS_PROXY")
+	try(t, "https://agent.example.invalid/", by(proxyTo(t, addr, http.StatusProxyAuthRequired))).want(t, StageHTTP, "requires credentials", "HTTPS_PROXY")
 	try(t, "https://agent.example.invalid/", by(proxyTo(t, addr, http.StatusForbidden))).want(t, StageHTTP, "agent.example.invalid", "Forbidden", "NO_PROXY")
 	try(t, "https://agent.example.invalid/", by(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})).want(t, StageConnect, "127.0.0.1:1", "the proxy runs there")
 	broken := Options{Proxy: func(*http.Request) (*url.URL, error) {

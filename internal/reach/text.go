@@ -10,10 +10,10 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// maxText limits foreign text, in bytes.
+// maxText limits text from other programs, in bytes.
 const maxText = 500
 
-// cause drops what network errors repeat: the operation and the URL, which may hold a secret.
+// cause removes the operation and the URL from a network error: the URL may contain a secret.
 func cause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -45,7 +45,7 @@ func port(u *url.URL) string {
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), port(u)) }
 
-// resolvers returns the name servers in /etc/resolv.conf, which not every system has.
+// resolvers returns the name servers in /etc/resolv.conf, a file that some systems lack.
 func resolvers() []string {
 	data, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {

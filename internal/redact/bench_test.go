@@ -41,7 +41,7 @@ func benchText(secrets []Secret, hits int) []byte {
 
 func BenchmarkWriter(b *testing.B) {
 	secrets := benchSecrets()
-	set := New(secrets, Options{})
+	set := New(secrets...)
 	for _, hits := range []int{0, 100, 1} {
 		text := benchText(secrets, hits)
 		for _, size := range []int{100, 4 << 10, 64 << 10} {
@@ -66,6 +66,6 @@ func BenchmarkWriter(b *testing.B) {
 func BenchmarkNew(b *testing.B) {
 	secrets := benchSecrets()
 	for b.Loop() {
-		New(secrets, Options{})
+		New(secrets...)
 	}
 }

@@ -40,9 +40,9 @@ func forms(secret string) []string {
 // of them. This limits the memory of a [Set].
 const maxQuoted = 16 << 10
 
-// maxNeedle is the length above which a form is searched for in pieces. It limits what is compared
-// with each byte of the text, and what a [Writer] holds back.
-const maxNeedle = 512
+// maxNeedle is the length above which a form is searched for in pieces. It limits the bytes that are
+// compared with the text at each position, and the text that a [Writer] holds back.
+const maxNeedle = 256
 
 // pieces returns the needles for a form: none if it is too short, and overlapping parts if it is
 // long. The overlap joins their markers, and is large enough that a part that is cut off after its
@@ -193,7 +193,7 @@ func encodedBase64(s string) []string {
 	all := []string{twice, base64Core(base64.StdEncoding, base64Core(base64.StdEncoding, s, 0), 0)}
 	if once = strings.TrimRight(once, "="); strings.ContainsAny(once, "+/") {
 		form := percentEncode(once, "")
-		all = append(all, form, lowerEscapes(form), slashes(once), dotNet(once))
+		all = append(all, form, lowerEscapes(form), slashes(once), dotNet.text(once))
 	}
 	return all
 }

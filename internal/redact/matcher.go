@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -22,17 +23,17 @@ type matcher struct {
 	shift   []byte // by the two bytes at the end of the window: how far to move it
 	// sorted holds the needles in byte order, for searches by prefix.
 	sorted []string
-	// buckets locates needles in sorted by a hash of their first six bytes.
-	buckets    []bucket
-	bucketBits uint
+	// shared has, for each needle, the lengths of the prefixes that it shares with the needles
+	// before and after it that a binary search has compared before.
+	shared [][2]int16
+	// begins filters by a hash of six bytes: false if no needle begins with them.
+	begins   []bool
+	hashBits uint
 	// links has an entry for the empty needle, then one per needle of sorted with its prefixes.
 	links []link
 	// at has, for each byte, bit i set if some needle has that byte at position i.
 	at [256]uint32
 }
-
-// bucket is the range of sorted with all needles of one hash, and others if hashes collide.
-type bucket struct{ first, end int32 }
 
 // link leads from a needle to shorter ones that are its prefixes, by their positions in links.
 // Every chain ends at the empty needle, position 0.
@@ -43,13 +44,12 @@ type link struct {
 	depth  int32 // length of the chain
 }
 
+// newMatcher returns a matcher of the needles, which must be sorted.
 func newMatcher(needles []string) *matcher {
-	m := &matcher{window: maxWindow}
 	if len(needles) == 0 {
-		m.window = 0
-		return m
+		return &matcher{}
 	}
-	m.sorted = slices.Sorted(slices.Values(needles))
+	m := &matcher{window: maxWindow, sorted: needles}
 	for _, n := range m.sorted {
 		m.window = min(m.window, len(n))
 		m.longest = max(m.longest, len(n))
@@ -58,12 +58,14 @@ func newMatcher(needles []string) *matcher {
 	for i := range m.shift {
 		m.shift[i] = byte(m.window - 1)
 	}
-	for m.bucketBits = 6; 1<<m.bucketBits < 4*len(needles); {
-		m.bucketBits++
+	for m.hashBits = 6; 1<<m.hashBits < 4*len(needles); {
+		m.hashBits++
 	}
-	m.buckets = make([]bucket, 1<<m.bucketBits)
+	m.begins = make([]bool, 1<<m.hashBits)
+	m.shared = make([][2]int16, len(needles))
+	m.share(-1, len(needles))
 	m.links = make([]link, 1, len(needles)+1)
-	for at, n := range m.sorted {
+	for _, n := range m.sorted {
 		for end := 1; end < m.window; end++ {
 			pair := uint16(n[end-1])<<8 | uint16(n[end])
 			m.shift[pair] = min(m.shift[pair], byte(m.window-1-end))
@@ -71,14 +73,26 @@ func newMatcher(needles []string) *matcher {
 		for i := range m.window {
 			m.at[n[i]] |= 1 << i
 		}
-		b := m.bucket([]byte(n[:MinLength]))
-		if b.end == 0 {
-			b.first = int32(at)
-		}
-		b.end = int32(at) + 1
+		m.begins[m.hash([]byte(n[:MinLength]))] = true
 		m.link(n)
 	}
 	return m
+}
+
+// share fills shared for the needles between the positions low and high, which are not included.
+func (m *matcher) share(low, high int) {
+	if high-low < 2 {
+		return
+	}
+	mid := (low + high) / 2
+	if low >= 0 {
+		m.shared[mid][0] = int16(common(m.sorted[low], m.sorted[mid], 0))
+	}
+	if high < len(m.sorted) {
+		m.shared[mid][1] = int16(common(m.sorted[high], m.sorted[mid], 0))
+	}
+	m.share(low, mid)
+	m.share(mid, high)
 }
 
 func (m *matcher) link(n string) {
@@ -97,10 +111,10 @@ func (m *matcher) link(n string) {
 	m.links = append(m.links, l)
 }
 
-func (m *matcher) bucket(b []byte) *bucket {
+func (m *matcher) hash(b []byte) uint64 {
 	_ = b[5]
 	prefix := uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint16(b[4:]))<<32
-	return &m.buckets[prefix*0x9E3779B97F4A7C15>>(64-m.bucketBits)]
+	return prefix * 0x9E3779B97F4A7C15 >> (64 - m.hashBits)
 }
 
 // next returns the first position from pos on where a needle may begin, or a position with less
@@ -123,49 +137,69 @@ func (m *matcher) next(text []byte, pos int) int {
 // match returns the length of the longest needle at the start of text, or 0, and whether text ends
 // within a longer one. Text is at least a window long.
 //
-// One user may choose the needles and the text, so the number of steps grows only with the
-// logarithm of the number of needles.
+// One user may choose the needles and the text, so the search compares each byte of the text only
+// once (Manber and Myers, "Suffix arrays"): the number of steps is that of the bytes in common plus
+// the logarithm of the number of needles.
 func (m *matcher) match(text []byte) (length int, partial bool) {
-	b := m.bucket(text)
-	first, end := int(b.first), int(b.end)
-	if first == end {
+	if !m.begins[m.hash(text)] {
 		return 0, false
 	}
-	// Needles before first sort before text or equal it, those from end on sort after it. The two
-	// neighbours of text share this many bytes with it.
-	var agreeBefore, agreeAfter int
-	for first < end {
-		mid := (first + end) / 2
+	// The needles up to low sort before text or are a prefix of it, those from high on sort after
+	// it. The needles at low and high share this many bytes with text.
+	low, high := -1, len(m.sorted)
+	var agreeLow, agreeHigh int
+	for high-low > 1 {
+		mid := (low + high) / 2
 		n := m.sorted[mid]
-		agree := common(n, text, min(agreeBefore, agreeAfter))
-		if agree == len(n) || agree < len(text) && n[agree] < text[agree] {
-			first, agreeBefore = mid+1, agree
+		agree, before := agreeLow, true
+		shared := int(m.shared[mid][0])
+		if agreeHigh > agreeLow {
+			agree, before = agreeHigh, false
+			shared = int(m.shared[mid][1])
+		}
+		switch {
+		case shared == agree:
+			agree = common(n, text, agree)
+			before = agree == len(n) || agree < len(text) && n[agree] < text[agree]
+		case shared < agree: // mid is on the other side of text than the neighbour
+			agree, before = shared, !before
+		}
+		if before {
+			low, agreeLow = mid, agree
 		} else {
-			end, agreeAfter = mid, agree
+			high, agreeHigh = mid, agree
 		}
 	}
 	// Every needle at the start of text is its predecessor or a prefix of that. Position 0 is empty.
-	at := first
-	for l := &m.links[at]; int(l.length) > agreeBefore; l = &m.links[at] {
+	at := high
+	for l := &m.links[at]; int(l.length) > agreeLow; l = &m.links[at] {
 		at = int(l.next)
-		if int(m.links[l.far].length) > agreeBefore {
+		if int(m.links[l.far].length) > agreeLow {
 			at = int(l.far)
 		}
 	}
-	return int(m.links[at].length), agreeAfter == len(text)
+	return int(m.links[at].length), agreeHigh == len(text)
 }
 
 // common returns the length of the common prefix of n and text, known to be at least from.
-func common(n string, text []byte, from int) int {
-	const step = 32
+func common[T string | []byte](n string, text T, from int) int {
 	text = text[:min(len(n), len(text))]
-	for from+step <= len(text) && n[from:from+step] == string(text[from:from+step]) {
-		from += step
+	for ; from+8 <= len(text); from += 8 {
+		if differ := word(n[from:]) ^ word(text[from:]); differ != 0 {
+			return from + bits.TrailingZeros64(differ)/8
+		}
 	}
 	for from < len(text) && n[from] == text[from] {
 		from++
 	}
 	return from
+}
+
+// word returns the first eight bytes of s as a number. The compiler makes it one load.
+func word[T string | []byte](s T) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // tail returns the length of the longest suffix of text, below the window, that begins a needle.

@@ -21,6 +21,7 @@ var (
 	xmlText         = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 	xmlTextShort    = strings.NewReplacer("&", "&amp;", "<", "&lt;")
 	goXML           = strings.NewReplacer(`"`, "&#34;", "'", "&#39;", "\t", "&#x9;", "\n", "&#xA;", "\r", "&#xD;")
+	yamlNames       = strings.NewReplacer(`\\`, `\\`, `\x85`, `\N`, `\xA0`, `\_`, `\u2028`, `\L`, `\u2029`, `\P`)
 	xmlAttribute    = strings.NewReplacer("\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
 )
 
@@ -37,10 +38,10 @@ func jsonForms(s string) []string {
 	plain := jsonText(s, false)
 	all := []string{
 		plain, jsonText(s, true),
-		slashes(plain), slashes(escapeASCII(plain, "%04x")), // PHP, and others for script elements
-		escapeASCII(plain, "%04x"), // Python
-		dotNet(s),
-		gson.Replace(plain), // Gson
+		slashes(plain), slashes(escapeASCII.text(plain)), // PHP, and others for script elements
+		escapeASCII.text(plain), // Python
+		dotNet.text(s),
+		gson.Replace(plain),                         // Gson
 		strings.ReplaceAll(plain, "\x7f", `\u007f`), // jq
 	}
 	// JSON within a JSON string, as in messages and log lines.
@@ -67,38 +68,73 @@ func jsonText(s string, html bool) string {
 
 func slashes(s string) string { return strings.ReplaceAll(s, "/", `\/`) }
 
-// dotNet returns s as .NET's System.Text.Json escapes it.
-func dotNet(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch short := strings.IndexRune("\b\t\n\f\r\\", r); {
-		case short >= 0:
-			b.WriteByte('\\')
-			b.WriteByte(`btnfr\`[short])
-		case r < ' ' || r >= 0x7f || strings.ContainsRune("\"&'+<>`", r):
-			for _, unit := range utf16.Encode([]rune{r}) {
-				fmt.Fprintf(&b, `\u%04X`, unit)
-			}
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+// escaper writes text as the strings of one language.
+type escaper struct {
+	// short are the characters that become a backslash and the letter at the same place in letters.
+	short, letters string
+	plain          func(rune) bool // the characters that stay
+	escape         func(b []byte, r rune) []byte
 }
 
-// escapeASCII turns non-ASCII characters into UTF-16 \u escapes with the format's digits.
-func escapeASCII(s, format string) string {
-	var b strings.Builder
+func (e escaper) text(s string) string {
+	b := make([]byte, 0, 2*len(s))
 	for _, r := range s {
-		if r < 0x7f {
-			b.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u`+format, unit)
+		switch at := strings.IndexRune(e.short, r); {
+		case at >= 0:
+			b = append(b, '\\', e.letters[at])
+		case e.plain(r):
+			b = utf8.AppendRune(b, r)
+		default:
+			b = e.escape(b, r)
 		}
 	}
-	return b.String()
+	return string(b)
+}
+
+var (
+	// dotNet is .NET's System.Text.Json.
+	dotNet = escaper{"\b\t\n\f\r\\", `btnfr\`, func(r rune) bool {
+		return isPrintableASCII(r) && !strings.ContainsRune("\"&'+<>`", r)
+	}, units("X")}
+	// escapeASCII escapes the non-ASCII characters of text that is already JSON.
+	escapeASCII = escaper{plain: func(r rune) bool { return r < 0x7f }, escape: units("x")}
+
+	// python is Python's repr, without quotes and their escapes; pythonASCII escapes more.
+	python      = escaper{"\t\n\r\\", `tnr\`, func(r rune) bool { return isPrintableASCII(r) || r > 0x7f && unicode.IsPrint(r) }, sized("x", "x")}
+	pythonASCII = escaper{"\t\n\r\\", `tnr\`, isPrintableASCII, sized("x", "x")}
+	javaScript  = escaper{"\t\n\r\\", `tnr\`, func(r rune) bool { return isPrintableASCII(r) || isShown(r) }, sized("X", "x")}
+
+	// libYAML is libyaml's text between double quotes for ASCII output, before yamlNames.
+	libYAML = escaper{"\x00\a\b\t\n\v\f\r\x1b\"\\", `0abtnvfre"\`, isPrintableASCII, sized("X", "X")}
+)
+
+func isPrintableASCII(r rune) bool { return r >= ' ' && r < 0x7f }
+
+// isShown reports which non-ASCII characters bash and JavaScript print unescaped.
+func isShown(r rune) bool { return r >= 0xa0 }
+
+// units returns an escape of UTF-16 code units, as \u and four digits of the given case.
+func units(digits string) func([]byte, rune) []byte {
+	return func(b []byte, r rune) []byte {
+		for _, unit := range utf16.Encode([]rune{r}) {
+			b = fmt.Appendf(b, `\u%04`+digits, unit)
+		}
+		return b
+	}
+}
+
+// sized returns an escape with as many digits as a character needs: \x with digits of the case
+// small, \u and \U with digits of the case large.
+func sized(small, large string) func([]byte, rune) []byte {
+	return func(b []byte, r rune) []byte {
+		switch {
+		case r <= 0xff:
+			return fmt.Appendf(b, `\x%02`+small, r)
+		case r <= 0xffff:
+			return fmt.Appendf(b, `\u%04`+large, r)
+		}
+		return fmt.Appendf(b, `\U%08`+large, r)
+	}
 }
 
 func languageForms(s string) []string {
@@ -111,71 +147,18 @@ func languageForms(s string) []string {
 		shellDouble.Replace(s),           // between double quotes in a shell
 		backslashDouble.Replace(s),       // the same in most configuration files
 		hcl.Replace(s),                   // HCL
-		yamlText(s),
+		yamlNames.Replace(libYAML.text(s)),
 	}
-	// Python uses double quotes if single ones would need an escape, and so does JavaScript, which
-	// writes control characters with capital digits.
-	isASCII := func(rune) bool { return false }
-	for _, text := range []string{pythonText(s, unicode.IsPrint, "%02x"), pythonText(s, isASCII, "%02x"), pythonText(s, isShown, "%02X")} {
+	// Python's bytes are escaped like the characters of the same numbers.
+	octets := make([]rune, len(s))
+	for i, c := range []byte(s) {
+		octets[i] = rune(c)
+	}
+	// Python uses double quotes if single ones would need an escape, and so does JavaScript.
+	for _, text := range []string{python.text(s), pythonASCII.text(s), javaScript.text(s), pythonASCII.text(string(octets))} {
 		all = append(all, text, strings.ReplaceAll(text, "'", `\'`))
 	}
-	var octets strings.Builder
-	for _, c := range []byte(s) {
-		if isAlphanumeric(c) {
-			octets.WriteByte(c)
-		} else {
-			octets.WriteString(pythonText(string(rune(c)), isASCII, "%02x"))
-		}
-	}
-	return append(all, octets.String(), strings.ReplaceAll(octets.String(), "'", `\'`))
-}
-
-// isShown reports which non-ASCII characters bash and JavaScript print unescaped.
-func isShown(r rune) bool { return r >= 0xa0 }
-
-// pythonText returns s as repr prints it, without quotes and their escapes. printed selects the
-// unescaped non-ASCII characters, and digits formats the others.
-func pythonText(s string, printed func(rune) bool, digits string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch short := strings.IndexRune("\t\n\r\\", r); {
-		case short >= 0:
-			b.WriteByte('\\')
-			b.WriteByte(`tnr\`[short])
-		case r >= ' ' && r < 0x7f, r > 0x7f && printed(r):
-			b.WriteRune(r)
-		case r <= 0xff:
-			fmt.Fprintf(&b, `\x`+digits, r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return b.String()
-}
-
-// yamlText returns s between double quotes as libyaml writes it for ASCII output.
-func yamlText(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch short := strings.IndexRune("\x00\a\b\t\n\v\f\r\x1b\"\\\u0085\u00a0\u2028\u2029", r); {
-		case r < utf8.RuneSelf && short >= 0:
-			b.WriteByte('\\')
-			b.WriteByte(`0abtnvfre"\`[short])
-		case r >= ' ' && r < 0x7f:
-			b.WriteRune(r)
-		case short >= 0:
-			b.WriteString(map[rune]string{0x85: `\N`, 0xa0: `\_`, 0x2028: `\L`, 0x2029: `\P`}[r])
-		case r <= 0xff:
-			fmt.Fprintf(&b, `\x%02X`, r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08X`, r)
-		}
-	}
-	return b.String()
+	return all
 }
 
 func shellForms(s string) []string {
@@ -212,7 +195,7 @@ func dollarQuoted(s string, ascii bool) string {
 		case short >= 0:
 			b.WriteByte('\\')
 			b.WriteByte(`abtnvfrE'\`[short])
-		case r >= ' ' && r < 0x7f, !ascii && size > 1 && isShown(r):
+		case isPrintableASCII(r), !ascii && size > 1 && isShown(r):
 			b.WriteRune(r)
 		default:
 			for _, c := range []byte(s[i : i+size]) {

@@ -7,11 +7,11 @@
 package redact
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 const (
@@ -30,15 +30,8 @@ type Secret struct {
 	Value string
 }
 
-// Options are the settings of a [Set]. The zero value is ready for use.
-type Options struct {
-	// FlushAfter limits how long lines that may begin a secret are held; zero means 50 ms.
-	FlushAfter time.Duration
-}
-
 // Set is a growing set of secrets. It is safe for concurrent use.
 type Set struct {
-	opts    Options
 	matcher atomic.Pointer[matcher]
 
 	mu      sync.Mutex
@@ -47,17 +40,14 @@ type Set struct {
 }
 
 // New returns a set of the given secrets.
-func New(secrets []Secret, opts Options) *Set {
-	if opts.FlushAfter <= 0 {
-		opts.FlushAfter = 50 * time.Millisecond
-	}
-	s := &Set{opts: opts, needles: make(map[string]struct{})}
+func New(secrets ...Secret) *Set {
+	s := &Set{needles: make(map[string]struct{})}
 	s.matcher.Store(newMatcher(nil))
 	s.Add(secrets...)
 	return s
 }
 
-// Add adds secrets. Once it returns, they are masked in later writes and in held text.
+// Add adds secrets. After it returns, they are masked in later writes and in held text.
 func (s *Set) Add(secrets ...Secret) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +69,7 @@ func (s *Set) Add(secrets ...Secret) {
 	if len(s.needles) == before {
 		return
 	}
-	needles := make([]string, 0, len(s.needles))
-	for needle := range s.needles {
-		needles = append(needles, needle)
-	}
-	s.matcher.Store(newMatcher(needles))
+	s.matcher.Store(newMatcher(slices.Sorted(maps.Keys(s.needles))))
 }
 
 // Skipped returns the names of the secrets that are not masked because they are shorter than
@@ -100,4 +86,19 @@ func (s *Set) String(text string) string {
 	var sc scanner
 	masked, _ := sc.scan(s.matcher.Load(), []byte(text), endOfStream)
 	return string(masked)
+}
+
+// Has reports whether text may hold a secret: if not, [Set.String] returns it unchanged. It stops
+// at the first occurrence.
+func (s *Set) Has(text []byte) bool {
+	m := s.matcher.Load()
+	if m.window == 0 {
+		return false
+	}
+	for pos := m.next(text, 0); pos+m.window <= len(text); pos = m.next(text, pos+1) {
+		if length, partial := m.match(text[pos:]); length > 0 || partial {
+			return true
+		}
+	}
+	return m.tail(text) >= MinLength
 }

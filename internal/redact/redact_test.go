@@ -74,7 +74,7 @@ func TestEncodings(t *testing.T) {
 		"base64 of 4": func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xyzx" + s + "\n")) },
 	}
 	for name, secret := range secrets {
-		set := New([]Secret{{name, secret}}, Options{})
+		set := New([]Secret{{name, secret}}...)
 		for encName, enc := range encodings {
 			encoded := enc(secret)
 			got := mask(t, set, "before "+encoded+" after", []byte{0, 17, 3})
@@ -99,7 +99,7 @@ func TestEncodings(t *testing.T) {
 }
 
 func TestLinesOfASecret(t *testing.T) {
-	set := New([]Secret{{"key", testKey}, {"json", "{\n  \"id\": \"a b\",\n  \"n\": 1\n}"}}, Options{})
+	set := New([]Secret{{"key", testKey}, {"json", "{\n  \"id\": \"a b\",\n  \"n\": 1\n}"}}...)
 	in := "  | MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNbvJZHtCSuYEvu |\nN= alone is too short\n" +
 		`printed as \"id\": \"a b\", in JSON` + "\n"
 	want := "  | [secret] |\nN= alone is too short\nprinted as [secret] in JSON\n"
@@ -109,7 +109,7 @@ func TestLinesOfASecret(t *testing.T) {
 }
 
 func TestSkipped(t *testing.T) {
-	set := New([]Secret{{"EMPTY", ""}, {"SHORT", "abcde"}, {"BLANK", "        "}, {"PADDED", "  abcde\n"}, {"GOOD", "abcdef"}}, Options{})
+	set := New([]Secret{{"EMPTY", ""}, {"SHORT", "abcde"}, {"BLANK", "        "}, {"PADDED", "  abcde\n"}, {"GOOD", "abcdef"}}...)
 	set.Add(Secret{"LATER", "x"}, Secret{"SHORT", "abcde"})
 	if diff := cmp.Diff([]string{"SHORT", "BLANK", "PADDED", "LATER"}, set.Skipped()); diff != "" {
 		t.Errorf("Skipped (-want +got):\n%s", diff)
@@ -121,7 +121,7 @@ func TestSkipped(t *testing.T) {
 
 func TestHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := New([]Secret{{"two lines", "first line\nab\nlast line"}}, Options{FlushAfter: time.Second})
+		set := New([]Secret{{"two lines", "first line\nab\nlast line"}}...)
 		var out lockedBuffer
 		w := set.Writer(&out)
 		expect := func(when, want string) {
@@ -143,9 +143,9 @@ func TestHeldBack(t *testing.T) {
 		expect("part of a line, long after", "hello\n")
 		write("line\n")
 		expect("a line of the secret", "hello\n")
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(40 * time.Millisecond)
 		write("ab\n")
-		time.Sleep(99 * time.Millisecond)
+		time.Sleep(9 * time.Millisecond)
 		expect("just before its time", "hello\n")
 		time.Sleep(2 * time.Millisecond)
 		expect("after its time", "hello\n[secret]\nab\n")
@@ -171,7 +171,7 @@ func TestHeldBack(t *testing.T) {
 }
 
 func TestAddWhileStreaming(t *testing.T) {
-	set := New(nil, Options{})
+	set := New(nil...)
 	var out bytes.Buffer
 	w := set.Writer(&out)
 	var wg sync.WaitGroup
@@ -196,7 +196,7 @@ func TestAddWhileStreaming(t *testing.T) {
 }
 
 func TestAddAppliesToWhatIsHeldBack(t *testing.T) {
-	set := New([]Secret{{"long", "0123456789-long"}}, Options{})
+	set := New([]Secret{{"long", "0123456789-long"}}...)
 	var out bytes.Buffer
 	w := set.Writer(&out)
 	for _, s := range []string{"0123456", "789 is new"} {
@@ -239,7 +239,7 @@ func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
 
 func TestErrorOfTheDestinationStays(t *testing.T) {
 	boom := errors.New("boom")
-	w := New(nil, Options{}).Writer(failingWriter{boom})
+	w := New(nil...).Writer(failingWriter{boom})
 	for range 2 {
 		if n, err := w.Write([]byte("text")); n != 0 || !errors.Is(err, boom) {
 			t.Errorf("Write = %d, %v", n, err)

@@ -87,10 +87,13 @@ func TestMaskingAgreesWithReference(t *testing.T) {
 			for _, s := range tc.secrets {
 				secrets = append(secrets, Secret{Value: s})
 			}
-			set := New(secrets, Options{})
+			set := New(secrets...)
 			want := reference(set.needlesForTest(), tc.text)
 			if got := set.String(tc.text); got != want {
 				t.Errorf("String:\n got %q\nwant %q", got, want)
+			}
+			if got := set.Has([]byte(tc.text)); got != (want != tc.text) {
+				t.Errorf("Has: %t, want %t", got, !got)
 			}
 			for size := range min(len(tc.text), 40) {
 				if got := mask(t, set, tc.text, []byte{byte(size)}); got != want {
@@ -110,10 +113,13 @@ func FuzzMaskingAgreesWithReference(f *testing.F) {
 		if len(a)+len(b)+len(c) > 300 || len(text) > 2000 {
 			t.Skip("too slow for the reference")
 		}
-		set := New([]Secret{{Value: a}, {Value: b}, {Value: c}}, Options{})
+		set := New([]Secret{{Value: a}, {Value: b}, {Value: c}}...)
 		want := reference(set.needlesForTest(), text)
 		if got := set.String(text); got != want {
 			t.Fatalf("String(%q) =\n     %q\nwant %q", text, got, want)
+		}
+		if want != text && !set.Has([]byte(text)) {
+			t.Fatalf("Has(%q) = false", text)
 		}
 		if got := mask(t, set, text, cuts); got != want {
 			t.Fatalf("cuts %v of %q:\n got %q\nwant %q", cuts, text, got, want)

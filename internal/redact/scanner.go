@@ -6,11 +6,11 @@ import "bytes"
 type scanMode int
 
 const (
-	// moreToCome holds back all from where a secret may begin that is incomplete in the text.
+	// moreToCome holds back the text from the first byte that may begin an incomplete secret.
 	moreToCome scanMode = iota
 	// wholeLines holds back the same, but only from the last, incomplete line.
 	wholeLines
-	// endOfStream holds nothing back: a secret's beginning of MinLength or more is masked.
+	// endOfStream holds nothing back: a prefix of a secret is masked if it has MinLength bytes.
 	endOfStream
 )
 

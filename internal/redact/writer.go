@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// flushAfter limits how long complete lines that may begin a secret are held.
+const flushAfter = 50 * time.Millisecond
+
 // maxPiece limits what is masked at once, in bytes, and so the memory of a writer.
 const maxPiece = 256 << 10
 
@@ -16,11 +19,11 @@ var errWriterClosed = errors.New("write to a masking writer that is closed")
 // Writer masks what is written to it and passes it on. It is safe for concurrent use.
 //
 // It passes on at once whatever cannot be part of a secret, and holds back the rest: the longest
-// end of the stream that is the beginning of a secret or of a piece of a long one, so less than 512
+// end of the stream that is the beginning of a secret or of a piece of a long one, so less than 256
 // bytes. The held text is decided by
 //
 //   - the next bytes, mostly;
-//   - [Writer.Flush], which the writer calls after [Options.FlushAfter], for complete lines.
+//   - [Writer.Flush], which the writer calls after 50 ms, for complete lines.
 //     A multi-line secret may have begun in them, but its lines of [MinLength] and more are
 //     masked one by one, and shorter ones are not secrets. Part of a line that may be the
 //     beginning of a secret is never passed on because of time;
@@ -120,10 +123,10 @@ func (w *Writer) arm() {
 		}
 	case w.armedAt == w.heldAt:
 	case w.timer == nil:
-		w.timer = time.AfterFunc(w.set.opts.FlushAfter, w.onTimer)
+		w.timer = time.AfterFunc(flushAfter, w.onTimer)
 		w.armedAt = w.heldAt
 	default:
-		w.timer.Reset(w.set.opts.FlushAfter)
+		w.timer.Reset(flushAfter)
 		w.armedAt = w.heldAt
 	}
 }

@@ -1,5 +1,5 @@
-// Package retry is the policy of repeated calls: pauses that double up to a limit, with jitter; a
-// server's Retry-After replaces them, and the context ends them.
+// Package retry is the policy for repeated calls: pauses that double up to a limit, with jitter. A
+// server's Retry-After replaces a pause, and the end of the context interrupts it.
 package retry
 
 import (
@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// Policy configures the pauses between tries.
+// Policy configures the pauses between attempts.
 type Policy struct {
 	First time.Duration // pause after the first failure; each further failure doubles it
 	Max   time.Duration // limit of every pause, Retry-After included
-	Tries int           // limit of the tries of [Policy.Do]; 0 means no limit
+	Tries int           // limit of the attempts by [Policy.Do]; 0 means no limit
 }
 
 // Pause returns the pause after err, given the number of earlier failures. It is random between
-// half and all of the doubled pause, so that clients that failed together return apart and limited
-// tries still cover an outage. A Retry-After in err replaces it, up to Max and never shortened.
+// half of the doubled pause and all of it: clients that failed together retry at different times,
+// and a limited number of attempts still covers an outage. A Retry-After in err replaces the pause,
+// up to Max; it is never shortened otherwise.
 func (p Policy) Pause(failures int, err error) time.Duration {
 	if asked := After(err); asked > 0 {
 		return Spread(min(asked, p.Max))
@@ -31,13 +32,13 @@ func (p Policy) Pause(failures int, err error) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Wait waits for [Policy.Pause]. If ctx ends first, it returns the cause.
+// Wait waits for the duration of [Policy.Pause]. If ctx ends first, it returns the cause.
 func (p Policy) Wait(ctx context.Context, failures int, err error) error {
 	return Sleep(ctx, p.Pause(failures, err))
 }
 
-// Do repeats call until success, an error that again rejects, the last try, or the end of ctx. It
-// returns the last error of call.
+// Do repeats call until it succeeds, again rejects its error, the attempts are used up, or ctx
+// ends. It returns the last error of call.
 func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	for failures := 0; ; failures++ {
 		err := call()
@@ -59,7 +60,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Spread adds up to a tenth to an interval, so that programs started together drift apart.
+// Spread adds up to a tenth to an interval, so that programs started together do not act together.
 func Spread(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
 
 // After returns the Retry-After in an error, or 0.

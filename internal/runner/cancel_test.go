@@ -82,7 +82,7 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 			if got := h.signalsSeen(); got != "leader\n" {
 				t.Errorf("the signals seen were %q, want one by the leader", got)
 			}
-			h.wantLog(1, "ended gracefully", "asking the running command to end", "error: ")
+			h.wantLog(1, "ended gracefully", "interrupting the running command", "error: ")
 			if h.text(2) != "" {
 				t.Error("another step was started")
 			}
@@ -111,7 +111,7 @@ func TestCancelKillsAfterPatience(t *testing.T) {
 	if code != 128+9 || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	h.wantLog(1, "did not end in time and is killed", "error: the deployment was cancelled while Step was running")
+	h.wantLog(1, "killing the command, which did not exit in time", "error: the deployment was cancelled while Step was running")
 	h.wantDead("child.pid")
 }
 
@@ -159,7 +159,7 @@ func TestTimeouts(t *testing.T) {
 			if code != 3 || left.Reason != workflow.ReasonTimeout {
 				t.Errorf("exit code %d, left %+v", code, left)
 			}
-			h.wantLog(1, "the timeout passed")
+			h.wantLog(1, "the timeout expired")
 			if got := h.signalsSeen(); got != "leader\n" {
 				t.Errorf("the signals seen were %q", got)
 			}
@@ -210,7 +210,7 @@ func TestStrangeSignal(t *testing.T) {
 	if code != 137 || left.Reason != workflow.ReasonSignal {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	h.wantLog(1, "error: Step was ended by the signal SIGKILL")
+	h.wantLog(1, "error: Step was killed by the signal SIGKILL")
 	if result := h.oneResult(); result.Signal != "SIGKILL" {
 		t.Errorf("got %+v", result)
 	}

@@ -133,7 +133,7 @@ func TestDeploymentEnvironment(t *testing.T) {
 			t.Errorf("the environment of pulumi holds %s", bad)
 		}
 	}
-	p.wantLog(1, "PULUMI_BACKEND_URL is set by the deployment itself")
+	p.wantLog(1, "PULUMI_BACKEND_URL, which the deployment sets itself")
 	if got, want := strings.TrimSpace(p.read(".pwd")), filepath.Join(p.dir, "work", "infra"); got != want {
 		t.Errorf("pulumi ran in %s, want %s", got, want)
 	}
@@ -205,9 +205,9 @@ func TestUserErrors(t *testing.T) {
 		{"no directory", map[string]string{"Pulumi.yaml": "x"}, nil, 1, `the directory "infra" does not exist in the repository`},
 		{"branch", yamlProject, func(p *program) { p.git().Branch = "nope" }, 1, `branch "nope" does not exist in the repository`},
 		{"commit", yamlProject, func(p *program) { p.git().Commit = strings.Repeat("0f", 20) }, 1, "commit 0f0f"},
-		{"token", yamlProject, func(p *program) { p.git().Auth.AccessToken = "wrong-token" }, 1, "refused the credentials"},
+		{"token", yamlProject, func(p *program) { p.git().Auth.AccessToken = "wrong-token" }, 1, "rejected the credentials"},
 		{"url", yamlProject, func(p *program) { p.git().RepoURL = "nonsense" }, 1, "has no scheme"},
-		{"exit code", map[string]string{"infra/Pulumi.yaml": "x", "infra/script": "echo oops; exit 255"}, nil, 2, "pulumi update ended with exit code 255"},
+		{"exit code", map[string]string{"infra/Pulumi.yaml": "x", "infra/script": "echo oops; exit 255"}, nil, 2, "pulumi update exited with code 255"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			options := lab.GitOptions{}

@@ -32,7 +32,7 @@ func FuzzReadLaunch(f *testing.F) {
 			t.Errorf("accepted: %+v", launch)
 		}
 		secrets := environ.Secrets(launch)
-		masks := redact.New(secrets, redact.Options{})
+		masks := redact.New(secrets...)
 		for _, s := range secrets {
 			if len(strings.TrimSpace(s.Value)) >= redact.MinLength && !strings.ContainsAny(s.Value, redact.Marker) && strings.Contains(masks.String("x"+s.Value+"y"), s.Value) {
 				t.Errorf("the secret %q is not masked", s.Name)

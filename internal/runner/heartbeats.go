@@ -12,10 +12,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// refusedFactor lengthens the pauses after a refusal other than 410: the job needs its lease.
+// refusedFactor lengthens the pauses after a refusal other than 410, because the job needs its
+// lease.
 const refusedFactor = 6
 
-// heartbeats keep the lease and receive cancellations until the result is delivered.
+// heartbeats renew the lease and receive cancellations until the result is delivered.
 type heartbeats struct {
 	server   Server
 	interval time.Duration
@@ -32,10 +33,10 @@ func newHeartbeats(server Server, interval time.Duration, stop *stopper, log *lo
 
 func (h *heartbeats) finish() { h.once.Do(func() { close(h.finishing) }) }
 
-// run sends heartbeats until ctx ends. The server's own 410 means that the job has lost its
-// lease, which by design happens to a started job only if the server gave it up as lost. Then
-// heartbeats end and no further step begins. The running step continues, because stopping
-// pulumi midway would be worse, and the server still accepts evidence.
+// run sends heartbeats until ctx ends. The server's own 410 means that the job has lost its lease;
+// by design this happens to a started job only if the server declared it lost. Then run stops and
+// no further step starts. The running step continues, because interrupting pulumi would be worse,
+// and the server still accepts the log and the result.
 func (h *heartbeats) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, h.finishing
 	failed, refused := false, false
@@ -50,7 +51,7 @@ func (h *heartbeats) run(ctx context.Context) {
 		case protocol.Permanent(err):
 			if !refused {
 				refused = true
-				h.log.WithError(err).Warn("the server refuses heartbeats of this job; its work continues")
+				h.log.WithError(err).Warn("the server refuses this job's heartbeats; the job continues")
 			}
 			if protocol.Gone(err) {
 				return
@@ -58,7 +59,7 @@ func (h *heartbeats) run(ctx context.Context) {
 			pause *= refusedFactor // the operator may repair the cause
 		case err != nil && !failed:
 			failed = true
-			h.log.WithError(err).Warn("the server does not answer; the job continues and its log is kept")
+			h.log.WithError(err).Warn("the server does not answer; the job continues and keeps its log")
 		case err == nil:
 			refused = false
 			if failed {

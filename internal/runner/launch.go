@@ -12,14 +12,14 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Bounds of the standard input.
+// Limits of the standard input.
 const (
 	LaunchTimeout = 30 * time.Second
 	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
 )
 
 // ReadLaunch reads the job from r, the standard input of the process. If ctx ends first, a read
-// of r may still be blocked, which is harmless in a process about to end. Its errors never
+// from r may still block, which is harmless because the process is about to exit. Its errors never
 // repeat the input.
 func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	type read struct {
@@ -34,28 +34,28 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	var data []byte
 	select {
 	case <-ctx.Done():
-		return nil, errors.New("no job arrived on standard input in time; nothing was started: the agent must start this program")
+		return nil, errors.New("waiting for a job on standard input: timeout; nothing was started: only the agent may start this program")
 	case got := <-done:
 		if got.err != nil {
-			return nil, fmt.Errorf("reading the job from standard input: %w", got.err)
+			return nil, fmt.Errorf("reading a job from standard input: %w", got.err)
 		}
 		data = got.data
 	}
 	switch {
 	case len(data) == 0:
-		return nil, errors.New("standard input is empty; nothing was started: the agent must start this program")
+		return nil, errors.New("reading a job from standard input: no input; nothing was started: only the agent may start this program")
 	case len(data) > maxLaunch:
-		return nil, fmt.Errorf("the job on standard input is longer than %d bytes; nothing was started", maxLaunch)
+		return nil, fmt.Errorf("reading a job from standard input: longer than %d bytes; nothing was started", maxLaunch)
 	}
 	var launch protocol.Launch
 	if err := json.Unmarshal(data, &launch); err != nil {
-		// The error could quote the input, which holds secrets.
-		return nil, errors.New("the job on standard input is not the JSON document that was expected; nothing was started")
+		// The error could quote the input, which contains secrets.
+		return nil, errors.New("reading a job from standard input: not valid JSON or not a job; nothing was started")
 	}
 	return &launch, validateLaunch(&launch)
 }
 
-// validateLaunch leaves a bad definition to a later check, which reports to the log.
+// validateLaunch does not check the definition: a later check reports its errors to the job's log.
 func validateLaunch(l *protocol.Launch) error {
 	if l.Offline && l.Definition != nil {
 		return nil
@@ -63,11 +63,11 @@ func validateLaunch(l *protocol.Launch) error {
 	base, err := url.Parse(l.ServiceURL)
 	switch {
 	case err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":
-		return errors.New("the job on standard input names no usable service URL; nothing was started")
+		return errors.New("reading a job from standard input: no usable service URL; nothing was started")
 	case l.JobID == "" || l.JobToken == "":
-		return errors.New("the job on standard input has no id or no token; nothing was started")
+		return errors.New("reading a job from standard input: no id or no token; nothing was started")
 	case l.Epoch < 0:
-		return errors.New("the job on standard input has a negative epoch; nothing was started")
+		return errors.New("reading a job from standard input: negative epoch; nothing was started")
 	}
 	return nil
 }

@@ -8,16 +8,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Offline is the [Server] of a job that a user runs for a trial: it accepts log, statuses and
-// result and keeps none of them.
+// Offline is the [Server] of a job that a user runs as a trial. It accepts the log, the statuses
+// and the result, and stores none of them.
 type Offline struct{}
 
-// Definition fails: an offline launch includes it.
+// Definition returns an error: an offline launch includes the definition.
 func (Offline) Definition(context.Context) (*workflow.JobDefinition, error) {
-	return nil, errors.New("a job without a server must bring its definition")
+	return nil, errors.New("a launch without a server must include the definition")
 }
 
-// Heartbeat never requests an end; signals do.
+// Heartbeat never requests a cancellation; users send signals instead.
 func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatResponse, error) {
 	return protocol.HeartbeatResponse{}, nil
 }
@@ -25,16 +25,16 @@ func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatRes
 // StepStatus does nothing.
 func (Offline) StepStatus(context.Context, int, protocol.StepStatusRequest) error { return nil }
 
-// PutLog takes everything.
+// PutLog accepts all output and discards it.
 func (Offline) PutLog(_ context.Context, _ int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	end := offset + int64(len(framed))
 	return protocol.LogAck{Received: end, Durable: end}, nil
 }
 
-// PostLogLines takes everything.
+// PostLogLines accepts all lines and discards them.
 func (Offline) PostLogLines(context.Context, int, protocol.LogLines) error { return nil }
 
-// Result takes every result.
+// Result accepts every result and discards it.
 func (Offline) Result(context.Context, protocol.ResultRequest) error { return nil }
 
 // Gone returns false: an offline job has no other owner.

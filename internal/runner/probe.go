@@ -19,8 +19,8 @@ const (
 	usualProbe   = 10 * time.Second
 )
 
-// RunProbe runs the launch's probe and writes the report as one line to out. It makes this
-// process use the proxy that jobs use.
+// RunProbe runs the launch's probe and writes the report to out as one line. It makes this process
+// use the jobs' proxy.
 func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out io.Writer) error {
 	if err := environ.UseProxy(launch); err != nil {
 		return err
@@ -44,10 +44,10 @@ func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out 
 	all.Wait()
 	line, err := json.Marshal(report)
 	if err != nil {
-		return fmt.Errorf("writing the report of the probe: %w", err)
+		return fmt.Errorf("writing the probe report: %w", err)
 	}
 	if _, err := out.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("writing the report of the probe: %w", err)
+		return fmt.Errorf("writing the probe report: %w", err)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ outputs: { path: "${greeting.path}" }
 	}
 }
 
-// A resource changes outside of Pulumi.
+// TestRealDrift changes a resource outside of Pulumi.
 func TestRealDrift(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	project := `name: shop
@@ -137,7 +137,7 @@ resources:
 	if code == 0 || code > 128 || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	p.wantLog(3, "asking the running command to end", "error: ")
+	p.wantLog(3, "interrupting the running command", "error: ")
 	if strings.Contains(p.text(3), "is killed") {
 		t.Errorf("pulumi was killed:\n%s", p.text(3))
 	}

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// deliver sends the remaining log, the statuses of the steps and the verdict, for as long as
-// the server accepts evidence. Once the runner has to end, only half a minute remains.
+// deliver sends the remaining log, the steps' statuses and the result, as long as the server
+// accepts them. When the runner must exit, only half a minute remains.
 func (j *job) deliver(ctx context.Context, v delivery.Verdict) protocol.Result {
 	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
 	defer cancel()
@@ -23,14 +23,14 @@ func (j *job) deliver(ctx context.Context, v delivery.Verdict) protocol.Result {
 
 	outcome := outcomeOf(v)
 	if err := j.courier.Deliver(ctx, v); err != nil {
-		j.log.WithError(err).Error("the result is not delivered; the agent delivers it")
+		j.log.WithError(err).Error("the result could not be delivered; the agent delivers it")
 		return outcome
 	}
 	outcome.Reported = true
 	return outcome
 }
 
-// outcomeOf returns the result for the agent of a verdict that the server does not have yet.
+// outcomeOf returns the result that the runner reports to the agent for a verdict.
 func outcomeOf(v delivery.Verdict) protocol.Result {
 	r := protocol.Result{Status: v.Status, Reason: v.Reason, FinishedAt: v.FinishedAt}
 	switch {
@@ -42,7 +42,7 @@ func outcomeOf(v delivery.Verdict) protocol.Result {
 	return r
 }
 
-// writeOutcome writes the outcome when it is known, and again after its delivery.
+// writeOutcome writes the outcome as soon as it is known, and again after its delivery.
 func writeOutcome(jobDir string, outcome protocol.Result) error {
 	data, err := json.Marshal(outcome)
 	if err != nil {

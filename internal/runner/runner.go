@@ -1,14 +1,15 @@
-// Package runner runs one job inside its container or host: it reads the job from its standard
-// input, runs the steps in order, masks and spools their output, keeps the lease of the job
-// alive, and delivers log and result.
+// Package runner runs one job inside its container or host: it reads the job from standard input,
+// runs the steps in order, masks and spools their output, keeps the job's lease alive, and delivers
+// the log and the result.
 //
-// Stopping is not cancelling. The context of [Run] ends only deliveries. A job ends early only
-// through its [stopper], which passes exactly one SIGINT to the leader of the running step and
-// then waits: neither an accident nor an unreachable server may interrupt what a step does to
-// real infrastructure.
+// Stopping is not cancelling. The context of [Run] stops only deliveries. Only the [stopper] stops
+// a job early: it sends exactly one SIGINT to the leader of the running step and then waits.
+// Neither an accident nor an unreachable server may interrupt a step's changes to real
+// infrastructure.
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Exit codes of `workflow-runner run` that are not a step's.
+// Exit codes of `workflow-runner run` that do not come from a step.
 const (
 	ExitFailed   = 1                     // the job failed without an exit code of a step
 	ExitNoLaunch = protocol.ExitNoLaunch // no job was received: nothing was started
@@ -41,45 +42,40 @@ type Server interface {
 	delivery.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
-	// Gone reports whether the server itself has answered, to any of these calls, that the
-	// claim was superseded or the job has ended permanently.
+	// Gone reports whether the server itself has answered, to any of these calls, that the claim
+	// was superseded or the job's result is final.
 	Gone() bool
 }
 
 // Options configure [Run].
 type Options struct {
-	JobDir  string           // the job's own directory, see [protocol.DirSpool] and the like
+	JobDir  string           // the job's own directory, see [protocol.DirSpool]
 	Self    string           // path of this program, which also runs steps
-	Environ []string         // in which the job runs
+	Environ []string         // environment in which the job runs
 	Echo    io.Writer        // receives the masked log if the launch asks for it
 	Signals <-chan os.Signal // SIGINT and SIGTERM of the process; nil: none
 	Log     *logrus.Entry
 	Timing  Timing
 }
 
-// Timing holds the runner's waits. Zero members have the product's values.
+// Timing holds the runner's waits. The product's values replace zero members.
 type Timing struct {
 	Heartbeat       time.Duration // between heartbeats; 10 s
 	PatienceChange  time.Duration // from SIGINT to SIGKILL if the operation changes infrastructure; 15 min
 	PatienceOther   time.Duration // the same for other operations; 1 min
-	Linger          time.Duration // for processes that hold a step's output after its end; 10 s
+	Linger          time.Duration // for processes that hold a step's output after it has finished; 10 s
 	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server accepts evidence
-	DeliveryStopped time.Duration // the same after a request to end; 30 s
+	DeliveryStopped time.Duration // the same after a request to stop; 30 s
 	Retry           time.Duration // first pause after a failed call; 0.5 s
 }
 
 func (t Timing) withDefaults() Timing {
-	fill := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	fill(&t.Heartbeat, 10*time.Second)
-	fill(&t.PatienceChange, 15*time.Minute)
-	fill(&t.PatienceOther, time.Minute)
-	fill(&t.Linger, 10*time.Second)
-	fill(&t.Delivery, 24*time.Hour)
-	fill(&t.DeliveryStopped, 30*time.Second)
+	t.Heartbeat = cmp.Or(t.Heartbeat, 10*time.Second)
+	t.PatienceChange = cmp.Or(t.PatienceChange, 15*time.Minute)
+	t.PatienceOther = cmp.Or(t.PatienceOther, time.Minute)
+	t.Linger = cmp.Or(t.Linger, 10*time.Second)
+	t.Delivery = cmp.Or(t.Delivery, 24*time.Hour)
+	t.DeliveryStopped = cmp.Or(t.DeliveryStopped, 30*time.Second)
 	return t
 }
 
@@ -98,12 +94,12 @@ type job struct {
 	notices  []string // for the log of the first step
 	sessions []int    // of the steps that ran
 
-	delivering atomic.Bool // the work is done
+	delivering atomic.Bool // the steps have finished
 }
 
-// Run runs the job of launch to its end and delivers its log and result. It returns the exit
-// code of the process: 0 for a job that succeeded. The error, if any, is for the operator; the
-// deployment's log has its own.
+// Run runs the job of launch and delivers its log and result. It returns the exit code of the
+// process: 0 if the job succeeded. The error, if any, is for the operator; the deployment's log
+// reports its own.
 func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Options) (int, error) {
 	opts.Timing = opts.Timing.withDefaults()
 	j := &job{
@@ -112,7 +108,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		server: server,
 		log:    opts.Log,
 		stop:   newStopper(),
-		masks:  redact.New(environ.Secrets(launch), redact.Options{}),
+		masks:  redact.New(environ.Secrets(launch)...),
 	}
 	outcome, err := j.run(ctx)
 	if fileErr := writeOutcome(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
@@ -121,7 +117,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 	if outcome.Status == workflow.StatusSucceeded {
 		return 0, err
 	}
-	if outcome.ExitCode == ExitNoLaunch { // as the runner's exit code it means that nothing was started
+	if outcome.ExitCode == ExitNoLaunch { // as the runner's exit code, it would mean that nothing was started
 		return ExitFailed, err
 	}
 	return outcome.ExitCode, err
@@ -137,7 +133,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	})
 	defer func() {
 		if err := j.courier.Close(); err != nil {
-			j.log.WithError(err).Warn("closing the log spool failed")
+			j.log.WithError(err).Warn("closing the log spool")
 		}
 	}()
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -158,20 +154,19 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	v := j.work(background)
 	j.delivering.Store(true)
 	heartbeats.finish()
-	// An end of the runner from here on does not change the outcome.
+	// From here on, the result no longer depends on the runner.
 	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
-		j.log.WithError(err).Warn("writing the end of the job before its delivery failed")
+		j.log.WithError(err).Warn("writing the job's result before its delivery")
 	}
 	process.KillSessions(j.sessions...)
 	if !process.KillDescendants() {
-		j.log.Warn("killing processes that the job left behind failed")
+		j.log.Warn("killing the job's leftover processes")
 	}
 	process.ReapOrphans()
 	return j.deliver(background, v), nil
 }
 
-// relaySignals turns the signals of the process into requests to end. A repeated signal changes
-// nothing.
+// relaySignals turns the process's signals into requests to stop. A repeated signal has no effect.
 func (j *job) relaySignals(ctx context.Context) {
 	for {
 		select {
@@ -183,12 +178,12 @@ func (j *job) relaySignals(ctx context.Context) {
 			case sig == syscall.SIGTERM:
 				reason = workflow.ReasonAgentStopped
 			case j.launch.Epoch != 0 && !j.launch.Offline:
-				// That server reports cancellations itself, so the signal has another cause,
-				// such as an engine that shuts down.
+				// This server reports cancellations itself, so the signal has another cause, such
+				// as an engine that shuts down.
 				reason = workflow.ReasonEvicted
 			}
 			if j.stop.interrupt(reason) {
-				j.log.WithField("signal", sig.String()).Info("the job was asked to end")
+				j.log.WithField("signal", sig.String()).Info("received a request to stop the job")
 			}
 			if sig == syscall.SIGTERM || j.delivering.Load() {
 				j.stop.hurry()
@@ -207,7 +202,7 @@ func (j *job) work(ctx context.Context) delivery.Verdict {
 	if v.Reason != workflow.ReasonNone {
 		fields["reason"] = v.Reason
 	}
-	j.log.WithFields(fields).Info("the work of the job has ended")
+	j.log.WithFields(fields).Info("the job's steps have finished")
 	return v
 }
 
@@ -225,13 +220,13 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	preRun := 0
 	for index, step := range j.definition.Steps {
 		if index == 0 || step.Run == workflow.RunSetup {
-			continue // the agent's
+			continue // the agent reports this step
 		}
 		if reason, stopped := j.stop.reason(); stopped {
 			return delivery.Failed(reason, "%s before the step %q", describeStop(reason), step.Name)
 		}
 		if j.server.Gone() {
-			return delivery.Failed(workflow.ReasonLost, "the server has ended this job or given it to another agent; the step %q was not started", step.Name)
+			return delivery.Failed(workflow.ReasonLost, "the server has finished this job or assigned it to another agent; the step %q was not started", step.Name)
 		}
 		v := j.step(index, step, preRun)
 		if v.Status != workflow.StatusSucceeded {
@@ -249,7 +244,7 @@ func (j *job) define(ctx context.Context) error {
 	if j.definition == nil {
 		definition, err := j.server.Definition(ctx)
 		if err != nil {
-			return fmt.Errorf("getting the job definition: %w", err)
+			return fmt.Errorf("requesting the job definition: %w", err)
 		}
 		j.definition = definition
 		j.masks.Add(environ.DefinitionSecrets(definition)...)
@@ -259,7 +254,7 @@ func (j *job) define(ctx context.Context) error {
 
 func (j *job) prepare() error {
 	for _, name := range j.masks.Skipped() {
-		j.notices = append(j.notices, fmt.Sprintf("warning: the value of %s is shorter than %d characters, so it cannot be masked", name, redact.MinLength))
+		j.notices = append(j.notices, fmt.Sprintf("warning: cannot mask the value of %s, which is shorter than %d characters", name, redact.MinLength))
 	}
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("creating the job's work directory: %w", err)

@@ -209,12 +209,12 @@ func TestRunStopsAtFirstFailure(t *testing.T) {
 	if code != 7 || left.ExitCode != 7 || left.Reason != workflow.ReasonExitCode {
 		t.Errorf("exit code %d, left %+v", code, left)
 	}
-	h.wantLog(1, "error: Step ended with exit code 7\n")
+	h.wantLog(1, "error: Step exited with code 7\n")
 	if diff := cmp.Diff([]string{"1 running", "1 failed"}, h.job.Statuses); diff != "" {
 		t.Error(diff)
 	}
 	result := h.oneResult()
-	if result.Status != workflow.StatusFailed || *result.ExitCode != 7 || !strings.Contains(result.Message, "exit code 7") {
+	if result.Status != workflow.StatusFailed || *result.ExitCode != 7 || !strings.Contains(result.Message, "exited with code 7") {
 		t.Errorf("got %+v", result)
 	}
 }
@@ -230,8 +230,8 @@ func TestRunMasks(t *testing.T) {
 	if code, _ := h.run(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	h.wantLog(1, "[secret] [secret]\n", "warning: the value of PIN is shorter")
-	h.wantLog(2, "Loading PULUMI_ENV from "+h.dir, "warning: line 3 of PULUMI_ENV", "[secret] in eu\n[secret]\n")
+	h.wantLog(1, "[secret] [secret]\n", "warning: cannot mask the value of PIN, which is shorter")
+	h.wantLog(2, "Loading PULUMI_ENV from "+h.dir, "warning: ignoring line 3 of PULUMI_ENV", "[secret] in eu\n[secret]\n")
 	for _, secret := range []string{"settings-secret", "forwarded-secret", "late-secret-1", jobToken} {
 		if strings.Contains(h.text(1)+h.text(2)+h.echo.String()+h.log.String(), secret) {
 			t.Errorf("%q shows in a log", secret)
@@ -252,7 +252,7 @@ func TestRunEnvironment(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	h.wantLog(1, "ENV=production\n", "FROM_IMAGE=yes\n", "WHO=[secret]\n", "PULUMI_ENV="+h.dir,
-		"variable LD_PRELOAD is reserved", "variable BASH_ENV is reserved", "variable GIT_SSH_COMMAND is reserved")
+		"variable LD_PRELOAD, which is reserved", "variable BASH_ENV, which is reserved", "variable GIT_SSH_COMMAND, which is reserved")
 	for _, name := range []string{"\nLD_PRELOAD=", "\nBASH_ENV=", "PULUMI_AGENT_TOKEN=", "\nWORKFLOW_RUNNER", "/elsewhere", "=evil"} {
 		if strings.Contains(h.text(1), name) {
 			t.Errorf("%q is in the environment", name)
@@ -385,7 +385,7 @@ func TestRunStock(t *testing.T) {
 	if diff := cmp.Diff([]string{"one", "two"}, h.job.Lines[1]); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"three", "error: Step ended with exit code 2"}, h.job.Lines[2]); diff != "" {
+	if diff := cmp.Diff([]string{"three", "error: Step exited with code 2"}, h.job.Lines[2]); diff != "" {
 		t.Error(diff)
 	}
 	if len(h.job.Results) != 0 || len(h.job.Logs) != 0 {
@@ -402,7 +402,7 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 		{"no steps", &workflow.JobDefinition{}, "at least one more"},
 		{"unknown command", shellSteps("workflow-runner frobnicate"), "update the agent"},
 		{"command without deployment", shellSteps("workflow-runner source git"), "no deployment"},
-		{"no shell", &workflow.JobDefinition{Shell: "nosuchshell", Steps: []workflow.Step{{}, {Name: "x", Run: "true"}}}, `the shell "nosuchshell" is not installed`},
+		{"no shell", &workflow.JobDefinition{Shell: "nosuchshell", Steps: []workflow.Step{{}, {Name: "x", Run: "true"}}}, `the shell "nosuchshell": not installed`},
 		{"no directory", &workflow.JobDefinition{Steps: []workflow.Step{{}, {Name: "x", Run: "true", WorkingDir: "/nonexistent"}}}, "does not exist"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestRunOrphans(t *testing.T) {
 	if took := time.Since(begin); took > 50*time.Second {
 		t.Errorf("took %v", took)
 	}
-	h.wantLog(1, "started\n", "processes that the step left running were ended")
+	h.wantLog(1, "started\n", "killed processes that the step left running")
 	h.wantLog(2, "again\n")
 	if strings.Contains(h.text(3), "warning") {
 		t.Error("a process that holds nothing open was taken for one that does")
@@ -444,9 +444,9 @@ func TestReadLaunch(t *testing.T) {
 		t.Error(err)
 	}
 	for _, tt := range []struct{ input, want string }{
-		{"", "is empty"},
-		{`{"jobToken":"sensitive"`, "not the JSON document"},
-		{`{"jobToken":5,"jobID":"sensitive"}`, "not the JSON document"},
+		{"", "no input"},
+		{`{"jobToken":"sensitive"`, "not valid JSON"},
+		{`{"jobToken":5,"jobID":"sensitive"}`, "not valid JSON"},
 		{`{"serviceURL":"ftp://x","jobID":"1","jobToken":"sensitive"}`, "service URL"},
 		{`{"serviceURL":"http://x","jobToken":"sensitive"}`, "no id"},
 		{`{"serviceURL":"http://x","jobID":"1","jobToken":"sensitive","epoch":-1}`, "epoch"},

@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// step runs one step to its end and reports it. preRun is the index of a pre-run command.
+// step runs one step and reports its result. preRun is the index of a pre-run command.
 func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
@@ -44,7 +44,7 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	j.courier.ReportStep(index, protocol.StepStatusRequest{
 		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt,
 	})
-	log.WithField("status", state).Info("step ended")
+	log.WithField("status", state).Info("step finished")
 	return v
 }
 
@@ -61,69 +61,58 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 	for _, notice := range notices {
 		out.line(notice)
 	}
-	cmd, passParams, err := j.prepareCommand(step, preRun, env)
+	cmd, err := j.prepareCommand(step, preRun, env)
 	if err != nil {
 		return failed(err)
 	}
 	oomBefore := process.OOMKills()
 	running, err := process.Start(cmd, out)
 	for _, file := range cmd.ExtraFiles {
-		_ = file.Close() // the child has its own
+		_ = file.Close() // the child has its own copy
 	}
 	if err != nil {
-		passParams(false)
 		return failed(fmt.Errorf("starting the step %q: %w", step.Name, err))
 	}
-	passParams(true)
 	j.sessions = append(j.sessions, running.PID)
 	sent := j.await(running, time.Duration(step.Timeout), out)
 	if running.Drain(j.opts.Timing.Linger) {
-		out.line("warning: processes that the step left running were ended, because they held its output open")
+		out.line("warning: killed processes that the step left running, because they held its output open")
 	}
 	process.ReapOrphans()
 	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
 }
 
-// prepareCommand makes the command of a step. The caller must call passParams once, with
-// whether the command has started: it hands over the parameters of an internal command, or
-// drops them.
-func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, passParams func(started bool), err error) {
-	nothing := func(bool) {}
+// prepareCommand returns the step's command. The caller must close its ExtraFiles.
+func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exec.Cmd, error) {
 	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
 	args, internal, err := steps.Command(step.Run)
 	if err != nil {
-		return nil, nothing, err
+		return nil, err
 	}
 	if internal {
 		params, err := steps.ParamsFor(j.opts.JobDir, j.definition.Deployment, step, preRun)
 		if err != nil {
-			return nil, nothing, err
+			return nil, err
 		}
-		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper ends it
+		cmd := exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper stops it
 		cmd.Dir, cmd.Env = work, env
-		pass, err := params.HandOver(cmd)
-		if err != nil {
-			return nil, nothing, err
-		}
-		return cmd, pass, nil
+		return cmd, params.HandOver(cmd)
 	}
 	shell, err := steps.FindShell(j.definition.Shell)
 	if err != nil {
-		return nil, nothing, err
+		return nil, err
 	}
-	cmd = exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:noctx // only the stopper ends it
+	cmd := exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:noctx // only the stopper stops it
 	cmd.Env = env
-	cmd.Dir = work
-	switch dir := step.WorkingDir; {
-	case filepath.IsAbs(dir):
+	if dir := step.WorkingDir; filepath.IsAbs(dir) {
 		cmd.Dir = dir
-	case dir != "":
+	} else {
 		cmd.Dir = filepath.Join(work, dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return nil, nothing, fmt.Errorf("the working directory %s of the step does not exist", cmd.Dir)
+		return nil, fmt.Errorf("the step's working directory %s does not exist", cmd.Dir)
 	}
-	return cmd, nothing, nil
+	return cmd, nil
 }
 
 // sent is the strongest signal that a step received.
@@ -135,8 +124,8 @@ const (
 	sentKill
 )
 
-// await waits for the leader of the step to end. When the job must end, it sends one SIGINT,
-// waits for the grace period, and sends SIGKILL.
+// await waits until the leader of the step has exited. When the job must stop, await sends one
+// SIGINT, waits for the grace period, and sends SIGKILL.
 func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sent {
 	var timedOut, outOfPatience <-chan time.Time
 	if timeout > 0 {
@@ -160,9 +149,9 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 			}
 			patience := j.patience()
 			reason, _ := j.stop.reason()
-			out.line(fmt.Sprintf("%s: asking the running command to end, and waiting up to %s for it", capital(describeStop(reason)), patience))
+			out.line(fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience))
 			if err := p.Interrupt(); err != nil {
-				j.log.WithError(err).Warn("interrupting the running step failed")
+				j.log.WithError(err).Warn("interrupting the running step")
 			}
 			what = sentInterrupt
 			timer := time.NewTimer(patience)
@@ -170,19 +159,19 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 			outOfPatience = timer.C
 		case <-outOfPatience:
 			outOfPatience = nil
-			out.line("warning: the command did not end in time and is killed; resources it was working on may be in an unknown state")
+			out.line("warning: killing the command, which did not exit in time; resources that it was changing may be in an unknown state")
 			p.Kill()
 			what = sentKill
 		case <-killed:
 			killed = nil
-			out.line("warning: the command is killed at once, as requested; resources it was working on may be in an unknown state")
+			out.line("warning: killing the command at once, as requested; resources that it was changing may be in an unknown state")
 			p.Kill()
 			what = sentKill
 		}
 	}
 }
 
-// patience is the grace period after an interrupt, the longer one for a job of unknown effect.
+// patience returns the grace period after an interrupt: the longer one for a job of unknown effect.
 func (j *job) patience() time.Duration {
 	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
 		return j.opts.Timing.PatienceOther
@@ -190,8 +179,8 @@ func (j *job) patience() time.Duration {
 	return j.opts.Timing.PatienceChange
 }
 
-// judge returns how a step ended. A command that succeeds after an interrupt has succeeded,
-// because that is the state of the infrastructure.
+// judge returns the verdict on a finished step. A command that succeeds after an interrupt has
+// succeeded, because that is the state of the infrastructure.
 func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) delivery.Verdict {
 	code := state.ExitCode()
 	v := delivery.Verdict{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode}
@@ -202,9 +191,9 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 	case status.Signaled():
 		code = 128 + int(status.Signal()) // as shells report it
 		v.Reason, v.Signal = workflow.ReasonSignal, process.SignalName(status.Signal())
-		v.Message = fmt.Sprintf("%s was ended by the signal %s", step.Name, v.Signal)
+		v.Message = fmt.Sprintf("%s was killed by the signal %s", step.Name, v.Signal)
 	default:
-		v.Message = fmt.Sprintf("%s ended with exit code %d", step.Name, code)
+		v.Message = fmt.Sprintf("%s exited with code %d", step.Name, code)
 	}
 	v.ExitCode = &code
 	if reason, stopped := j.stop.reason(); stopped && what != sentNothing {
@@ -212,7 +201,7 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 		v.Message = fmt.Sprintf("%s while %s was running", describeStop(reason), step.Name)
 	} else if oom {
 		v.Reason = workflow.ReasonOOM
-		v.Message = fmt.Sprintf("%s ran out of memory: a process of it was killed by the kernel; give the job more memory", step.Name)
+		v.Message = fmt.Sprintf("%s ran out of memory: the kernel killed one of its processes; give the job more memory", step.Name)
 	}
 	return v
 }

@@ -12,9 +12,8 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// stepLog is the path of a step's output: masked, then into the spool and, if requested, to the
-// runner's own output. Writing never fails: output that cannot be stored is dropped and logged,
-// and does not stop the step.
+// stepLog masks a step's output, spools it and, if requested, copies it to the runner's own output.
+// Writing never fails: output that cannot be stored is dropped and logged, and the step continues.
 type stepLog struct {
 	masked *redact.Writer
 	sink   *logSink
@@ -30,7 +29,7 @@ func (l *stepLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line adds a line of the runner, separate from the step's output.
+// line adds a line from the runner, separate from the step's output.
 func (l *stepLog) line(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	_ = l.masked.Flush()
@@ -48,7 +47,7 @@ func (l *stepLog) lastLine() string {
 func (l *stepLog) close() {
 	_ = l.masked.Close()
 	if err := l.sink.stream.Close(); err != nil {
-		l.sink.log.WithError(err).Warn("ending the log of a step failed")
+		l.sink.log.WithError(err).Warn("closing a step's log")
 	}
 }
 
@@ -61,7 +60,7 @@ type logSink struct {
 
 	mu      sync.Mutex
 	failed  bool
-	current []byte // the line in progress
+	current []byte // the incomplete line
 	last    []byte // the last complete line that was not empty
 }
 
@@ -72,12 +71,12 @@ func (s *logSink) Write(p []byte) (int, error) {
 		s.failed = true
 		s.mu.Unlock()
 		if first {
-			s.log.WithError(err).Error("output of the job is lost because it cannot be stored")
+			s.log.WithError(err).Error("storing the job's output: output is lost")
 		}
 	}
 	if s.echo != nil {
 		if _, err := s.echo.Write(p); err != nil {
-			s.log.WithError(err).Warn("the job's log is no longer copied to the runner's output")
+			s.log.WithError(err).Warn("copying the job's log to the runner's output: copying stops")
 			s.echo = nil
 		}
 	}
@@ -87,7 +86,7 @@ func (s *logSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// remember keeps the last line; it reads only the end of p.
+// remember keeps the last line. It reads only the last part of p.
 func (s *logSink) remember(p []byte) {
 	end := bytes.LastIndexByte(p, '\n')
 	if end < 0 {

@@ -7,18 +7,19 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// stopper decides whether and how the job ends early.
+// stopper decides whether and how the job stops early.
 //
 //	running ──interrupt──> interrupted ──kill──> killed
 //
-// interrupt asks the running step to end, kill forces it. The reason of the first request
-// stays. Repeated requests change nothing: clients retry, and a second SIGINT would make pulumi
-// abandon its work.
+// interrupt requests that the running step exits; kill forces it to. The reason of the first
+// request stays. Repeated requests have no effect: clients retry, and a second SIGINT would make
+// pulumi abandon its work.
 type stopper struct {
 	interrupted chan struct{} // closed by the first interrupt
 	killed      chan struct{} // closed by the first kill
 	hurried     context.Context
-	// hurry shortens the delivery of log and result, because the container is about to go away.
+	// hurry shortens the delivery of the log and the result, because the container is about to be
+	// removed.
 	hurry context.CancelFunc
 
 	mu       sync.Mutex
@@ -32,7 +33,7 @@ func newStopper() *stopper {
 	return s
 }
 
-// interrupt asks the job to end and reports whether this was the first request.
+// interrupt requests that the job stops, and reports whether this was the first request.
 func (s *stopper) interrupt(why workflow.Reason) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,7 @@ func (s *stopper) kill(why workflow.Reason) {
 	}
 }
 
-// reason returns why the job must end, and whether it must.
+// reason returns why the job must stop, and reports whether it must.
 func (s *stopper) reason() (workflow.Reason, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,11 +67,11 @@ func describeStop(reason workflow.Reason) string {
 	case workflow.ReasonCancelled:
 		return "the deployment was cancelled"
 	case workflow.ReasonTimeout:
-		return "the timeout passed"
+		return "the timeout expired"
 	case workflow.ReasonAgentStopped:
 		return "the agent was stopped"
 	case workflow.ReasonEvicted:
-		return "the place that the job runs in is being stopped, as by a shutdown of its engine or host"
+		return "the job's container or host is shutting down"
 	}
-	return "the job was ended (" + string(reason) + ")"
+	return "the job was stopped (" + string(reason) + ")"
 }

@@ -8,11 +8,7 @@ import (
 	"time"
 )
 
-func none(Field) (string, bool) { return "", false }
-
-func from(values map[string]string) func(Field) (string, bool) {
-	return func(f Field) (string, bool) { v, ok := values[f.Key]; return v, ok }
-}
+func noEnv(string) string { return "" }
 
 func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "server.yaml")
@@ -20,8 +16,8 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := LoadConfig(file, from(map[string]string{"listen": "127.0.0.1:3"}),
-		from(map[string]string{"listen": "127.0.0.1:2", "organization": "env"}))
+	env := map[string]string{"WORKFLOW_SERVER_LISTEN": "127.0.0.1:2", "WORKFLOW_SERVER_ORGANIZATION": "env"}
+	c, err := LoadConfig(file, map[string]string{"listen": "127.0.0.1:3"}, func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +32,7 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 func TestConfigErrorsNameThePlaceAndNeverTheValue(t *testing.T) {
 	for text, want := range map[string]string{
 		"listen: hunter2\n":                      ":1: listen",
-		"organization: a\nlisen: hunter2\n":      `:2: "lisen" is not a known key`,
+		"organization: a\nlisen: hunter2\n":      ":2: lisen: is not a known key: did you mean listen?",
 		"log_level: a\n":                         ":1: log_level",
 		"listen: [hunter2]\n":                    ":1: listen",
 		"- hunter2\n":                            ":1:",
@@ -53,7 +49,7 @@ func TestConfigErrorsNameThePlaceAndNeverTheValue(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := LoadConfig(file, none, none)
+		_, err := LoadConfig(file, nil, noEnv)
 		if err == nil {
 			t.Errorf("%q was accepted", text)
 			continue
@@ -69,16 +65,16 @@ func TestConfigErrorsNameThePlaceAndNeverTheValue(t *testing.T) {
 
 func TestEveryFieldHasADefaultThatWorks(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range Fields() {
-		if seen[f.Key] || f.Usage == "" || strings.ToLower(f.Key) != f.Key {
+	for _, f := range Settings(&Config{}).Fields() {
+		if seen[f.Key] || f.Doc == "" || strings.ToLower(f.Key) != f.Key {
 			t.Errorf("field %q is given twice or not described", f.Key)
 		}
 		seen[f.Key] = true
 	}
-	if _, err := LoadConfig("", none, none); err != nil {
-		t.Errorf("the defaults do not work: %v", err)
+	if _, err := LoadConfig("", nil, noEnv); err != nil {
+		t.Errorf("the defaults are invalid: %v", err)
 	}
-	if c, err := LoadConfig("", from(map[string]string{"external_url": "https://h:1//"}), none); err != nil || c.ExternalURL != "https://h:1" {
+	if c, err := LoadConfig("", map[string]string{"external_url": "https://h:1//"}, noEnv); err != nil || c.ExternalURL != "https://h:1" {
 		t.Errorf("external URL = %q, %v", c.ExternalURL, err)
 	}
 }

@@ -15,14 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 )
 
-func makeDataDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the data directory: %w", err)
-	}
-	return nil
-}
-
-// lockDatabase ensures that only one server uses a SQLite database: a server cannot see the leases
+// lockDatabase ensures that only one server uses a SQLite database: a server cannot read the leases
 // that another keeps in memory. Servers on PostgreSQL share a database by design.
 func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
@@ -57,10 +50,10 @@ func urlOf(addr net.Addr) (string, error) {
 
 // bootstrap sets up an empty installation and writes the first access token to a file that only the
 // operator can read. It does not print the token, because logs have other readers.
-func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
-	path := filepath.Join(c.cfg.DataDir, "admin-token")
+func (s *Server) bootstrap(ctx context.Context, notices io.Writer) error {
+	path := filepath.Join(s.cfg.DataDir, "admin-token")
 	var token string
-	err := c.identity.Bootstrap(ctx, c.cfg.Organization, func(text string) error {
+	err := s.identity.Bootstrap(ctx, s.cfg.Organization, func(text string) error {
 		token = text
 		return writeToken(path, text)
 	})
@@ -74,18 +67,18 @@ func bootstrap(ctx context.Context, c *components, notices io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c.log.WithField("organization", c.cfg.Organization).Info("created the first organization and its administrator")
+	s.log.WithField("organization", s.cfg.Organization).Info("created the first organization and its administrator")
 	_, err = fmt.Fprintf(notices, `
 Created organization %q and its administrator %q.
 The access token is in %s, which only you can read.
 
 Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 
-`, c.cfg.Organization, identity.AdminLogin, path, path, c.cfg.ExternalURL)
+`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL)
 	return err
 }
 
-// writeToken writes a new file; an old one is from a deleted database or an incomplete start.
+// writeToken writes a new file. An existing file is from a deleted database or an incomplete start.
 func writeToken(path, text string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replacing an old admin token: %w", err)

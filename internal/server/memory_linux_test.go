@@ -54,7 +54,9 @@ func startBounded(t *testing.T) *boundedServer {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "workflow-server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "workflowagent/cmd/workflow-server").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", bin, "workflowagent/cmd/workflow-server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as released, so that packages come from the build cache
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v\n%s", err, out)
 	}
 	g := &boundedServer{t: t, cmd: exec.Command(bin, "serve"), ended: make(chan error, 1)}
@@ -337,7 +339,7 @@ func (g *boundedServer) attacks() []attack {
 	var page struct{ NextToken string }
 	g.do("GET", logs, "", "", &page)
 	return append(all,
-		attack{"a page of log", get(logs + "?continuationToken=" + page.NextToken), true},
+		attack{"a page of log", get(logs + "?wait=0&continuationToken=" + page.NextToken), true},
 		attack{"a page of a step's log", get(logs + "?job=0&step=1&offset=0&count=499"), true},
 		attack{"uploads in one piece", message{method: "POST", path: dev + "/import", body: packed(state(96 << 20))}, true},
 		attack{"rename", post(dev+"/rename", `{"newName":"prod"}`), true},

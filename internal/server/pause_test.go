@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 
 func serveForTest() error {
 	ctx := context.Background()
-	env := func(f Field) (string, bool) { return os.LookupEnv(f.Env()) }
-	cfg, err := LoadConfig("", none, env)
+	cfg, err := LoadConfig("", nil, os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func serveForTest() error {
 	return s.Run(ctx)
 }
 
-// pauseLease is the update lease of the paused servers, pause the duration of their pauses.
+// pauseLease is the update lease of the paused servers; pause is the duration of each pause.
 const (
 	pauseLease = time.Second
 	pause      = 2 * pauseLease

@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/oidc"
@@ -37,34 +38,27 @@ type Server struct {
 	log        *logrus.Entry
 	listener   net.Listener
 	lock       *filelock.Lock
-	c          *components
+	db         *store.DB
+	identity   *identity.Service
+	stacks     *stacks.Service
+	metrics    *prometheus.Registry
 	handler    http.Handler
 	subsystems []Subsystem
-}
-
-type components struct {
-	cfg      Config
-	log      *logrus.Entry
-	version  string
-	db       *store.DB
-	identity *identity.Service
-	stacks   *stacks.Service
-	metrics  *prometheus.Registry
-	// draining is closed when the server begins to stop, which ends long polls.
-	draining chan struct{}
+	draining   chan struct{} // closed when the server begins to stop
 }
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
 // operator, such as the location of the first access token, to notices.
 func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
-	s := &Server{cfg: cfg, log: log}
+	s := &Server{cfg: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
 		if err != nil {
 			s.closeAll()
 		}
 	}()
-	if err := makeDataDir(cfg.DataDir); err != nil {
-		return nil, err
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the data directory: %w", err)
 	}
 	if s.lock, err = lockDatabase(cfg); err != nil {
 		return nil, err
@@ -77,30 +71,56 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			return nil, err
 		}
 	}
-	if s.c, err = newComponents(ctx, s.cfg, version, log); err != nil {
+	if s.db, err = OpenDatabase(ctx, s.cfg, log); err != nil {
 		return nil, err
 	}
-	if err := bootstrap(ctx, s.c, notices); err != nil {
+	secrets, err := OpenSecrets(ctx, s.cfg, s.db)
+	if err != nil {
 		return nil, err
 	}
-	poolService := pools.New(s.c.db, log.WithField("subsystem", "pools"))
-	service := newDeployments(s.c, poolService)
-	s.subsystems = append(ownSubsystems(s.c), Subsystem{Name: "deployments", Run: service.Run})
+	s.identity = identity.New(s.db, s.logOf("identity"))
+	s.stacks = stacks.New(s.db, stacks.Options{Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease})
+	if err := s.bootstrap(ctx, notices); err != nil {
+		return nil, err
+	}
+	poolService := pools.New(s.db, s.logOf("pools"))
+	service := s.newDeployments(poolService)
+	s.subsystems = append(s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run})
 	s.handler = api.New(api.Deps{
-		Log:         log.WithField("subsystem", "api"),
-		Identity:    s.c.identity,
-		Stacks:      s.c.stacks,
+		Log:         s.logOf("api"),
+		Identity:    s.identity,
+		Stacks:      s.stacks,
 		Deployments: service,
 		Pools:       poolService,
-		OIDC:        oidc.New(s.c.db, new(outbound.Client), log.WithField("subsystem", "oidc")),
+		OIDC:        oidc.New(s.db, new(outbound.Client), s.logOf("oidc")),
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,
 		Limits:      request.Limits{Together: requestMemory()},
 		Server: system.Server{
-			Version: version, Metrics: s.c.metrics, MetricsToken: cfg.MetricsToken, Ready: s.ready, Releases: cfg.Releases,
+			Version: version, Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
 	return s, nil
+}
+
+func (s *Server) logOf(subsystem string) *logrus.Entry {
+	return s.log.WithField("subsystem", subsystem)
+}
+
+func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service {
+	cfg := s.cfg
+	service := deployments.New(s.db, deployments.Options{
+		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService,
+		ExternalURL: cfg.ExternalURL, DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
+		Lease: cfg.JobLease, Lost: cfg.JobLost,
+		// Leases of seconds need a short interval, because a pause of up to three intervals does not
+		// extend a lease.
+		Sweep: min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20))),
+	})
+	s.stacks.Follow(stacks.Hooks{
+		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
+	})
+	return service
 }
 
 // programDir returns the directory of this program, where the runner may be, or "." if unknown.
@@ -123,24 +143,6 @@ func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB
 	})
 }
 
-func newComponents(ctx context.Context, cfg Config, version string, log *logrus.Entry) (*components, error) {
-	db, err := OpenDatabase(ctx, cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	c := &components{cfg: cfg, log: log, version: version, db: db, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
-	c.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	secrets, err := OpenSecrets(ctx, cfg, db)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	c.identity = identity.New(db, log.WithField("subsystem", "identity"))
-	c.stacks = stacks.New(db, stacks.Options{
-		Log: log.WithField("subsystem", "stacks"), Secrets: secrets, Lease: cfg.UpdateLease,
-	})
-	return c, nil
-}
-
 // OpenSecrets opens a database's key ring with the configured master key, creating the key only for
 // a database that is not shared: a server with a new key could not read the others' secrets.
 func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
@@ -161,18 +163,18 @@ func (s *Server) URL() string { return s.cfg.ExternalURL }
 
 func (s *Server) ready(r *http.Request) error {
 	select {
-	case <-s.c.draining:
+	case <-s.draining:
 		return errors.New("the server is stopping")
 	default:
-		if err := s.c.db.Ping(r.Context()); err != nil {
+		if err := s.db.Ping(r.Context()); err != nil {
 			return err
 		}
-		return s.c.db.Writable(r.Context())
+		return s.db.Writable(r.Context())
 	}
 }
 
 // Run serves until ctx ends, then stops in order: it refuses new connections, answers long polls,
-// finishes requests in flight within the shutdown timeout, ends background work and closes the
+// finishes requests in flight within the shutdown timeout, stops background work and closes the
 // database. It returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeAll()
@@ -182,11 +184,11 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
-	// Requests in flight outlive ctx; subsystems end with it.
+	// Requests in flight outlive ctx; subsystems do not.
 	group, working := errgroup.WithContext(ctx)
 	for _, sub := range s.subsystems {
 		group.Go(func() error {
-			supervise(working, s.log.WithField("subsystem", sub.Name), s.c.db, sub)
+			supervise(working, s.logOf(sub.Name), s.db, sub)
 			return nil
 		})
 	}
@@ -199,7 +201,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		<-working.Done()
-		close(s.c.draining)
+		close(s.draining)
 		s.log.Info("stopping")
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
@@ -217,8 +219,8 @@ func (s *Server) closeAll() {
 	if s.listener != nil {
 		s.listener.Close()
 	}
-	if s.c != nil {
-		if err := s.c.db.Close(); err != nil {
+	if s.db != nil {
+		if err := s.db.Close(); err != nil {
 			s.log.WithError(err).Warn("closing the database failed")
 		}
 	}

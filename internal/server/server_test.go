@@ -17,7 +17,7 @@ import (
 
 func testConfig(t *testing.T, dir string) Config {
 	t.Helper()
-	c, err := LoadConfig("", from(map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}), none)
+	c, err := LoadConfig("", map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}, noEnv)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,11 +26,11 @@ type skewWatch struct {
 	warned bool
 }
 
-func newSkewWatch(c *components) *skewWatch {
-	w := &skewWatch{db: c.db, log: c.log.WithField("subsystem", "clock"), gauge: prometheus.NewGauge(prometheus.GaugeOpts{
+func newSkewWatch(db *store.DB, log *logrus.Entry, metrics *prometheus.Registry) *skewWatch {
+	w := &skewWatch{db: db, log: log, gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "workflow_server_clock_skew_seconds", Help: "How far the clock of this server is ahead of the database's.",
 	})}
-	c.metrics.MustRegister(w.gauge)
+	metrics.MustRegister(w.gauge)
 	return w
 }
 

@@ -38,7 +38,7 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 			failures = 0
 		}
 		pause := restart.Pause(failures, nil)
-		log.WithError(err).WithField("again_in", pause.Round(time.Millisecond).String()).Error("background work ended; restarting it")
+		log.WithError(err).WithField("again_in", pause.Round(time.Millisecond).String()).Error("background work stopped; restarting it")
 		if retry.Sleep(ctx, pause) != nil {
 			return
 		}
@@ -66,34 +66,34 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 	}
 }
 
-func ownSubsystems(c *components) []Subsystem {
-	sweep := min(30*time.Second, max(100*time.Millisecond, c.cfg.UpdateLease/10))
+func (s *Server) ownSubsystems() []Subsystem {
+	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
 	own := []Subsystem{
-		// On every server: one that hangs must not block the others.
+		// On every server: a server that hangs must not block the others.
 		{Name: "update-leases", Run: func(ctx context.Context) error {
 			return every(ctx, sweep, func(ctx context.Context) error {
-				n, err := c.stacks.ExpireLeases(ctx)
+				n, err := s.stacks.ExpireLeases(ctx)
 				if n > 0 {
-					c.log.WithField("updates", n).Info("ended updates whose clients are gone")
+					s.log.WithField("updates", n).Info("ended updates whose clients are gone")
 				}
 				return err
 			})
 		}},
 		{Name: "unnamed-states", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
-				n, err := c.stacks.SweepStates(ctx)
+				n, err := s.stacks.SweepStates(ctx)
 				if n > 0 {
-					c.log.WithField("states", n).Info("removed states that no update refers to")
+					s.log.WithField("states", n).Info("removed states that no update refers to")
 				}
 				return err
 			})
 		}},
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
-			return every(ctx, time.Hour, c.identity.DeleteExpired)
+			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},
 	}
-	if c.db.Shared() {
-		own = append(own, newSkewWatch(c).subsystem())
+	if s.db.Shared() {
+		own = append(own, newSkewWatch(s.db, s.logOf("clock"), s.metrics).subsystem())
 	}
 	return own
 }

@@ -1,5 +1,5 @@
-// Package termtext makes the text of untrusted programs harmless to a terminal: a job's output must
-// not move the cursor, change the window title, fill the clipboard, or pass for other lines.
+// Package termtext makes text from untrusted programs safe for a terminal: a job's output must not
+// move the cursor, change the window title, write to the clipboard, or imitate other lines.
 package termtext
 
 import (
@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Plain appends text without control characters other than tab.
+// Plain appends text without control characters, except tabs.
 func Plain(dst, text []byte) []byte { return appendText(dst, text, false) }
 
-// Coloured appends text, keeping colours and carriage returns, which deployments print and which
-// affect only their own line, and dropping all other control characters but tab.
+// Coloured appends text without control characters, except tabs, colour sequences and carriage
+// returns. Deployments print these, and they affect only their own line.
 func Coloured(dst, text []byte) []byte { return appendText(dst, text, true) }
 
-// OneLine returns foreign text as one printable line of at most limit bytes (0 means no limit):
-// white space becomes single spaces, and unprintable characters are dropped.
+// OneLine returns untrusted text as one printable line of at most limit bytes (0 means no limit).
+// White space becomes single spaces, and unprintable characters are removed.
 func OneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -70,7 +70,7 @@ const (
 	bell   = 0x07
 )
 
-// plainPrefix returns how many bytes at the start of text are printable ASCII or tabs.
+// plainPrefix returns the number of bytes at the start of text that are printable ASCII or tabs.
 func plainPrefix(text []byte) int {
 	for i, c := range text {
 		if c < ' ' && c != '\t' || c >= 0x7f {
@@ -80,7 +80,7 @@ func plainPrefix(text []byte) int {
 	return len(text)
 }
 
-// control reports whether a terminal may do anything with r but display it.
+// control reports whether a terminal may interpret r instead of displaying it.
 func control(r rune) bool {
 	switch {
 	case r == '\t':
@@ -92,8 +92,9 @@ func control(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// sequence returns the length of the escape sequence at the start of text, and whether it sets
-// colours. Of an incomplete sequence only the beginning counts, so that nothing is hidden.
+// sequence returns the length of the escape sequence at the start of text, and reports whether it
+// sets colours. For an incomplete sequence it returns only the length of the introducer, so that no
+// text is hidden.
 func sequence(text []byte) (n int, colour bool) {
 	if len(text) < 2 {
 		return 1, false
@@ -110,7 +111,7 @@ func sequence(text []byte) (n int, colour bool) {
 			}
 		}
 		return 2, false
-	case ']', 'P', 'X', '^', '_': // strings, ended by BEL or by ESC and a backslash
+	case ']', 'P', 'X', '^', '_': // strings, terminated by BEL or by ESC and a backslash
 		for i := 2; i < len(text); i++ {
 			switch {
 			case text[i] == bell:

@@ -91,10 +91,10 @@ type Deployment struct {
 	Operation    Operation `json:"operation"`
 	BackendURL   string    `json:"backendURL"` // the jobs' PULUMI_BACKEND_URL
 
-	Source         *Source           `json:"source,omitempty"` // nil: the image holds the program
-	PreRunCommands []string          `json:"preRunCommands,omitempty"`
-	Options        DeploymentOptions `json:"options"`
-	RootPath       string            `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
+	Source         *Source  `json:"source,omitempty"` // nil: the image holds the program
+	PreRunCommands []string `json:"preRunCommands,omitempty"`
+	Options        Options  `json:"options"`
+	RootPath       string   `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
 }
 
 // StackName returns the fully qualified name, organization/project/stack.
@@ -102,12 +102,13 @@ func (d *Deployment) StackName() string {
 	return d.Organization + "/" + d.Project + "/" + d.Stack
 }
 
-// DeploymentOptions are the options that the runner acts on.
-type DeploymentOptions struct {
-	SkipInstallDependencies  bool   `json:"skipInstallDependencies,omitempty"`
-	Shell                    string `json:"shell,omitempty"` // for pre-run commands; "" means the job's shell
-	DeleteAfterDestroy       bool   `json:"deleteAfterDestroy,omitempty"`
-	RemediateIfDriftDetected bool   `json:"remediateIfDriftDetected,omitempty"`
+// Options are the switches of an operation with their defaults.
+type Options struct {
+	SkipInstallDependencies     bool   `json:"skipInstallDependencies,omitempty"`
+	SkipIntermediateDeployments bool   `json:"-"`               // for the server's queue only
+	Shell                       string `json:"shell,omitempty"` // for pre-run commands; "" means the job's shell
+	DeleteAfterDestroy          bool   `json:"deleteAfterDestroy,omitempty"`
+	RemediateIfDriftDetected    bool   `json:"remediateIfDriftDetected,omitempty"`
 }
 
 // Source locates the program. Exactly one member is set.

@@ -153,19 +153,10 @@ type GitHubSettings struct {
 	InstallationID      string   `json:"installationId,omitempty"`
 }
 
-// VCSSettings are the triggers of a repository at any provider.
+// VCSSettings are the same triggers for a repository at any provider.
 type VCSSettings struct {
-	Provider            string   `json:"provider"`
-	Repository          string   `json:"repository,omitempty"`
-	DeployCommits       bool     `json:"deployCommits"`
-	PreviewPullRequests bool     `json:"previewPullRequests"`
-	PullRequestTemplate bool     `json:"pullRequestTemplate"`
-	DeployPullRequest   *int64   `json:"deployPullRequest,omitempty"`
-	DeployTags          bool     `json:"deployTags,omitempty"`
-	Paths               []string `json:"paths,omitempty"`
-	TagFilters          []string `json:"tagFilters,omitempty"`
-	ReviewStackLabels   []string `json:"reviewStackLabels,omitempty"`
-	InstallationID      string   `json:"installationId,omitempty"`
+	Provider string `json:"provider"`
+	GitHubSettings
 }
 
 // ParseSettings decodes a settings object, whose secrets may be plain.

@@ -80,15 +80,6 @@ func (s *Settings) Deployable() error {
 	return nil
 }
 
-// Options are the switches of an operation with their defaults.
-type Options struct {
-	SkipInstallDependencies     bool
-	SkipIntermediateDeployments bool
-	Shell                       string
-	DeleteAfterDestroy          bool
-	RemediateIfDriftDetected    bool
-}
-
 // Option returns the switches; omitted ones are off.
 func (s *Settings) Option() Options {
 	if s.OperationContext == nil || s.OperationContext.Options == nil {

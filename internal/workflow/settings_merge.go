@@ -94,8 +94,11 @@ func normalize(t reflect.Type, v any) any {
 		return v
 	}
 	out := make(map[string]any, len(m))
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous {
+			continue // its fields are visible too
+		}
 		if value, ok := lookupFold(m, name); ok {
 			out[name] = normalize(f.Type, value)
 		}
@@ -222,42 +225,44 @@ func dropEmpty(m map[string]any) {
 // keepCredentialsHome drops stored git credentials from base when the request names a repository of
 // another origin: a user who may start a deployment could otherwise send them anywhere.
 func keepCredentialsHome(base, request map[string]any) error {
-	git, ok := treeObject(base, "sourceContext", "git")
-	if !ok || git["gitAuth"] == nil {
-		return nil
-	}
-	have, err := treeOrigin(base)
-	if err != nil {
+	stored, err := settingsFromTree(base)
+	if err != nil || stored.Git() == nil || stored.Git().GitAuth == nil {
 		return err
 	}
 	data, err := json.Marshal(base)
 	if err != nil {
 		return err
 	}
-	merged := map[string]any{}
-	if err := json.Unmarshal(data, &merged); err != nil {
+	merged, err := parseTree(data)
+	if err != nil {
 		return err
 	}
 	mergeTree(merged, request, "")
-	want, err := treeOrigin(merged)
+	requested, err := settingsFromTree(merged)
+	if err != nil {
+		return err
+	}
+	have, err := stored.origin()
+	if err != nil {
+		return err
+	}
+	want, err := requested.origin()
 	if err != nil {
 		return err
 	}
 	if want != have {
+		source, _ := base["sourceContext"].(map[string]any)
+		git, _ := source["git"].(map[string]any)
 		delete(git, "gitAuth")
 	}
 	return nil
 }
 
-// treeOrigin returns the origin of a tree's repository: an invalid address as it is, "" if none.
-func treeOrigin(tree map[string]any) (string, error) {
-	s, err := settingsFromTree(tree)
-	if err != nil {
-		return "", err
-	}
+// origin returns the origin of the repository: an invalid address as it is, "" if none.
+func (s *Settings) origin() (string, error) {
 	address, err := s.repositoryURL()
-	if c := s.SourceContext; c != nil && c.Git != nil && c.Git.RepoURL != "" {
-		address = c.Git.RepoURL
+	if g := s.Git(); g != nil && g.RepoURL != "" {
+		address = g.RepoURL
 	} else if err != nil {
 		return "", err
 	}
@@ -265,15 +270,4 @@ func treeOrigin(tree map[string]any) (string, error) {
 		return repo.Origin(), nil
 	}
 	return address, nil
-}
-
-func treeObject(m map[string]any, path ...string) (map[string]any, bool) {
-	for _, name := range path {
-		next, ok := m[name].(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		m = next
-	}
-	return m, true
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -13,20 +14,11 @@ import (
 
 // Validate returns an error that names the member to change.
 func (s *Settings) Validate() error {
-	if err := checkText("tag", s.Tag, 256); err != nil {
+	if err := cmp.Or(checkText("tag", s.Tag, 256), s.SourceContext.validate(), s.OperationContext.validate(), s.ExecutorContext.validate()); err != nil {
 		return err
 	}
-	if err := s.SourceContext.validate(); err != nil {
-		return err
-	}
-	if err := s.OperationContext.validate(); err != nil {
-		return err
-	}
-	if err := s.ExecutorContext.validate(); err != nil {
-		return err
-	}
-	if g := s.GitHub; g != nil && g.Repository != "" {
-		if err := checkRepository("gitHub.repository", g.Repository); err != nil {
+	if s.GitHub != nil {
+		if err := member("gitHub.repository", s.GitHub.Repository, checkRepository); err != nil {
 			return err
 		}
 	}
@@ -34,11 +26,18 @@ func (s *Settings) Validate() error {
 		if !slices.Contains(vcsProviders, v.Provider) {
 			return fmt.Errorf("vcs.provider must be one of %s", strings.Join(vcsProviders, ", "))
 		}
-		if v.Repository != "" {
-			if err := checkRepository("vcs.repository", v.Repository); err != nil {
-				return err
-			}
-		}
+		return member("vcs.repository", v.Repository, checkRepository)
+	}
+	return nil
+}
+
+// member checks the value of a member, which may be missing, and names the member in the error.
+func member(name, value string, check func(string) error) error {
+	if value == "" {
+		return nil
+	}
+	if err := check(value); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
@@ -49,86 +48,42 @@ func (c *SourceContext) validate() error {
 	if c == nil {
 		return nil
 	}
-	kinds := 0
-	for _, set := range []bool{c.Git != nil, c.Hg != nil, c.Template != nil} {
-		if set {
-			kinds++
-		}
-	}
-	if kinds > 1 {
+	g, h, t := c.Git, c.Hg, c.Template
+	switch {
+	case g != nil && h != nil, g != nil && t != nil, h != nil && t != nil:
 		return errors.New("sourceContext takes one of git, hg and template, not several")
-	}
-	if g := c.Git; g != nil {
-		if err := g.validate(); err != nil {
-			return err
-		}
-	}
-	if h := c.Hg; h != nil {
-		if h.Branch != "" && h.Revision != "" {
-			return errors.New("sourceContext.hg takes branch or revision, not both")
-		}
-		if h.RepoURL != "" {
-			if err := CheckRepoURL(h.RepoURL); err != nil {
-				return fmt.Errorf("sourceContext.hg.repoUrl: %w", err)
-			}
-		}
-		if err := h.HgAuth.validate("sourceContext.hg.hgAuth"); err != nil {
-			return err
-		}
-	}
-	if t := c.Template; t != nil {
-		if t.SourceURL == "" {
-			return errors.New("sourceContext.template needs a sourceUrl")
-		}
-		if err := checkText("sourceContext.template.sourceUrl", t.SourceURL, 2048); err != nil {
-			return err
-		}
-		return t.GitAuth.validate("sourceContext.template.gitAuth")
+	case g != nil && g.Branch != "" && g.Commit != "":
+		return errors.New("sourceContext.git takes branch or commit, not both")
+	case g != nil:
+		return cmp.Or(
+			member("sourceContext.git.repoUrl", g.RepoURL, CheckRepoURL),
+			member("sourceContext.git.branch", g.Branch, CheckBranch),
+			member("sourceContext.git.commit", g.Commit, CheckCommit),
+			member("sourceContext.git.tag", g.Tag, CheckBranch),
+			member("sourceContext.git.repoDir", g.RepoDir, CheckRepoDir),
+			g.GitAuth.validate("sourceContext.git.gitAuth"),
+		)
+	case h != nil && h.Branch != "" && h.Revision != "":
+		return errors.New("sourceContext.hg takes branch or revision, not both")
+	case h != nil:
+		return cmp.Or(member("sourceContext.hg.repoUrl", h.RepoURL, CheckRepoURL), h.HgAuth.validate("sourceContext.hg.hgAuth"))
+	case t != nil && t.SourceURL == "":
+		return errors.New("sourceContext.template needs a sourceUrl")
+	case t != nil:
+		return cmp.Or(checkText("sourceContext.template.sourceUrl", t.SourceURL, 2048), t.GitAuth.validate("sourceContext.template.gitAuth"))
 	}
 	return nil
 }
 
-func (g *SourceContextGit) validate() error {
-	if g.Branch != "" && g.Commit != "" {
-		return errors.New("sourceContext.git takes branch or commit, not both")
-	}
-	if g.RepoURL != "" {
-		if err := CheckRepoURL(g.RepoURL); err != nil {
-			return fmt.Errorf("sourceContext.git.repoUrl: %w", err)
-		}
-	}
-	if g.Branch != "" {
-		if err := CheckBranch(g.Branch); err != nil {
-			return fmt.Errorf("sourceContext.git.branch: %w", err)
-		}
-	}
-	if g.Commit != "" {
-		if err := CheckCommit(g.Commit); err != nil {
-			return fmt.Errorf("sourceContext.git.commit: %w", err)
-		}
-	}
-	if g.Tag != "" {
-		if err := CheckBranch(g.Tag); err != nil {
-			return fmt.Errorf("sourceContext.git.tag: %w", err)
-		}
-	}
-	if err := CheckRepoDir(g.RepoDir); err != nil {
-		return fmt.Errorf("sourceContext.git.repoDir: %w", err)
-	}
-	return g.GitAuth.validate("sourceContext.git.gitAuth")
-}
-
 func (a *GitAuthSettings) validate(at string) error {
-	if a == nil {
+	switch {
+	case a == nil:
 		return nil
-	}
-	if a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey == nil {
+	case a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey == nil:
 		return fmt.Errorf("%s.sshAuth needs sshPrivateKey", at)
-	}
-	if a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey.size() > maxSSHKey {
+	case a.SSHAuth != nil && a.SSHAuth.SSHPrivateKey.size() > maxSSHKey:
 		return fmt.Errorf("%s.sshAuth.sshPrivateKey has more than %d KiB", at, maxSSHKey>>10)
-	}
-	if b := a.BasicAuth; b != nil && (b.UserName == nil || b.Password == nil) {
+	case a.BasicAuth != nil && (a.BasicAuth.UserName == nil || a.BasicAuth.Password == nil):
 		return fmt.Errorf("%s.basicAuth needs userName and password", at)
 	}
 	return nil
@@ -216,22 +171,20 @@ func (o *OIDCSettings) validate() error {
 	if o == nil {
 		return nil
 	}
-	if a := o.AWS; a != nil {
-		if a.RoleARN == "" || a.SessionName == "" {
-			return errors.New("operationContext.oidc.aws needs roleArn and sessionName")
-		}
-		if err := checkDuration("operationContext.oidc.aws.duration", a.Duration); err != nil {
+	if a := o.AWS; a != nil && (a.RoleARN == "" || a.SessionName == "") {
+		return errors.New("operationContext.oidc.aws needs roleArn and sessionName")
+	} else if a != nil {
+		if err := member("operationContext.oidc.aws.duration", a.Duration, checkDuration); err != nil {
 			return err
 		}
 	}
 	if a := o.Azure; a != nil && (a.ClientID == "" || a.TenantID == "" || a.SubscriptionID == "") {
 		return errors.New("operationContext.oidc.azure needs clientId, tenantId and subscriptionId")
 	}
-	if g := o.GCP; g != nil {
-		if g.ProjectID == "" || g.WorkloadPoolID == "" || g.ProviderID == "" || g.ServiceAccount == "" {
-			return errors.New("operationContext.oidc.gcp needs projectId, workloadPoolId, providerId and serviceAccount")
-		}
-		return checkDuration("operationContext.oidc.gcp.tokenLifetime", g.TokenLifetime)
+	if g := o.GCP; g != nil && (g.ProjectID == "" || g.WorkloadPoolID == "" || g.ProviderID == "" || g.ServiceAccount == "") {
+		return errors.New("operationContext.oidc.gcp needs projectId, workloadPoolId, providerId and serviceAccount")
+	} else if g != nil {
+		return member("operationContext.oidc.gcp.tokenLifetime", g.TokenLifetime, checkDuration)
 	}
 	return nil
 }
@@ -246,23 +199,21 @@ func (c *ExecutorContext) validate() error {
 		return nil
 	}
 	if i := c.ExecutorImage; i != nil {
-		if i.Reference != "" && !isImageRef(i.Reference) {
+		switch cr := i.Credentials; {
+		case i.Reference != "" && !isImageRef(i.Reference):
 			return fmt.Errorf("executorContext.executorImage: %q is not an image reference", i.Reference)
-		}
-		if i.Reference == "" && i.Credentials != nil {
+		case i.Reference == "" && cr != nil:
 			return errors.New("executorContext.executorImage has credentials but no reference")
-		}
-		if cr := i.Credentials; cr != nil && (cr.Username == "" || cr.Password == nil) {
+		case cr != nil && (cr.Username == "" || cr.Password == nil):
 			return errors.New("executorContext.executorImage.credentials needs username and password")
 		}
 	}
-	if p := c.ExecutorRootPath; p != "" {
-		if err := checkText("executorContext.executorRootPath", p, 1024); err != nil {
-			return err
-		}
-		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") {
-			return errors.New("executorContext.executorRootPath must be an absolute path without parent directories")
-		}
+	p := c.ExecutorRootPath
+	if err := checkText("executorContext.executorRootPath", p, 1024); err != nil {
+		return err
+	}
+	if p != "" && (!path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..")) {
+		return errors.New("executorContext.executorRootPath must be an absolute path without parent directories")
 	}
 	return nil
 }
@@ -297,7 +248,7 @@ func looksLikeToken(user string) bool {
 
 // CheckBranch accepts a git branch or full ref that does not look like an option.
 func CheckBranch(branch string) error {
-	if err := checkWord(branch, 255); err != nil {
+	if err := checkWord(branch, 1000); err != nil {
 		return err
 	}
 	bad := strings.ContainsAny(branch, "~^:?*[\\") || strings.Contains(branch, "..") || strings.Contains(branch, "@{") ||
@@ -307,7 +258,7 @@ func CheckBranch(branch string) error {
 		bad = bad || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock")
 	}
 	if bad {
-		return fmt.Errorf("%q is not a valid name of a branch", branch)
+		return fmt.Errorf("%q is not a valid branch name", branch)
 	}
 	return nil
 }
@@ -322,9 +273,6 @@ func CheckCommit(commit string) error {
 
 // CheckRepoDir accepts a directory in a repository; a leading slash means the root.
 func CheckRepoDir(dir string) error {
-	if dir == "" {
-		return nil
-	}
 	if err := checkText("the directory", dir, 1024); err != nil {
 		return err
 	}
@@ -338,12 +286,12 @@ func CheckRepoDir(dir string) error {
 }
 
 // checkRepository accepts the "owner/name" forms of all providers.
-func checkRepository(at, repository string) error {
+func checkRepository(repository string) error {
 	if err := checkWord(repository, 512); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return err
 	}
 	if strings.Contains(repository, "..") || !strings.Contains(repository, "/") {
-		return fmt.Errorf("%s: %q does not look like owner/name", at, repository)
+		return fmt.Errorf("%q does not look like owner/name", repository)
 	}
 	return nil
 }
@@ -377,12 +325,9 @@ func checkText(at, s string, limit int) error {
 	return nil
 }
 
-func checkDuration(at, s string) error {
-	if s == "" {
-		return nil
-	}
+func checkDuration(s string) error {
 	if d, err := time.ParseDuration(s); err != nil || d <= 0 {
-		return fmt.Errorf("%s: %q is not a duration like 30m or 1h", at, s)
+		return fmt.Errorf("%q is not a duration like 30m or 1h", s)
 	}
 	return nil
 }

@@ -1,25 +1,23 @@
-// Package config is the agent's configuration: one struct, one field table, and everything
-// derived from the table (defaults, strict YAML, environment, validation, the sample file, the
-// reference page and the help text).
+// Package config is the agent's configuration: one struct and its table of settings.
 //
-// [Load] finds the file, reads it strictly, applies the environment, which takes precedence,
-// and fills in the defaults that depend on the machine. [Config.Validate] reports whether an
-// agent can run with the result. The two are separate for the commands that complete, show or
-// examine an incomplete configuration. Nothing else in the agent reads the environment.
+// [Load] finds and reads the file, applies the environment, which takes precedence, and fills in
+// the defaults that depend on the machine. [Config.Validate] reports whether an agent can run with
+// the result. The two are separate for the commands that complete, show or examine an incomplete
+// configuration. Nothing else in the agent reads the environment.
 package config
-
-//go:generate go run ./gen ../../..
 
 import (
 	"net"
 	"strconv"
 	"time"
+
+	"workflowagent/internal/settings"
 )
 
 // Config is the agent's whole configuration. Each exported field has exactly one row in the
-// field table (fields.go), which documents it; a test enforces that.
+// table of settings (fields.go), which documents it; a test enforces that.
 type Config struct {
-	Token Secret
+	Token settings.Secret
 
 	// ServiceURL is scheme and host, perhaps a path, without a trailing slash.
 	ServiceURL string
@@ -140,7 +138,7 @@ const anyAddress = "*"
 
 type meta struct {
 	file      string
-	sources   map[string]Source
+	sources   map[string]settings.Source
 	warnings  []string
 	forwarded []ForwardedVar
 	proxy     []ForwardedVar
@@ -152,7 +150,16 @@ type meta struct {
 // it to the server and masks it in every log.
 type ForwardedVar struct {
 	Name  string
-	Value Secret
+	Value settings.Secret
+}
+
+// Reveal returns the variables with their plain values.
+func Reveal(vars []ForwardedVar) map[string]string {
+	plain := map[string]string{}
+	for _, v := range vars {
+		plain[v.Name] = v.Value.Reveal()
+	}
+	return plain
 }
 
 // File returns the path of the configuration file, or "" if none was read.
@@ -162,12 +169,7 @@ func (c *Config) File() string { return c.meta.file }
 func (c *Config) Warnings() []string { return c.meta.warnings }
 
 // Source returns where the value of the key comes from.
-func (c *Config) Source(key string) Source {
-	if source, ok := c.meta.sources[key]; ok {
-		return source
-	}
-	return Source{Kind: FromDefault}
-}
+func (c *Config) Source(key string) settings.Source { return c.meta.sources[key] }
 
 // ForwardedEnv returns the host variables given to jobs: those of env_forward_allowlist that
 // are set, in its order, and then DOCKER_HOST if it is set.
@@ -197,50 +199,7 @@ func (c *Config) HTTPServerListen() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.HTTPServerPort))
 }
 
-// SourceKind is the kind of place a value comes from.
-type SourceKind string
-
-// The places a value can come from, weakest first.
-const (
-	FromDefault SourceKind = "default"
-	FromFile    SourceKind = "file"
-	FromEnv     SourceKind = "env"
-)
-
-// Source is the place a value comes from.
-type Source struct {
-	Kind SourceKind
-	// File and Line, which counts from 1, are set for FromFile.
-	File string
-	Line int
-	// Env is the name of the variable, set for FromEnv.
-	Env string
-}
-
-// String returns "default", "FILE:LINE" or "env NAME".
-func (s Source) String() string {
-	switch s.Kind {
-	case FromFile:
-		return s.File + ":" + strconv.Itoa(s.Line)
-	case FromEnv:
-		return "env " + s.Env
-	default:
-		return string(FromDefault)
-	}
-}
-
-// Setting is one effective value for display.
-type Setting struct {
-	Key    string
-	Value  string // [REDACTED] for a secret that is set
-	Source Source
-}
-
 // Settings returns all effective values in the order of the reference page.
-func (c *Config) Settings() []Setting {
-	var settings []Setting
-	for _, f := range fields() {
-		settings = append(settings, Setting{Key: f.name, Value: f.show(c), Source: c.Source(f.name)})
-	}
-	return settings
+func (c *Config) Settings() []settings.Setting {
+	return table(c).Effective(c.meta.sources)
 }

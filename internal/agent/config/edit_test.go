@@ -1,19 +1,17 @@
 package config
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"workflowagent/internal/settings"
 )
 
-func edit(t *testing.T, text string, changes ...Change) string {
+func edit(t *testing.T, text string, changes ...settings.Change) string {
 	t.Helper()
-	edited, err := Edit("FILE", []byte(text), changes)
+	edited, err := Table().Edit("FILE", []byte(text), changes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,159 +33,93 @@ func differing(a, b string) []int {
 }
 
 func TestEditTheSample(t *testing.T) {
-	sample := string(Sample())
-	for _, f := range fields() {
-		if f.envOnly {
-			continue
+	sample := readSample(t)
+	for _, f := range Table().Fields() {
+		if !strings.Contains(sample, "\n#"+f.Key+": ") && f.Key != "token" {
+			continue // a variable only
 		}
-		values := map[kind][2]string{
-			kindBool: {"true", "false"}, kindInt: {"3", "7"}, kindDuration: {"7m", "9m"}, kindSeconds: {"600", "2h"},
-			kindList: {"a/one,b/two", "a/three"}, kindPath: {"/srv/one two", "/srv/three"}, kindURL: {"https://one.example.com", "two.example.com:8443"},
-			kindBytes: {"512m", "2g"}, kindCPUs: {"1.5", "2"}, kindSecret: {"pul-0123", "p\"u'l#x: y"}, kindString: {"one", `t"w\o: #`},
-		}[f.kind]
-		switch {
-		case f.kind == kindList && f.sep == " ":
-			values = [2]string{"ONE TWO", "THREE"}
-		case f.choices != nil:
-			values = [2]string{f.choices[0], f.choices[1]}
+		var values [2]string
+		switch f.Value.(type) {
+		case *bool:
+			values = [2]string{"true", "false"}
+		case *int, *int64:
+			values = [2]string{"3", "7"}
+		case *time.Duration:
+			values = [2]string{"7m", "9m"}
+		case *settings.Seconds:
+			values = [2]string{"10m", "2h"}
+		case *settings.Path:
+			values = [2]string{"/srv/one two", "/srv/three"}
+		case *settings.URL:
+			values = [2]string{"https://one.example.com", "https://two.example.com:8443"}
+		case *settings.Bytes:
+			values = [2]string{"512m", "2g"}
+		case *settings.CPUs:
+			values = [2]string{"1.5", "2"}
+		case *settings.Secret:
+			values = [2]string{"pul-0123", "p\"u'l#x: y"}
+		case *[]string:
+			values = [2]string{"a/one" + f.Separator + "b/two", "a/three"}
+		default:
+			values = [2]string{"one", `t"w\o: #`}
+		}
+		if f.Choices != nil {
+			values = [2]string{f.Choices[0], f.Choices[1]}
 		}
 		was := sample
 		for _, value := range values {
-			now := edit(t, was, Change{f.name, value})
-			if lines := differing(was, now); len(lines) != 1 || lines[0] < 0 || !strings.HasPrefix(strings.Split(now, "\n")[lines[0]-1], f.name+": ") {
-				t.Errorf("%s: the lines %v differ", f.name, lines)
+			now := edit(t, was, settings.Change{Key: f.Key, Value: value})
+			if lines := differing(was, now); len(lines) != 1 || lines[0] < 0 || !strings.HasPrefix(strings.Split(now, "\n")[lines[0]-1], f.Key+": ") {
+				t.Errorf("%s: the lines %v differ", f.Key, lines)
 			}
 			c, err := LoadText(testOptions(""), "FILE", []byte(now))
 			if err != nil {
-				t.Errorf("%s: %v", f.name, err)
+				t.Errorf("%s: %v", f.Key, err)
 				continue
 			}
-			want := Default()
-			if _, err := f.set(want, value, paths{}); err != nil {
-				t.Fatal(err)
+			got := show(c, f.Key)
+			if f.Key == "token" {
+				got = c.Token.Reveal()
 			}
-			if f.reveal(c) != f.reveal(want) {
-				t.Errorf("%s: %q reads as %q", f.name, value, f.reveal(c))
+			if got != value {
+				t.Errorf("%s: %q reads as %q", f.Key, value, got)
 			}
 			was = now
 		}
 	}
 }
 
-func TestEdit(t *testing.T) {
-	for _, tt := range []struct {
-		name, text string
-		changes    []Change
-		want       string
-	}{
-		{"empty file", "", []Change{{"token", "pul-1"}}, "token: pul-1\n"},
-		{"only comments", "# mine\n", []Change{{"token", "pul-1"}}, "# mine\ntoken: pul-1\n"},
-		{"only a document's beginning", "---\n", []Change{{"token", "pul-1"}}, "---\ntoken: pul-1\n"},
-		{"comment behind the value stays", "token: old   # ours\nsyslog: true\n", []Change{{"token", "pul-1"}}, "token: pul-1   # ours\nsyslog: true\n"},
-		{"single quotes stay", "service_url: 'a.example.com'\n", []Change{{"service_url", "b.example.com"}}, "service_url: 'b.example.com'\n"},
-		{"no final newline", "syslog: true", []Change{{"single_run", "true"}}, "syslog: true\nsingle_run: true\n"},
-		{"carriage returns", "# a\r\nsyslog: true\r\n", []Change{{"syslog", "false"}, {"single_run", "true"}}, "# a\r\nsyslog: false\r\nsingle_run: true\r\n"},
-		{"byte order mark", "\xEF\xBB\xBFsyslog: true\n", []Change{{"syslog", "false"}}, "\xEF\xBB\xBFsyslog: false\n"},
-		{
-			"a list in lines", "allowed_images:\n  # why\n  - a\n  - b\n\n# about the next\nsyslog: true\n",
-			[]Change{{"allowed_images", "c/*,d"}},
-			"allowed_images: [\"c/*\", d]\n\n# about the next\nsyslog: true\n",
-		},
-		{"text over lines", "organization_name: >-\n  ac\n  me\nsyslog: true\n", []Change{{"organization_name", "b"}}, "organization_name: \"b\"\nsyslog: true\n"},
-		{"a key is removed", "# a\ntoken: x\n# b\nsyslog: true\n", []Change{{"token", ""}}, "# a\n# b\nsyslog: true\n"},
-		{"a key that is not there is removed", "syslog: true\n", []Change{{"token", ""}}, "syslog: true\n"},
-		{"several", "token: x\n#syslog: false\n", []Change{{"syslog", "true"}, {"token", "y"}, {"single_run", "true"}}, "token: y\nsyslog: true\nsingle_run: true\n"},
-		{"a word of YAML", "token: x\n", []Change{{"token", "null"}}, "token: \"null\"\n"},
-		{"a comment that only begins like the key", "# syslog: is a daemon? yes\n#syslogs: x\n", []Change{{"token", "y"}}, "# syslog: is a daemon? yes\n#syslogs: x\ntoken: y\n"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, edit(t, tt.text, tt.changes...)); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
+func readSample(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../../../" + FileName + ".sample")
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(data)
 }
 
-func TestEditRefuses(t *testing.T) {
-	for _, tt := range []struct {
-		name, text string
-		change     Change
-		want       string
-	}{
-		{"a bad file", "token: [\n", Change{"token", "x"}, "is not valid YAML"},
-		{"one line of braces", "{token: x}\n", Change{"token", "y"}, "is not written as lines"},
-		{"null", "~\n", Change{"token", "y"}, "is not written as lines"},
-		{"an indented mapping", "  token: x\n", Change{"token", "y"}, "is not written as lines"},
-		{"behind the end of the document", "syslog: true\n...\n", Change{"token", "x"}, "cannot be made without touching"},
-		{"a comment in a text", "organization_name: |\n#token: x\n  a\n", Change{"token", "y"}, "FILE:"},
-		{"unknown key", "", Change{"tokens", "x"}, "did you mean token?"},
-		{"a variable's key", "", Change{"docker_host", "x"}, "set the variable DOCKER_HOST"},
-		{"ecs", "", Change{"ecs.cluster", "x"}, "ECS target"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got, err := Edit("FILE", []byte(tt.text), []Change{tt.change}); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %q, %v; want an error with %q", got, err, tt.want)
-			}
-		})
+func show(c *Config, key string) string {
+	for _, s := range c.Settings() {
+		if s.Key == key {
+			return s.Value
+		}
 	}
+	return ""
 }
 
 func TestChangeChecked(t *testing.T) {
 	o := testOptions("")
 	o.Home = "/home/me"
 	for value, want := range map[string]string{"state": "/cwd/state", "~/state": "/home/me/state", "/srv": "/srv", "": ""} {
-		if got, err := (Change{"state_directory", value}).Checked(o); err != nil || got.Value != want {
+		if got, err := Table().Check(settings.Change{Key: "state_directory", Value: value}, o.Dirs()); err != nil || got.Value != want {
 			t.Errorf("%q became %q, %v", value, got.Value, err)
 		}
 	}
-	_, err := (Change{"token_expiration", "pul-0123456789abcdef"}).Checked(o)
+	_, err := Table().Check(settings.Change{Key: "token_expiration", Value: "pul-0123456789abcdef"}, o.Dirs())
 	if err == nil || !strings.HasPrefix(err.Error(), "token_expiration: ") || strings.Contains(err.Error(), "0123") {
 		t.Errorf("a bad value: %v", err)
 	}
-	if !IsSecret("token") || IsSecret("service_url") || IsSecret("nonsense") {
+	if !Table().IsSecret("token") || Table().IsSecret("service_url") || Table().IsSecret("nonsense") {
 		t.Error("the wrong keys are secret")
 	}
-}
-
-func FuzzEdit(f *testing.F) {
-	names, err := filepath.Glob("testdata/*.good.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(data), "organization_name", "acme")
-		f.Add(string(data), "token", "a#b: c")
-	}
-	f.Add("a: |\n token: x\n", "token", "'")
-	f.Fuzz(func(t *testing.T, text, key, value string) {
-		change, err := (Change{key, value}).Checked(testOptions(""))
-		if err != nil {
-			return
-		}
-		edited, err := Edit("FILE", []byte(text), []Change{change})
-		if err != nil {
-			return
-		}
-		show := func(text []byte) []string {
-			entries, wrong := parseYAML("FILE", text)
-			if len(wrong) > 0 {
-				t.Fatalf("the edited text is wrong: %v\n%s", wrong.err(), edited)
-			}
-			var all []string
-			for _, e := range entries {
-				if e.key != key {
-					all = append(all, fmt.Sprintf("%s %q %q", e.key, e.text, e.list))
-				}
-			}
-			slices.Sort(all)
-			return all
-		}
-		if diff := cmp.Diff(show([]byte(text)), show(edited)); diff != "" {
-			t.Errorf("other keys changed: %s", diff)
-		}
-	})
 }

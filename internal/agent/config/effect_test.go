@@ -83,17 +83,17 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 	for key := range effects {
 		missing[key] = true
 	}
-	for _, f := range fields() {
-		if len(effects[f.name]) == 0 {
-			t.Errorf("%s: no test shows its effect", f.name)
+	for _, f := range Table().Fields() {
+		if len(effects[f.Key]) == 0 {
+			t.Errorf("%s: no test shows its effect", f.Key)
 		}
-		delete(missing, f.name)
-		for _, e := range effects[f.name] {
+		delete(missing, f.Key)
+		for _, e := range effects[f.Key] {
 			if tests[e.dir] == nil {
 				tests[e.dir] = testsIn(t, filepath.Join("../../..", e.dir))
 			}
 			if !tests[e.dir][e.test] {
-				t.Errorf("%s: there is no test %s in %s", f.name, e.test, e.dir)
+				t.Errorf("%s: there is no test %s in %s", f.Key, e.test, e.dir)
 			}
 		}
 	}

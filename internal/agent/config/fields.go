@@ -1,368 +1,320 @@
 package config
 
 import (
+	"errors"
+	"strings"
 	"time"
-)
 
-type group string
+	"workflowagent/internal/settings"
+)
 
 const (
-	groupRequired   group = "Required settings"
-	groupOptional   group = "Optional settings"
-	groupOIDC       group = "OpenID Connect (OIDC) settings"
-	groupPolling    group = "Polling and retry settings"
-	groupHealth     group = "Health and observability"
-	groupHost       group = "Host, concurrency and trust"
-	groupDocker     group = "Docker target"
-	groupUpdate     group = "Updates"
-	groupEnvOnly    group = "Environment only"
-	envPrefix             = "PULUMI_AGENT_"
-	typeDeployment        = "deployment"
-	typeInsights          = "insights_scan"
-	typePolicy            = "policy_evaluation"
-	dayLong               = int64(24 * time.Hour)
-	defaultPids           = "4096"
-	minDockerMemory       = 6 << 20 // the engine's minimum
-
-	lacksKubernetes = "the Kubernetes target"
+	envPrefix       = "PULUMI_AGENT_"
+	typeDeployment  = "deployment"
+	typeInsights    = "insights_scan"
+	typePolicy      = "policy_evaluation"
+	dayLong         = int64(24 * time.Hour)
+	minDockerMemory = 6 << 20 // the engine's minimum
 )
 
-func fields() []field {
-	rows := [][]field{
-		requiredFields(), optionalFields(), oidcFields(), pollingFields(), healthFields(),
-		hostFields(), dockerFields(), updateFields(), environmentFields(),
+// Table returns the table of the agent's settings with the values of a new configuration.
+func Table() *settings.Table { return table(&Config{}) }
+
+func table(c *Config) *settings.Table {
+	t := settings.NewTable(
+		envPrefix,
+		settings.Group{Title: "Required settings", Fields: requiredFields(c)},
+		settings.Group{Title: "Optional settings", Fields: optionalFields(c)},
+		settings.Group{Title: "OpenID Connect (OIDC) settings", Fields: oidcFields(c)},
+		settings.Group{Title: "Polling and retry settings", Fields: pollingFields(c)},
+		settings.Group{Title: "Health and observability", Fields: healthFields(c)},
+		settings.Group{Title: "Host, concurrency and trust", Fields: hostFields(c)},
+		settings.Group{Title: "Docker target", Fields: dockerFields(c)},
+		settings.Group{Title: "Updates", Fields: updateFields(c)},
+		settings.Group{Title: "Environment only", Fields: append(kubernetesFields(c), environmentFields(c)...), EnvOnly: true},
+	)
+	t.Obsolete = map[string]string{
+		"version":                     "",
+		"workflow_runners_directory":  obsoleteRunners,
+		"workflow_runners_embeddable": obsoleteRunners,
 	}
-	var all []field
-	for _, row := range rows {
-		all = append(all, row...)
-	}
-	return all
+	t.Refuse = refuse
+	return t
 }
 
-func requiredFields() []field {
-	return []field{{
-		name: "token", env: envPrefix + "TOKEN", kind: kindSecret, group: groupRequired,
-		example:     "pul-xxx",
-		requirement: "required unless oidc_token_file is set",
-		doc: `The access token of the agent pool, shown once when the pool is created.
+func requiredFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "token", Value: &c.Token, Example: "pul-xxx",
+		Requirement: "required unless oidc_token_file is set",
+		Doc: `The access token of the agent pool, shown once when the pool is created.
 Keep the file that holds it readable for the agent's user only (chmod 600).`,
-		ptr: func(c *Config) any { return &c.Token },
 	}}
 }
 
-func optionalFields() []field {
-	return []field{{
-		name: "service_url", env: envPrefix + "SERVICE_URL", kind: kindURL, group: groupOptional,
-		def: "https://api.pulumi.com",
-		doc: `The control plane to take work from. Trailing slashes are stripped, and a host without a
-scheme means https. HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the agent's environment are obeyed, and
-given to jobs: network.md in the documentation says how.`,
-		ptr: func(c *Config) any { return &c.ServiceURL },
+func optionalFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "service_url", Value: (*settings.URL)(&c.ServiceURL), Default: "https://api.pulumi.com",
+		Doc: `The control plane to take work from. Trailing slashes are stripped, and a host without a
+scheme means https. HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the agent's environment apply to the
+agent and to its jobs; see network.md.`,
 	}, {
-		name: "working_directory", env: envPrefix + "WORKING_DIRECTORY", kind: kindPath, group: groupOptional,
-		defText: "the directory of the agent's binary, symbolic links followed",
-		example: "<location of customer-managed-workflow-agent binary>",
-		doc: `The directory to load the runner binaries from: workflow-runner and, for jobs in
-containers, the workflow-runner-embeddable of their architecture. A value that names the agent's
-binary means the directory it is in.`,
-		ptr: func(c *Config) any { return &c.WorkingDirectory },
+		Key: "working_directory", Value: (*settings.Path)(&c.WorkingDirectory),
+		DefaultText: "the directory of the agent's binary, symbolic links followed",
+		Example:     "<location of customer-managed-workflow-agent binary>",
+		Doc: `The directory to load the runner binaries from: workflow-runner and, for jobs in
+containers, the workflow-runner-embeddable of their architecture. A path of the agent's binary
+means its directory.`,
 	}, {
-		name: "shared_volume_directory", env: envPrefix + "SHARED_VOLUME_DIRECTORY", kind: kindPath, group: groupOptional,
-		defText: "volumes of the engine; for processes a directory below state_directory",
-		example: "/var/lib/workflow-agent/shared",
-		doc: `The host directory for the per-job directories that are shared with job containers. It
-must have the same path for the agent and for the engine. Without it nothing of the host is mounted
-into containers, so that the engine may be on another host.`,
-		ptr: func(c *Config) any { return &c.SharedVolumeDirectory },
+		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
+		DefaultText: "volumes of the engine; for processes a directory below state_directory",
+		Example:     "/var/lib/workflow-agent/shared",
+		Doc: `The host directory for the per-job directories that are shared with job containers. It
+must have the same path for the agent and for the engine. If it is not set, no host directory is
+mounted into containers, and the engine may be on another host.`,
 	}, {
-		name: "deploy_target", env: envPrefix + "DEPLOY_TARGET", kind: kindString, group: groupOptional,
-		def:     string(TargetDocker),
-		choices: []string{string(TargetDocker), string(TargetProcess)},
-		unbuilt: []string{string(TargetKubernetes)},
-		doc: `Where jobs run. docker starts a container for each job. process starts a plain process as
-the agent's user, without isolation: for hosts that are themselves disposable, and for trying the
-agent without Docker. kubernetes is not in this build.`,
-		ptr: func(c *Config) any { return (*string)(&c.DeployTarget) },
+		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
+		Choices: []string{string(TargetDocker), string(TargetProcess)},
+		Check:   checkTarget,
+		Doc: `Where jobs run. docker starts a container for each job. process starts a plain process as
+the agent's user, without isolation: for disposable hosts, and for a trial of the agent without
+Docker. kubernetes is not in this build.`,
 	}, {
-		name: "single_run", env: envPrefix + "SINGLE_RUN", kind: kindBool, group: groupOptional,
-		def: "false",
-		doc: `If true, the agent ends once the result of one job is delivered, whatever the result was.`,
-		ptr: func(c *Config) any { return &c.SingleRun },
+		Key: "single_run", Value: &c.SingleRun, Default: "false",
+		Doc: `If true, the agent exits after the delivery of the result of one job.`,
 	}, {
-		name: "pull_image", env: envPrefix + "PULL_IMAGE", kind: kindBool, group: groupOptional,
-		def: "true",
-		doc: `If true, the job's image is pulled before each job, and the job fails if the registry
+		Key: "pull_image", Value: &c.PullImage, Default: "true",
+		Doc: `If true, the job's image is pulled before each job, and the job fails if the registry
 cannot be reached. If false, it is never pulled, and a job whose image is absent fails. The registry
-is told the job's own credentials, else those of the docker configuration and credential helpers of
-the agent's user. (Docker target only.)`,
-		ptr: func(c *Config) any { return &c.PullImage },
+receives the job's own credentials, or else those of the docker configuration and credential helpers
+of the agent's user. (Docker target only.)`,
 	}, {
-		name: "enabled_workflow_types", env: envPrefix + "ENABLED_WORKFLOW_TYPES", kind: kindList, group: groupOptional,
-		def: typeDeployment + "," + typeInsights + "," + typePolicy, sep: ",", notEmpty: true,
-		choices: []string{typeDeployment, typeInsights, typePolicy},
-		doc:     `The types of work this agent claims. The variable is comma-separated.`,
-		ptr:     func(c *Config) any { return &c.EnabledWorkflowTypes },
+		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
+		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
+		Choices: []string{typeDeployment, typeInsights, typePolicy},
+		Doc:     `The types of work this agent claims. The variable is comma-separated.`,
 	}, {
-		name: "env_forward_allowlist", env: envPrefix + "ENV_FORWARD_ALLOWLIST", kind: kindList, group: groupOptional,
-		def: "", sep: " ",
-		doc: `The names of host environment variables that are given to jobs, such as the credentials
-of a cloud provider. Names are case-sensitive. The values win over variables of the same name from
-the server, are never sent to the server, and are masked in every log; values shorter than six
+		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
+		Doc: `The names of host environment variables that are given to jobs, such as the credentials
+of a cloud provider. Names are case-sensitive. The values take precedence over variables of the same name
+from the server, are never sent to the server, and are masked in every log; values shorter than six
 characters cannot be masked. DOCKER_HOST is always given. The variable is space-separated.`,
-		ptr: func(c *Config) any { return &c.EnvForwardAllowlist },
 	}}
 }
 
-func oidcFields() []field {
-	return []field{{
-		name: "oidc_token_file", env: envPrefix + "OIDC_TOKEN_FILE", kind: kindPath, group: groupOIDC,
-		example: "/var/run/secrets/oidc/token",
-		doc: `The file with the OIDC token that is exchanged for a token of the pool. It is read again
-for each exchange: when most of the life of the pool's token has passed, and when the server
-refuses it. If it is set, token is not used. The file holds the token and nothing else and may be
-written by its owner only; the agent waits for a file that does not exist yet.`,
-		ptr: func(c *Config) any { return &c.OIDCTokenFile },
+func oidcFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "oidc_token_file", Value: (*settings.Path)(&c.OIDCTokenFile), Example: "/var/run/secrets/oidc/token",
+		Doc: `The file with the OIDC token that is exchanged for a token of the pool. The agent reads
+it for each exchange: when most of the lifetime of the pool's token has passed, and when the server
+rejects that token. If this key is set, token is not used. The file must contain only the token and
+must be writable for its owner only; the agent waits for a file that does not exist yet.`,
 	}, {
-		name: "organization_name", env: envPrefix + "ORGANIZATION_NAME", kind: kindString, group: groupOIDC,
-		example: "acme", requirement: "required if oidc_token_file is set",
-		doc: `The organization the pool belongs to. The exchange asks for a token of it.`,
-		ptr: func(c *Config) any { return &c.OrganizationName },
+		Key: "organization_name", Value: &c.OrganizationName,
+		Example: "acme", Requirement: "required if oidc_token_file is set",
+		Doc: `The organization of the pool, for the exchange.`,
 	}, {
-		name: "runner_pool_id", env: envPrefix + "RUNNER_POOL_ID", kind: kindString, group: groupOIDC,
-		example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", requirement: "required if oidc_token_file is set",
-		doc: `The ID of the pool to join with the OIDC token. With token, the pool follows from that.`,
-		ptr: func(c *Config) any { return &c.RunnerPoolID },
+		Key: "runner_pool_id", Value: &c.RunnerPoolID,
+		Example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", Requirement: "required if oidc_token_file is set",
+		Doc: `The ID of the pool to join with the OIDC token. With token, the token determines the pool.`,
 	}, {
-		name: "token_expiration", env: envPrefix + "TOKEN_EXPIRATION", kind: kindSeconds, group: groupOIDC,
-		defText: "the server's choice", example: "2h", min: int64(time.Second), max: 366 * dayLong,
-		doc: `The lifetime to ask for when the OIDC token is exchanged: a duration, or a bare number
+		Key: "token_expiration", Value: (*settings.Seconds)(&c.TokenExpiration),
+		DefaultText: "the server's choice", Example: "2h", Min: int64(time.Second), Max: 366 * dayLong,
+		Doc: `The lifetime to request in the exchange: a duration, or a bare number
 of seconds.`,
-		ptr: func(c *Config) any { return &c.TokenExpiration },
 	}}
 }
 
-func pollingFields() []field {
-	return []field{{
-		name: "polling_interval", env: envPrefix + "POLLING_INTERVAL", kind: kindDuration, group: groupPolling,
-		def: "1m", min: int64(100 * time.Millisecond), max: dayLong,
-		doc: `The pause between two looks for new work. A Retry-After of the server supersedes it, and
-a server that holds the poll open needs no pause at all.`,
-		ptr: func(c *Config) any { return &c.PollingInterval },
+func pollingFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "polling_interval", Value: &c.PollingInterval,
+		Default: "1m", Min: int64(100 * time.Millisecond), Max: dayLong,
+		Doc: `The pause between two polls for work. A Retry-After of the server takes precedence. There
+is no pause if the server holds the poll open.`,
 	}, {
-		name: "polling_interval_override", env: envPrefix + "POLLING_INTERVAL_OVERRIDE", kind: kindBool, group: groupPolling,
-		def: "false",
-		doc: `If true, polling_interval is kept to the letter: Retry-After is ignored and the server is
-not asked to hold the poll open.`,
-		ptr: func(c *Config) any { return &c.PollingIntervalOverride },
+		Key: "polling_interval_override", Value: &c.PollingIntervalOverride, Default: "false",
+		Doc: `If true, the agent always pauses for polling_interval: it ignores Retry-After and does not
+request that the server holds the poll open.`,
 	}, {
-		name: "job_status_loop_interval", env: envPrefix + "JOB_STATUS_LOOP_INTERVAL", kind: kindDuration, group: groupPolling,
-		def: "30s", min: int64(100 * time.Millisecond), max: dayLong,
-		doc: `The pause between two looks at the status of a running job, which is how a cancelled job
-is noticed.`,
-		ptr: func(c *Config) any { return &c.JobStatusLoopInterval },
+		Key: "job_status_loop_interval", Value: &c.JobStatusLoopInterval,
+		Default: "30s", Min: int64(100 * time.Millisecond), Max: dayLong,
+		Doc: `The pause between two checks of the status of a running job, which detect a cancelled job.`,
 	}, {
-		name: "request_timeout", env: envPrefix + "REQUEST_TIMEOUT", kind: kindDuration, group: groupPolling,
-		def: "30s", min: int64(time.Second), max: int64(time.Hour),
-		doc: `The time limit of one API call. Transfers of logs and files are limited by progress
+		Key: "request_timeout", Value: &c.RequestTimeout,
+		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
+		Doc: `The time limit of one API call. Transfers of logs and files are limited by progress
 instead.`,
-		ptr: func(c *Config) any { return &c.RequestTimeout },
 	}, {
-		name: "request_retry_count", env: envPrefix + "REQUEST_RETRY_COUNT", kind: kindInt, group: groupPolling,
-		def: "2", min: 0, max: 100,
-		doc: `How often an API call is repeated after a transient failure or a rate limit.`,
-		ptr: func(c *Config) any { return &c.RequestRetryCount },
+		Key: "request_retry_count", Value: &c.RequestRetryCount, Default: "2", Max: 100,
+		Doc: `The number of retries of an API call after a transient failure or a rate limit.`,
 	}, {
-		name: "request_retry_wait", env: envPrefix + "REQUEST_RETRY_WAIT", kind: kindDuration, group: groupPolling,
-		def: "20s", min: int64(time.Millisecond), max: dayLong,
-		doc: `The pause before the first repetition; it grows with each further one.`,
-		ptr: func(c *Config) any { return &c.RequestRetryWait },
+		Key: "request_retry_wait", Value: &c.RequestRetryWait,
+		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
+		Doc: `The pause before the first retry; it grows with each further retry.`,
 	}, {
-		name: "request_retry_max_wait", env: envPrefix + "REQUEST_RETRY_MAX_WAIT", kind: kindDuration, group: groupPolling,
-		def: "2m", min: int64(time.Millisecond), max: dayLong,
-		doc: `The longest pause between repetitions; not below request_retry_wait.`,
-		ptr: func(c *Config) any { return &c.RequestRetryMaxWait },
+		Key: "request_retry_max_wait", Value: &c.RequestRetryMaxWait,
+		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
+		Doc: `The longest pause between retries; at least request_retry_wait.`,
 	}, {
-		name: "circuit_breaker_failures", env: envPrefix + "CIRCUIT_BREAKER_FAILURES", kind: kindInt, group: groupPolling,
-		def: "2", min: 1, max: 1000,
-		doc: `How many API calls in a row must fail, repetitions included, before the agent stops
-polling and only probes now and then.`,
-		ptr: func(c *Config) any { return &c.CircuitBreakerFailures },
+		Key: "circuit_breaker_failures", Value: &c.CircuitBreakerFailures, Default: "2", Min: 1, Max: 1000,
+		Doc: `The number of consecutive API calls that must fail, retries included, before the agent stops
+polling and only probes the server.`,
 	}, {
-		name: "circuit_breaker_timeout", env: envPrefix + "CIRCUIT_BREAKER_TIMEOUT", kind: kindDuration, group: groupPolling,
-		def: "10m", min: int64(time.Millisecond), max: dayLong,
-		doc: `The time after which polling starts again; a probe that succeeds ends it earlier.`,
-		ptr: func(c *Config) any { return &c.CircuitBreakerTimeout },
+		Key: "circuit_breaker_timeout", Value: &c.CircuitBreakerTimeout,
+		Default: "10m", Min: int64(time.Millisecond), Max: dayLong,
+		Doc: `The time after which polling restarts; a successful probe restarts it earlier.`,
 	}}
 }
 
-func healthFields() []field {
-	return []field{{
-		name: "http_server_port", env: envPrefix + "HTTP_SERVER_PORT", kind: kindInt, group: groupHealth,
-		def: "8080", min: 0, max: 65535,
-		doc: `The port of the local HTTP server with /healthz and /metrics; 0 turns it off. If the port
-is taken, the agent warns and works without the server.`,
-		ptr: func(c *Config) any { return &c.HTTPServerPort },
+func healthFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "http_server_port", Value: &c.HTTPServerPort, Default: "8080", Max: 65535,
+		Doc: `The port of the local HTTP server with /healthz and /metrics; 0 turns it off. If another
+process uses the port, the agent warns and works without the server.`,
 	}, {
-		name: "http_server_address", env: envPrefix + "HTTP_SERVER_ADDRESS", kind: kindString, group: groupHealth,
-		defText: "127.0.0.1; in Kubernetes all addresses", example: "127.0.0.1",
-		doc: `The address the HTTP server listens on; "*" is all addresses. The server asks for no
+		Key: "http_server_address", Value: &c.HTTPServerAddress,
+		DefaultText: "127.0.0.1; in Kubernetes all addresses", Example: "127.0.0.1",
+		Doc: `The address the HTTP server listens on; "*" is all addresses. The server requires no
 credentials.`,
-		ptr: func(c *Config) any { return &c.HTTPServerAddress },
 	}, {
-		name: "health_threshold", env: envPrefix + "HEALTH_THRESHOLD", kind: kindDuration, group: groupHealth,
-		defText: "twice the longer of polling_interval and job_status_loop_interval", example: "2m",
-		min: int64(100 * time.Millisecond), max: 7 * dayLong,
-		doc: `How long the agent may go without progress before /healthz says that it is unhealthy.`,
-		ptr: func(c *Config) any { return &c.HealthThreshold },
+		Key: "health_threshold", Value: &c.HealthThreshold,
+		DefaultText: "twice the longer of polling_interval and job_status_loop_interval", Example: "2m",
+		Min: int64(100 * time.Millisecond), Max: 7 * dayLong,
+		Doc: `The time without progress after which /healthz reports the agent as unhealthy.`,
 	}, {
-		name: "syslog", env: envPrefix + "SYSLOG", kind: kindBool, group: groupHealth,
-		def: "false",
-		doc: `If true, the agent's log goes to syslog instead of stderr.`,
-		ptr: func(c *Config) any { return &c.Syslog },
+		Key: "syslog", Value: &c.Syslog, Default: "false",
+		Doc: `If true, the agent's log goes to syslog instead of stderr.`,
 	}, {
-		name: "log_format", env: envPrefix + "LOG_FORMAT", kind: kindString, group: groupHealth,
-		def: string(LogText), choices: []string{string(LogText), string(LogJSON)},
-		doc: `The form of the agent's own log.`,
-		ptr: func(c *Config) any { return (*string)(&c.LogFormat) },
+		Key: "log_format", Value: (*string)(&c.LogFormat),
+		Default: string(LogText), Choices: []string{string(LogText), string(LogJSON)},
+		Doc: `The format of the agent's own log.`,
 	}, {
-		name: "log_job_output", env: envPrefix + "LOG_JOB_OUTPUT", kind: kindBool, group: groupHealth,
-		def: "true",
-		doc: `If true, the log of jobs, secrets masked, also goes to the agent's own output.`,
-		ptr: func(c *Config) any { return &c.LogJobOutput },
+		Key: "log_job_output", Value: &c.LogJobOutput, Default: "true",
+		Doc: `If true, the log of jobs, secrets masked, also goes to the agent's own output.`,
 	}}
 }
 
-func hostFields() []field {
-	return []field{{
-		name: "max_concurrent_jobs", env: envPrefix + "MAX_CONCURRENT_JOBS", kind: kindInt, group: groupHost,
-		def: "1", min: 1, max: 1000,
-		doc: `How many jobs run at a time. With single_run it is 1.`,
-		ptr: func(c *Config) any { return &c.MaxConcurrentJobs },
+func hostFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "max_concurrent_jobs", Value: &c.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
+		Doc: `How many jobs run at a time. With single_run it is 1.`,
 	}, {
-		name: "state_directory", env: envPrefix + "STATE_DIRECTORY", kind: kindPath, group: groupHost,
-		defText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
+		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
+		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
-		example: "/var/lib/workflow-agent",
-		doc: `The directory of what must survive a restart: the journal of jobs and logs that are not
-delivered yet. Several agents may share it.`,
-		ptr: func(c *Config) any { return &c.StateDirectory },
+		Example: "/var/lib/workflow-agent",
+		Doc:     `The directory for state that survives a restart: the journal of jobs and undelivered logs. Several agents may share it.`,
 	}, {
-		name: "allowed_images", env: envPrefix + "ALLOWED_IMAGES", kind: kindList, group: groupHost,
-		sep: ",", notEmpty: true,
-		defText: "every image", example: "[pulumi/*, registry.example.com/team/**]",
-		doc: `Patterns of the job images this agent runs; a job with another image is refused. A name
+		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,
+		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
+		Doc: `Patterns of the job images this agent runs; a job with another image is refused. A name
 without a host means Docker Hub. * matches within one path element, ** across elements; a pattern
 without a tag matches every tag and digest, one with a tag matches no digest. The variable is comma-separated.`,
-		ptr: func(c *Config) any { return &c.AllowedImages },
 	}, {
-		name: "allowed_repositories", env: envPrefix + "ALLOWED_REPOSITORIES", kind: kindList, group: groupHost,
-		sep: ",", notEmpty: true,
-		defText: "every repository", example: "[github.com/acme/*]",
-		doc: `Patterns of the git repositories this agent deploys from, written host/path without
+		Key: "allowed_repositories", Value: &c.AllowedRepositories, Separator: ",", NotEmpty: true,
+		DefaultText: "every repository", Example: "[github.com/acme/*]",
+		Doc: `Patterns of the git repositories this agent deploys from, written host/path without
 scheme, user and .git; a job from another repository is refused. * matches within one path
-element, ** across elements; a pattern that begins with * is written in quotes. This binds the source of the deployment only: its pre-run commands
-are free shell and can fetch what they like. The variable is comma-separated.`,
-		ptr: func(c *Config) any { return &c.AllowedRepositories },
+element, ** across elements; a pattern that begins with * is written in quotes. This limits only the source of the deployment: its pre-run
+commands run in a shell and can fetch from anywhere. The variable is comma-separated.`,
 	}, {
-		name: "ca_certificate_file", env: envPrefix + "CA_CERTIFICATE_FILE", kind: kindPath, group: groupHost,
-		example: "/etc/ssl/certs/company-ca.pem",
-		doc: `A PEM file with certificate authorities that are trusted besides the system's: by the
-agent, and in its jobs by git, pulumi and its plugins, and what Node, Python, OpenSSL and the usual
-cloud tools run.`,
-		ptr: func(c *Config) any { return &c.CACertificateFile },
+		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
+		Example: "/etc/ssl/certs/company-ca.pem",
+		Doc: `A PEM file with certificate authorities that are trusted besides the system's: by the
+agent, and in its jobs by git, pulumi and its plugins, and the programs that Node, Python, OpenSSL and the
+usual cloud tools run.`,
 	}}
 }
 
-func dockerFields() []field {
-	return []field{{
-		name: "docker_network", env: envPrefix + "DOCKER_NETWORK", kind: kindString, group: groupDocker,
-		defText: "the engine's default bridge; the host's network if the server is on loopback", example: "deployments",
-		doc: `The name of the network that job containers join.`,
-		ptr: func(c *Config) any { return &c.DockerNetwork },
+func dockerFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "docker_network", Value: &c.DockerNetwork,
+		DefaultText: "the engine's default bridge; the host's network if the server is on loopback", Example: "deployments",
+		Doc: `The name of the network that job containers join.`,
 	}, {
-		name: "docker_memory", env: envPrefix + "DOCKER_MEMORY", kind: kindBytes, group: groupDocker,
-		defText: "no limit", example: "4g", min: minDockerMemory,
-		doc: `The memory limit of a job container, such as 512m or 4g.`,
-		ptr: func(c *Config) any { return &c.DockerMemory },
+		Key: "docker_memory", Value: (*settings.Bytes)(&c.DockerMemory),
+		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
+		Doc: `The memory limit of a job container, such as 512m or 4g.`,
 	}, {
-		name: "docker_cpus", env: envPrefix + "DOCKER_CPUS", kind: kindCPUs, group: groupDocker,
-		defText: "no limit", example: "1.5",
-		doc: `The CPU limit of a job container, in CPUs.`,
-		ptr: func(c *Config) any { return &c.DockerCPUs },
+		Key: "docker_cpus", Value: (*settings.CPUs)(&c.DockerCPUs), DefaultText: "no limit", Example: "1.5",
+		Doc: `The CPU limit of a job container, in CPUs.`,
 	}, {
-		name: "docker_pids_limit", env: envPrefix + "DOCKER_PIDS_LIMIT", kind: kindInt, group: groupDocker,
-		def: defaultPids, min: 0, max: 4194304,
-		doc: `The limit of processes and threads in a job container, which stops fork bombs; 0 removes
+		Key: "docker_pids_limit", Value: &c.DockerPidsLimit, Default: "4096", Max: 4194304,
+		Doc: `The limit of processes and threads in a job container, which stops fork bombs; 0 removes
 the limit.`,
-		ptr: func(c *Config) any { return &c.DockerPidsLimit },
 	}}
 }
 
-func updateFields() []field {
-	return []field{{
-		name: "auto_update", env: envPrefix + "AUTO_UPDATE", kind: kindString, group: groupUpdate,
-		def:     string(UpdateAuto),
-		choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
-		doc: `Whether the agent installs new signed releases of itself. auto does so in a service that
-install.sh has installed; elsewhere the log says once per release how to update. true warns where the
-agent cannot update itself. What dpkg, rpm or Homebrew installed, they update.`,
-		ptr: func(c *Config) any { return (*string)(&c.AutoUpdate) },
+func updateFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "auto_update", Value: (*string)(&c.AutoUpdate), Default: string(UpdateAuto),
+		Choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
+		Doc: `Whether the agent installs new signed releases of itself. auto does so in a service that
+install.sh has installed; elsewhere the log shows once per release how to update. true warns where
+the agent cannot update itself. dpkg, rpm and Homebrew update the agents that they installed.`,
 	}, {
-		name: "update_channel", env: envPrefix + "UPDATE_CHANNEL", kind: kindString, group: groupUpdate,
-		def: "stable", choices: []string{"stable", "beta"},
-		doc: `Which releases to take.`,
-		ptr: func(c *Config) any { return &c.UpdateChannel },
+		Key: "update_channel", Value: &c.UpdateChannel, Default: "stable", Choices: []string{"stable", "beta"},
+		Doc: `The releases to install.`,
 	}, {
-		name: "update_url", env: envPrefix + "UPDATE_URL", kind: kindURL, group: groupUpdate,
-		defText: "where this build was released", example: "https://releases.example.com/workflow-agent",
-		doc: `Where releases are looked for: a repository of GitHub, or any HTTP directory with a mirror,
-such as https://SERVER/releases of a workflow-server. A mirror need not be trusted: what it serves is
-signed.`,
-		ptr: func(c *Config) any { return &c.UpdateURL },
+		Key: "update_url", Value: (*settings.URL)(&c.UpdateURL),
+		DefaultText: "where this build was released", Example: "https://releases.example.com/workflow-agent",
+		Doc: `The location of releases: a GitHub repository, or any HTTP directory with a mirror, such as
+https://SERVER/releases of a workflow-server. A mirror need not be trusted, because releases are signed.`,
 	}}
 }
 
-func environmentFields() []field {
-	return []field{{
-		name: "image", env: envPrefix + "IMAGE", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		defText: "the image of the agent's own release",
-		doc:     `The image that helper containers of worker pods are made from. (Kubernetes target only.)`,
-		ptr:     func(c *Config) any { return &c.AgentImage },
+// kubernetesFields have no effect: the Kubernetes target is not in this build.
+func kubernetesFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "image", Value: &c.AgentImage, DefaultText: "the image of the agent's own release",
+		Doc: `The image of helper containers of worker pods. (Kubernetes target only.)`,
 	}, {
-		name: "image_pull_policy", env: envPrefix + "IMAGE_PULL_POLICY", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		def: "IfNotPresent", choices: []string{"Always", "IfNotPresent", "Never"},
-		doc: `The pull policy of worker pods. (Kubernetes target only.)`,
-		ptr: func(c *Config) any { return &c.ImagePullPolicy },
+		Key: "image_pull_policy", Value: &c.ImagePullPolicy,
+		Default: "IfNotPresent", Choices: []string{"Always", "IfNotPresent", "Never"},
+		Doc: `The pull policy of worker pods. (Kubernetes target only.)`,
 	}, {
-		name: "service_account_name", env: envPrefix + "SERVICE_ACCOUNT_NAME", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		defText: "the namespace's default",
-		doc:     `The service account of worker pods. (Kubernetes target only.)`,
-		ptr:     func(c *Config) any { return &c.ServiceAccountName },
+		Key: "service_account_name", Value: &c.ServiceAccountName, DefaultText: "the namespace's default",
+		Doc: `The service account of worker pods. (Kubernetes target only.)`,
 	}, {
-		name: "num_cpus", env: envPrefix + "NUM_CPUS", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		defText: "no request",
-		doc:     `The CPU request of worker pods. (Kubernetes target only.)`,
-		ptr:     func(c *Config) any { return &c.NumCPUs },
+		Key: "num_cpus", Value: &c.NumCPUs, DefaultText: "no request",
+		Doc: `The CPU request of worker pods. (Kubernetes target only.)`,
 	}, {
-		name: "mem_quantity", env: envPrefix + "MEM_QUANTITY", kind: kindString, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		defText: "no request",
-		doc:     `The memory request of worker pods, in Gi. (Kubernetes target only.)`,
-		ptr:     func(c *Config) any { return &c.MemQuantity },
+		Key: "mem_quantity", Value: &c.MemQuantity, DefaultText: "no request",
+		Doc: `The memory request of worker pods, in Gi. (Kubernetes target only.)`,
 	}, {
-		name: "debug_pod", env: envPrefix + "DEBUG_POD", kind: kindBool, group: groupEnvOnly, envOnly: true, lacks: lacksKubernetes,
-		def: "false",
-		doc: `If true, worker pods are kept after their job. (Kubernetes target only.)`,
-		ptr: func(c *Config) any { return &c.DebugPod },
-	}, {
-		name: "override_image_reference", env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", kind: kindString, group: groupEnvOnly, envOnly: true,
-		defText: "the image each job asks for",
-		doc:     `The image that every job runs in, whatever it asks for.`,
-		ptr:     func(c *Config) any { return &c.OverrideImageReference },
-	}, {
-		name: "docker_host", env: "DOCKER_HOST", kind: kindString, group: groupEnvOnly, envOnly: true,
-		defText: "the engine of the current docker context, then the usual sockets",
-		doc: `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS takes
-DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, and ssh:// is not supported. It is also given to jobs.`,
-		ptr: func(c *Config) any { return &c.DockerHost },
+		Key: "debug_pod", Value: &c.DebugPod, Default: "false",
+		Doc: `If true, worker pods are kept after their job. (Kubernetes target only.)`,
 	}}
+}
+
+func environmentFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.OverrideImageReference,
+		DefaultText: "the image that each job requests",
+		Doc:         `The image of every job, instead of the image that the job requests.`,
+	}, {
+		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.DockerHost,
+		DefaultText: "the engine of the current docker context, then the usual sockets",
+		Doc: `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS requires
+DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, and ssh:// is not supported. Jobs receive it too.`,
+	}}
+}
+
+const obsoleteRunners = "is a key of older agents and has no effect any more: " +
+	"remove it, and set working_directory if the runner binaries are not next to the agent's"
+
+func refuse(key string) string {
+	if key == "ecs" || strings.HasPrefix(key, "ecs.") || strings.HasPrefix(key, "ecs_") {
+		return "belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process"
+	}
+	return ""
+}
+
+func checkTarget(target string) error {
+	switch target {
+	case "ecs":
+		return errors.New("is ecs, the ECS target, which this agent does not have: set it to docker or process")
+	case string(TargetKubernetes):
+		return errors.New("is kubernetes, which is not in this build: set it to docker or process")
+	}
+	return nil
 }

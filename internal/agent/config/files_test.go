@@ -23,9 +23,7 @@ func testOptions(path string, environ ...string) LoadOptions {
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -111,9 +109,9 @@ func TestOddBytes(t *testing.T) {
 		{"utf-16 little endian", "\xFF\xFEt\x00", "FILE:1: is UTF-16 text: save the file as UTF-8"},
 		{"utf-16 big endian", "\xFE\xFF\x00t", "FILE:1: is UTF-16 text: save the file as UTF-8"},
 		{"latin-1", token + "organization_name: caf\xE9\n", "FILE:2: is not UTF-8 text: save the file as UTF-8"},
-		{"nul byte", token + "organization_name: a\x00b\n", "FILE:2: has a control character in it: remove it"},
-		{"escape", "# \x1b[2J\n" + token, "FILE:1: has a control character in it: remove it"},
-		{"too large", token + "#" + strings.Repeat("x", maxFileSize), "FILE: is larger than 1 MiB, which no configuration is: check that it is the right file"},
+		{"nul byte", token + "organization_name: a\x00b\n", "FILE:2: contains a control character: remove it"},
+		{"escape", "# \x1b[2J\n" + token, "FILE:1: contains a control character: remove it"},
+		{"too large", token + "#" + strings.Repeat("x", maxFileSize), "FILE: is larger than 1 MiB: check that it is the right file"},
 		{"nesting", token + "organization_name: " + strings.Repeat("[", 100_000), "FILE:2: is not valid YAML: check the indentation (spaces, no tabs), quotes and colons around this line"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -155,7 +153,7 @@ func TestManyProblems(t *testing.T) {
 		t.Fatal("the file was accepted")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != maxProblems+1 || !strings.HasPrefix(lines[maxProblems], "and ") || !strings.Contains(lines[0], ":1: some_key_a: ") {
+	if len(lines) != 20+1 || !strings.HasPrefix(lines[20], "and ") || !strings.Contains(lines[0], ":1: some_key_a: ") {
 		t.Errorf("got %d lines: %.300s", len(lines), err)
 	}
 	if took := time.Since(begin); took > 20*time.Second {
@@ -185,13 +183,11 @@ func FuzzLoad(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, content, value string) {
 		path := filepath.Join(dir, FileName)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 		var environ []string
-		for _, field := range fields() {
-			if field.kind != kindSecret {
-				environ = append(environ, field.env+"="+value)
+		for _, field := range Table().Fields() {
+			if field.Key != "token" {
+				environ = append(environ, field.Env+"="+value)
 			}
 		}
 		for _, o := range []LoadOptions{testOptions(path), testOptions(path, "PULUMI_AGENT_TOKEN="+token), testOptions(path, environ...)} {
@@ -216,4 +212,11 @@ func errorText(err error) string {
 		return ""
 	}
 	return errors.Join(err).Error()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"workflowagent/internal/settings"
 )
 
 // LoadOptions is everything outside the file that the configuration depends on.
@@ -45,15 +48,16 @@ func ProcessOptions(path string) LoadOptions {
 	return o
 }
 
+// Dirs returns the directories in which relative paths begin.
+func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
+
 // Default returns the configuration without any file or environment. Values that depend on the
 // machine are empty.
 func Default() *Config {
-	c := &Config{meta: meta{sources: map[string]Source{}}}
-	for _, f := range fields() {
-		c.meta.sources[f.name] = Source{Kind: FromDefault}
-		// The test of the table catches a default that does not parse.
-		_, _ = f.set(c, f.def, paths{})
-	}
+	c := &Config{}
+	t := table(c)
+	t.SetDefaults() // a test checks that all are valid
+	c.meta.sources = t.Sources
 	return c
 }
 
@@ -93,71 +97,58 @@ func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
 
 // load merges the file's text and the environment; private is the right mode for a token.
 func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
-	env := environment(o.Environ)
-	c := Default()
-	p := paths{cwd: o.Cwd, home: o.Home}
-	c.meta.file = found.Path
+	c := &Config{meta: meta{file: found.Path}}
 	for _, warning := range found.Warnings {
 		c.warn("%s", warning)
 	}
 	for _, path := range found.Shadowed {
 		c.warn("%s is not used, because %s comes first", path, found.Path)
 	}
-
-	var wrong problems
+	t := table(c)
+	t.Dirs = o.Dirs()
+	t.SetDefaults()
 	if found.Path != "" {
-		entries, unread := parseYAML(found.Path, text)
-		wrong = append(unread, c.apply(found.Path, entries, p)...)
+		t.ReadFile(found.Path, text)
+		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
 		if !c.Token.IsZero() && mode.Perm()&0o044&^private != 0 {
 			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod %o on it", found.Path, mode.Perm(), private)
 		}
 	}
 	fileToken := c.Token
-	wrong = append(wrong, c.applyEnvironment(env, p)...)
-	if err := wrong.err(fileToken, c.Token); err != nil {
+	env := environment(o.Environ)
+	t.ReadEnv(func(name string) string { return env[name] })
+	c.checkVariables(t, env)
+	if err := t.Problems.Err(fileToken, c.Token); err != nil {
 		return nil, err
 	}
+	c.meta.sources = t.Sources
 	c.resolve(o, env)
 	c.adviseOnIdentity()
-	c.adviseOnMissing()
+	c.adviseOnKubernetes()
 	for i, warning := range c.meta.warnings {
-		c.meta.warnings[i] = scrub(warning, fileToken, c.Token)
+		c.meta.warnings[i] = settings.Scrub(warning, fileToken, c.Token)
 	}
 	return c, nil
 }
 
-func (c *Config) applyEnvironment(env map[string]string, p paths) problems {
-	var wrong problems
+// checkVariables warns about unknown variables with the agent's prefix and refuses the ECS target's.
+func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 	known := map[string]bool{}
-	for _, f := range fields() {
-		known[f.env] = true
-		was, err := f.set(c, env[f.env], p)
-		source := Source{Kind: FromEnv, Env: f.env}
-		if err != nil {
-			wrong.add(source, f.name, err.Error())
+	for _, f := range t.Fields() {
+		known[f.Env] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if !strings.HasPrefix(name, envPrefix) || known[name] || strings.TrimSpace(env[name]) == "" {
 			continue
 		}
-		if was {
-			c.meta.sources[f.name] = source
-		}
-	}
-	var unknown []string
-	for name, value := range env {
-		if strings.HasPrefix(name, envPrefix) && !known[name] && strings.TrimSpace(value) != "" {
-			unknown = append(unknown, name)
-		}
-	}
-	slices.Sort(unknown)
-	for _, name := range unknown {
 		key, isECS := strings.CutPrefix(name, envPrefix+"ECS_")
 		if isECS && slices.Contains(ecsKeys(), key) {
-			wrong.add(Source{Kind: FromEnv, Env: name}, "ecs."+strings.ToLower(key), refusal("ecs"))
+			t.Problems.Add(settings.Source{Kind: settings.FromEnv, Name: name}, "ecs."+strings.ToLower(key), refuse("ecs"))
 			continue
 		}
 		// A warning only, because Kubernetes derives such variables from the names of services.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
-	return wrong
 }
 
 func ecsKeys() []string {
@@ -191,7 +182,7 @@ type Found struct {
 	Path string
 	// Shadowed are files further down the search order, which have no effect.
 	Shadowed []string
-	// Warnings report unreadable places.
+	// Warnings report directories that cannot be searched.
 	Warnings []string
 }
 
@@ -200,7 +191,7 @@ type Found struct {
 // directory that outlives updates of the installation, and the directory of the binary.
 func Find(o LoadOptions) (Found, error) {
 	if o.Path != "" {
-		path, err := paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
+		path, err := o.Dirs().Absolute(o.Path)
 		if err != nil {
 			return Found{}, fmt.Errorf("--config: %w", err)
 		}
@@ -208,7 +199,7 @@ func Find(o LoadOptions) (Found, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return Found{}, fmt.Errorf("the configuration file %s given with --config does not exist: correct the path or create the file", path)
 			}
-			return Found{}, fmt.Errorf("look at the configuration file given with --config: %w", err)
+			return Found{}, fmt.Errorf("checking the configuration file given with --config: %w", err)
 		}
 		return Found{Path: path}, nil
 	}
@@ -221,9 +212,9 @@ func Find(o LoadOptions) (Found, error) {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 			continue
 		case err != nil:
-			found.Warnings = append(found.Warnings, fmt.Sprintf("cannot look for a configuration file: %v", err))
+			found.Warnings = append(found.Warnings, fmt.Sprintf("searching for a configuration file failed: %v", err))
 			continue
-		case containsFile(seen, info):
+		case slices.ContainsFunc(seen, func(s os.FileInfo) bool { return os.SameFile(s, info) }):
 			continue // the same directory twice, or a link from the old name to the new one
 		}
 		seen = append(seen, info)
@@ -273,37 +264,28 @@ func (o LoadOptions) brewEtc() string {
 	return filepath.Join(prefix, "etc")
 }
 
-func containsFile(seen []os.FileInfo, info os.FileInfo) bool {
-	for _, s := range seen {
-		if os.SameFile(s, info) {
-			return true
-		}
-	}
-	return false
-}
-
 // readFile reads a configuration file that only its owner, root or uid, can have written.
 func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
 	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the
 	// open file, which cannot be swapped between check and read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // read-only: nothing can get lost
 	info, err := f.Stat()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
 	}
 	if err := checkFile(path, info, uid); err != nil {
 		return nil, nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
 	}
 	if len(data) > maxFileSize {
-		return nil, nil, fmt.Errorf("%s: is larger than 1 MiB, which no configuration is: check that it is the right file", path)
+		return nil, nil, fmt.Errorf("%s: is larger than 1 MiB: check that it is the right file", path)
 	}
 	return data, info, nil
 }
@@ -316,11 +298,11 @@ func checkFile(path string, info os.FileInfo, uid int) error {
 		return fmt.Errorf("%s: is not a regular file: name a configuration file", path)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != uid {
-		return fmt.Errorf("%s: belongs to user %d, who could change what this agent runs: make it belong to root or to user %d (chown %d)",
+		return fmt.Errorf("%s: belongs to user %d, who could change the commands of this agent: change its owner to root or to user %d (chown %d)",
 			path, stat.Uid, uid, uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s: can be written by other users (mode %04o), who could change what this agent runs: run chmod go-w on it",
+		return fmt.Errorf("%s: can be written by other users (mode %04o), who could change the commands of this agent: run chmod go-w on it",
 			path, info.Mode().Perm())
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/settings"
 )
 
 const testToken = "pul-0123456789abcdef"
@@ -32,12 +34,12 @@ func TestEnvironment(t *testing.T) {
 		"mem_quantity": "4", "debug_pod": "true", "override_image_reference": "example.com/job:1", "docker_host": "tcp://engine:2375",
 	}
 	var environ []string
-	for _, f := range fields() {
-		value, ok := values[f.name]
+	for _, f := range Table().Fields() {
+		value, ok := values[f.Key]
 		if !ok {
-			t.Fatalf("%s is not in this test", f.name)
+			t.Fatalf("%s is not in this test", f.Key)
 		}
-		environ = append(environ, f.env+"= "+value+" ")
+		environ = append(environ, f.Env+"= "+value+" ")
 	}
 	path := writeFile(t, FileName, "token: "+testToken+"\nsingle_run: false\nallowed_images: [nothing]\nservice_url: file.example.com\n")
 	c, err := Load(testOptions(path, environ...))
@@ -47,9 +49,9 @@ func TestEnvironment(t *testing.T) {
 	for _, s := range c.Settings() {
 		want := values[s.Key]
 		if s.Key == "token" {
-			want = redacted
+			want = "[REDACTED]"
 		}
-		if s.Value != want || s.Source.Kind != FromEnv || !strings.HasPrefix(s.Source.String(), "env ") {
+		if s.Value != want || s.Source.Kind != settings.FromEnv || !strings.HasPrefix(s.Source.String(), "env ") {
 			t.Errorf("%s is %q from %q, want %q", s.Key, s.Value, s.Source, want)
 		}
 	}
@@ -88,7 +90,7 @@ func TestBadEnvironment(t *testing.T) {
 		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not have: set it to docker or process",
 		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is kubernetes, which is not in this build: set it to docker or process",
 		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process",
-		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: has white space or control characters in it: paste the token again, as one word",
+		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: contains white space or control characters: paste the token again, as one word",
 		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: is neither true nor false: write one of them",
 	} {
 		_, err := loadAndValidate(testOptions("", "PULUMI_AGENT_TOKEN="+testToken, variable))
@@ -131,8 +133,8 @@ func TestWarnings(t *testing.T) {
 			name:    "legacy keys",
 			content: "version: v0.0.5\nworkflow_runners_directory: /opt\nworkflow_runners_embeddable: x\n",
 			want: []string{
-				"FILE:2: workflow_runners_directory: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not beside the agent's",
-				"FILE:3: workflow_runners_embeddable: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not beside the agent's",
+				"FILE:2: workflow_runners_directory: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not next to the agent's",
+				"FILE:3: workflow_runners_embeddable: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not next to the agent's",
 			},
 		},
 		{
@@ -166,7 +168,7 @@ func TestWarnings(t *testing.T) {
 		{name: "plain http on this host", content: "service_url: http://127.0.0.1:8800\n"},
 		{
 			name: "single run", content: "single_run: true\nmax_concurrent_jobs: 3\n",
-			want: []string{"max_concurrent_jobs is taken as 1, because single_run is true"},
+			want: []string{"max_concurrent_jobs has no effect, because single_run is true"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -185,14 +187,10 @@ func TestSearchHomebrew(t *testing.T) {
 	prefix := t.TempDir()
 	o := testOptions("", "PULUMI_AGENT_TOKEN="+testToken)
 	o.Binary = filepath.Join(prefix, "Cellar/customer-managed-workflow-agent/1.2.3/libexec/customer-managed-workflow-agent")
-	if err := os.Mkdir(filepath.Join(prefix, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(prefix, "etc"), 0o755))
 	for _, name := range []string{OldFileName, FileName} {
 		path := filepath.Join(prefix, "etc", name)
-		if err := os.WriteFile(path, []byte("single_run: true\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte("single_run: true\n"), 0o600))
 		if found, err := Find(o); err != nil || found.Path != path {
 			t.Errorf("found %+v, %v", found, err)
 		}
@@ -207,14 +205,10 @@ func TestSearch(t *testing.T) {
 	o.Binary = filepath.Join(install, "versions", "v1.2.3", "customer-managed-workflow-agent")
 	var files []string
 	for _, dir := range []string{o.Cwd, o.Home, o.Etc, install, filepath.Dir(o.Binary)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o755))
 		for _, name := range []string{FileName, OldFileName} {
 			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte("single_run: true\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte("single_run: true\n"), 0o600))
 			files = append(files, path)
 		}
 	}
@@ -230,9 +224,7 @@ func TestSearch(t *testing.T) {
 		if c.File() != files[0] || !slices.Equal(c.Warnings(), want) || !c.SingleRun {
 			t.Errorf("read %s, want %s; warnings %q, want %q", c.File(), files[0], c.Warnings(), want)
 		}
-		if err := os.Remove(files[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(files[0]))
 		files = files[1:]
 	}
 	c, err := Load(o)
@@ -244,9 +236,7 @@ func TestSearch(t *testing.T) {
 func TestSearchOddPlaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, OldFileName)
-	if err := os.WriteFile(path, []byte("token: "+testToken+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("token: "+testToken+"\n"), 0o600))
 	o := testOptions("")
 	o.Cwd, o.Home, o.Binary = dir, "", filepath.Join(dir, "agent")
 	for _, home := range []string{"", "/dev/null", "/nonexistent"} {
@@ -256,9 +246,7 @@ func TestSearchOddPlaces(t *testing.T) {
 			t.Errorf("home %q: %v, %v", home, c, err)
 		}
 	}
-	if err := os.Symlink(OldFileName, filepath.Join(dir, FileName)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(OldFileName, filepath.Join(dir, FileName)))
 	c, err := loadAndValidate(o)
 	if err != nil || c.File() != filepath.Join(dir, FileName) || len(c.Warnings()) > 0 {
 		t.Errorf("with a link: %v, %v", c, err)
@@ -268,9 +256,7 @@ func TestSearchOddPlaces(t *testing.T) {
 func TestConfigFlag(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{FileName: "single_run: true\n", "mine.yaml": "syslog: true\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	for _, path := range []string{"mine.yaml", filepath.Join(dir, "mine.yaml"), "~/mine.yaml"} {
 		o := testOptions(path)
@@ -298,14 +284,12 @@ func TestFileTrust(t *testing.T) {
 		{name: "private", mode: 0o600},
 		{name: "readable by others", mode: 0o644, warnings: 1},
 		{name: "readable by the group", mode: 0o640, warnings: 1},
-		{name: "writable by the group", mode: 0o620, want: "PATH: can be written by other users (mode 0620), who could change what this agent runs: run chmod go-w on it"},
-		{name: "writable by others", mode: 0o602, want: "PATH: can be written by other users (mode 0602), who could change what this agent runs: run chmod go-w on it"},
+		{name: "writable by the group", mode: 0o620, want: "PATH: can be written by other users (mode 0620), who could change the commands of this agent: run chmod go-w on it"},
+		{name: "writable by others", mode: 0o602, want: "PATH: can be written by other users (mode 0602), who could change the commands of this agent: run chmod go-w on it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := writeFile(t, FileName, "token: "+testToken+"\n")
-			if err := os.Chmod(path, tt.mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(path, tt.mode))
 			c, err := Load(testOptions(path))
 			if tt.want != "" {
 				if err == nil || strings.ReplaceAll(err.Error(), path, "PATH") != tt.want {
@@ -321,9 +305,7 @@ func TestFileTrust(t *testing.T) {
 
 	t.Run("no token and readable by others", func(t *testing.T) {
 		path := writeFile(t, FileName, "single_run: true\n")
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, 0o644))
 		// A token from the environment is not in the file.
 		c, err := Load(testOptions(path, "PULUMI_AGENT_TOKEN="+testToken))
 		if err != nil || len(c.Warnings()) > 0 {
@@ -337,9 +319,7 @@ func TestFileTrust(t *testing.T) {
 			t.Skip("only root gives files away")
 		}
 		for mode, want := range map[os.FileMode]string{0o640: "", 0o644: "run chmod 640 on it"} {
-			if err := os.Chmod(path, mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(path, mode))
 			c, err := Load(testOptions(path))
 			if err != nil || !strings.HasSuffix(strings.Join(c.Warnings(), "\n"), want) || want == "" && len(c.Warnings()) > 0 {
 				t.Errorf("%04o: got %v, %v", mode, c.Warnings(), err)
@@ -351,9 +331,7 @@ func TestFileTrust(t *testing.T) {
 		path := writeFile(t, FileName, "token: "+testToken+"\n")
 		o := testOptions(path)
 		if os.Geteuid() == 0 {
-			if err := os.Chown(path, 12345, -1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chown(path, 12345, -1))
 		} else {
 			o.UID++ // makes the file another user's
 		}
@@ -370,9 +348,7 @@ func TestFileTrust(t *testing.T) {
 func TestNotAFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{
 		dir:         dir + ": is a directory: name the configuration file in it",
 		fifo:        fifo + ": is not a regular file: name a configuration file",
@@ -385,9 +361,7 @@ func TestNotAFile(t *testing.T) {
 	// An unreadable default path is an error too: skipping it would hide the mistake.
 	o := testOptions("")
 	o.Cwd = dir
-	if err := os.Mkdir(filepath.Join(dir, FileName), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, FileName), 0o755))
 	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "is a directory") {
 		t.Errorf("got %v", err)
 	}

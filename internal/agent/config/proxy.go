@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/settings"
 )
 
 // resolveProxy collects the proxy variables that the agent obeys and gives to its jobs.
@@ -14,7 +15,7 @@ func (c *Config) resolveProxy(env map[string]string) {
 	for _, upper := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		for _, name := range []string{upper, strings.ToLower(upper)} {
 			if env[name] != "" {
-				c.meta.proxy = append(c.meta.proxy, ForwardedVar{Name: name, Value: NewSecret(env[name])})
+				c.meta.proxy = append(c.meta.proxy, ForwardedVar{Name: name, Value: settings.NewSecret(env[name])})
 			}
 		}
 	}
@@ -33,13 +34,13 @@ func (c *Config) resolveProxy(env map[string]string) {
 func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
 
 // validateProxy prevents later errors at the first connection, which would repeat the password.
-func (c *Config) validateProxy(wrong *problems) {
+func (c *Config) validateProxy(wrong *settings.Problems) {
 	for _, v := range c.meta.proxy {
 		if !namesProxy(v.Name) {
 			continue
 		}
 		if _, err := parseProxy(v.Value.Reveal()); err != nil {
-			wrong.add(Source{Kind: FromEnv, Env: v.Name}, "", err.Error())
+			wrong.Add(settings.Source{Kind: settings.FromEnv, Name: v.Name}, "", err.Error())
 		}
 	}
 }

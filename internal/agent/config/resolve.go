@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/settings"
 )
 
 // resolve fills in the defaults that depend on the machine, the user or other keys.
@@ -30,8 +31,8 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 		}
 	}
 	if c.SingleRun && c.MaxConcurrentJobs != 1 {
-		if c.Source("max_concurrent_jobs").Kind != FromDefault {
-			c.warn("max_concurrent_jobs is taken as 1, because single_run is true")
+		if !c.Source("max_concurrent_jobs").IsDefault() {
+			c.warn("max_concurrent_jobs has no effect, because single_run is true")
 		}
 		c.MaxConcurrentJobs = 1
 	}
@@ -55,7 +56,7 @@ func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 		c.WorkingDirectory = binaryDir
 	case strings.HasPrefix(filepath.Base(dir), "<location of "):
 		c.WorkingDirectory = binaryDir
-		c.meta.sources["working_directory"] = Source{Kind: FromDefault}
+		c.meta.sources["working_directory"] = settings.Source{}
 	default:
 		info, err := os.Stat(dir)
 		if err != nil || !info.Mode().IsRegular() {
@@ -72,23 +73,18 @@ func (c *Config) adviseOnIdentity() {
 		c.warn("oidc_token_file is set, so token is not used: remove one of the two")
 	}
 	if strings.ContainsFunc(c.Token.Reveal(), func(r rune) bool { return r > unicode.MaxASCII }) {
-		c.warn("token has characters outside of ASCII in it, as a token that was shortened for display has: check that it is complete")
+		c.warn("token contains characters outside of ASCII, as a token that was shortened for display does: check that it is complete")
 	}
 	if u, err := url.Parse(c.ServiceURL); err == nil && u.Scheme == "http" && !protocol.IsLoopback(u.Host) {
 		c.warn("service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it")
 	}
 }
 
-func (c *Config) adviseOnMissing() {
-	for _, f := range fields() {
-		source := c.Source(f.name)
-		if f.lacks == "" || source.Kind == FromDefault {
-			continue
+func (c *Config) adviseOnKubernetes() {
+	for _, f := range kubernetesFields(c) {
+		if source := c.Source(f.Key); !source.IsDefault() {
+			c.warn("%s: %s has no effect, because the Kubernetes target is not in this build", source, f.Key)
 		}
-		if f.lacks == lacksKubernetes && c.DeployTarget == TargetKubernetes {
-			continue // refused as a whole
-		}
-		c.warn("%s: %s has no effect, because %s is not in this build", source, f.name, f.lacks)
 	}
 }
 
@@ -105,10 +101,10 @@ func (c *Config) resolveForwarded(env map[string]string) {
 		case value != "" && len(value) < 6:
 			c.warn("the value of %s is shorter than 6 characters and cannot be masked in logs", name)
 		}
-		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: name, Value: NewSecret(value)})
+		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: name, Value: settings.NewSecret(value)})
 	}
 	if value := env[dockerHost]; value != "" {
-		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: dockerHost, Value: NewSecret(value)})
+		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: dockerHost, Value: settings.NewSecret(value)})
 	}
 }
 
@@ -139,13 +135,13 @@ func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 func (c *Config) PrepareStateDirectory() error {
 	dir := c.StateDirectory
 	if dir == "" {
-		return errors.New("state_directory: is not known: set it to a directory of the agent's user")
+		return errors.New("state_directory: is unknown: set it to a directory of the agent's user")
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("state_directory: create the directory above %s: %w", dir, err)
+		return fmt.Errorf("state_directory: creating the parent directory of %s: %w", dir, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("state_directory: create %s: %w", dir, err)
+		return fmt.Errorf("state_directory: creating %s: %w", dir, err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -162,7 +158,7 @@ func (c *Config) PrepareStateDirectory() error {
 		return fmt.Errorf("state_directory: %s is not a directory: remove it or set another state_directory", dir)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != c.meta.uid {
-		return fmt.Errorf("state_directory: %s belongs to user %d, not to the agent's user %d: set a state_directory of its own", dir, stat.Uid, c.meta.uid)
+		return fmt.Errorf("state_directory: %s belongs to user %d, not to the agent's user %d: set another state_directory", dir, stat.Uid, c.meta.uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("state_directory: %s can be written by other users (mode %04o): run chmod 700 on it", dir, info.Mode().Perm())

@@ -1,15 +1,12 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v4"
 )
 
 func TestStateDirectory(t *testing.T) {
@@ -53,9 +50,7 @@ func TestPrepareStateDirectory(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a", "b", "state")
 	for range 2 {
-		if err := prepare(dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, prepare(dir))
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -63,36 +58,24 @@ func TestPrepareStateDirectory(t *testing.T) {
 	}
 
 	link := filepath.Join(root, "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, link))
 	if err := prepare(link); err != nil {
 		t.Errorf("through a link: %v", err)
 	}
 	// In a directory such as /tmp, another user may have made it.
 	shared := filepath.Join(root, "tmp")
-	if err := os.Mkdir(shared, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(shared, 0o1777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(dir, filepath.Join(shared, "state")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(shared, 0o755))
+	must(t, os.Chmod(shared, 0o1777))
+	must(t, os.Symlink(dir, filepath.Join(shared, "state")))
 	if err := prepare(filepath.Join(shared, "state")); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("through a link in a shared directory: %v", err)
 	}
-	if err := os.Chmod(dir, 0o770); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o770))
 	if err := prepare(dir); err == nil || !strings.Contains(err.Error(), "run chmod 700 on it") {
 		t.Errorf("writable by the group: %v", err)
 	}
 	file := filepath.Join(root, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	if err := prepare(file); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("a file: %v", err)
 	}
@@ -101,12 +84,8 @@ func TestPrepareStateDirectory(t *testing.T) {
 	}
 	if os.Geteuid() == 0 {
 		foreign := filepath.Join(root, "foreign")
-		if err := os.Mkdir(foreign, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(foreign, 12345, -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(foreign, 0o700))
+		must(t, os.Chown(foreign, 12345, -1))
 		if err := prepare(foreign); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
 			t.Errorf("another user's: %v", err)
 		}
@@ -119,16 +98,10 @@ func TestWorkingDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(root, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(bin, 0o755))
 	binary, link := filepath.Join(bin, "customer-managed-workflow-agent"), filepath.Join(root, "customer-managed-deployment-agent")
-	if err := os.WriteFile(binary, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(binary, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(binary, nil, 0o755))
+	must(t, os.Symlink(binary, link))
 	for value, want := range map[string]string{
 		"": "/opt/agent", binary: bin, link: bin, bin: bin, bin + "/": bin, "relative": "/cwd/relative",
 		"<location of customer-managed-deployment-agent binary>": "/opt/agent",
@@ -197,50 +170,6 @@ func TestDerivedValues(t *testing.T) {
 	}
 	if c := load("PULUMI_AGENT_OIDC_TOKEN_FILE=/run/token"); !c.UsesOIDC() || load().UsesOIDC() {
 		t.Error("OIDC is not told apart")
-	}
-}
-
-func TestSecretHides(t *testing.T) {
-	const plain = "s3cr3t-value"
-	type public struct{ Token Secret }
-	type private struct {
-		token  Secret
-		tokens []Secret
-	}
-	s := NewSecret(plain)
-	values := []any{
-		s, &s,
-		[]Secret{s},
-		map[string]Secret{"a": s},
-		public{s},
-		&public{s},
-		private{s, []Secret{s}},
-		&private{s, nil}, fmt.Errorf("failed: %v", s),
-		struct{ any }{s},
-	}
-	for _, v := range values {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10.3s", "%T"} {
-			if text := fmt.Sprintf(verb, v); strings.Contains(text, plain) || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", plain)) {
-				t.Errorf("%s of %T shows %s", verb, v, text)
-			}
-		}
-	}
-	if text := fmt.Sprint(s, " ", []Secret{s}); text != "[REDACTED] [[REDACTED]]" {
-		t.Errorf("prints %s", text)
-	}
-	encoded, err := json.Marshal(public{s})
-	if err != nil || string(encoded) != `{"Token":"[REDACTED]"}` {
-		t.Errorf("JSON: %s, %v", encoded, err)
-	}
-	document, err := yaml.Marshal(public{s})
-	if err != nil || strings.Contains(string(document), plain) || !strings.Contains(string(document), redacted) {
-		t.Errorf("YAML: %s, %v", document, err)
-	}
-	if s.Reveal() != plain || s.IsZero() || !s.Equal(NewSecret(plain)) || s.Equal(NewSecret("other")) || s.Equal(Secret{}) {
-		t.Error("the value is not kept")
-	}
-	if empty := NewSecret(""); !empty.IsZero() || empty.Reveal() != "" || fmt.Sprint(empty) != "" || !empty.Equal(Secret{}) {
-		t.Error("the empty secret is not empty")
 	}
 }
 

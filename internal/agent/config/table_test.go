@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -18,43 +17,31 @@ func TestCompleteness(t *testing.T) {
 			places[value.Field(i).Addr().Pointer()] = f.Name
 		}
 	}
-	sample, reference := string(Sample()), string(Reference())
 	var help bytes.Buffer
-	if err := WriteHelp(&help); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Table().WriteHelp(&help))
 	names, variables := map[string]bool{}, map[string]bool{}
-	for _, f := range fields() {
-		place := reflect.ValueOf(f.ptr(c)).Pointer()
+	for _, f := range table(c).Fields() {
+		place := reflect.ValueOf(f.Value).Pointer()
 		if places[place] == "" {
-			t.Errorf("%s: points to no field of Config, or to one that another key has", f.name)
+			t.Errorf("%s: points to no field of Config, or to one that another key has", f.Key)
 		}
 		delete(places, place)
-		if names[f.name] || variables[f.env] {
-			t.Errorf("%s: the name or the variable comes twice", f.name)
+		if names[f.Key] || variables[f.Env] {
+			t.Errorf("%s: the name or the variable comes twice", f.Key)
 		}
-		names[f.name], variables[f.env] = true, true
+		names[f.Key], variables[f.Env] = true, true
 
-		if !regexp.MustCompile(`^[a-z][a-z_]*$`).MatchString(f.name) || (!f.envOnly && f.env != envPrefix+strings.ToUpper(f.name)) {
-			t.Errorf("%s: odd name, or odd variable %s", f.name, f.env)
+		if !regexp.MustCompile(`^[a-z][a-z_]*$`).MatchString(f.Key) {
+			t.Errorf("%s: unusual key", f.Key)
 		}
-		if f.doc == "" || !strings.HasSuffix(strings.TrimSuffix(f.doc, ")"), ".") {
-			t.Errorf("%s: has no documentation in full sentences", f.name)
+		if f.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(f.Doc, ")"), ".") {
+			t.Errorf("%s: has no documentation in full sentences", f.Key)
 		}
-		if !f.envOnly && f.def == "" && f.example == "" && f.kind != kindList {
-			t.Errorf("%s: has neither a default nor an example", f.name)
+		if _, isList := f.Value.(*[]string); isList && f.Separator == "" {
+			t.Errorf("%s: has no separator", f.Key)
 		}
-		if f.kind == kindList && f.sep == "" {
-			t.Errorf("%s: has no separator", f.name)
-		}
-		for what, text := range map[string]string{"reference page": reference, "help": help.String()} {
-			if !strings.Contains(text, f.env) || (!f.envOnly && !strings.Contains(text, f.name)) {
-				t.Errorf("%s: not on the %s", f.name, what)
-			}
-		}
-		inSample := regexp.MustCompile(`(?m)^#?` + f.name + `: \S`).MatchString(sample)
-		if inSample == f.envOnly {
-			t.Errorf("%s: in the sample: %t", f.name, inSample)
+		if !strings.Contains(help.String(), f.Env) {
+			t.Errorf("%s: the help lacks %s", f.Key, f.Env)
 		}
 	}
 	for _, name := range places {
@@ -64,30 +51,30 @@ func TestCompleteness(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	c := Default()
-	for _, f := range fields() {
-		was, err := f.set(Default(), f.def, paths{})
-		if err != nil || was != (f.def != "") {
-			t.Errorf("%s: default %q: set %t, %v", f.name, f.def, was, err)
+	check := table(&Config{})
+	if check.SetDefaults(); check.Problems.Err() != nil {
+		t.Error(check.Problems.Err())
+	}
+	for _, f := range Table().Fields() {
+		if shown := show(c, f.Key); shown != f.Default {
+			t.Errorf("%s: default %q shows as %q", f.Key, f.Default, shown)
 		}
-		if shown := f.show(c); shown != f.def {
-			t.Errorf("%s: default %q shows as %q", f.name, f.def, shown)
-		}
-		if s := c.Source(f.name); s.Kind != FromDefault || s.String() != "default" {
-			t.Errorf("%s: default comes from %q", f.name, s)
+		if s := c.Source(f.Key); !s.IsDefault() || s.String() != "default" {
+			t.Errorf("%s: default comes from %q", f.Key, s)
 		}
 	}
 }
 
 // TestSampleRuns sets the sample's token, and then removes every # before a key.
 func TestSampleRuns(t *testing.T) {
-	plain := strings.Replace(string(Sample()), "pul-xxx", "pul-0123456789abcdef", 1)
+	plain := strings.Replace(readSample(t), "pul-xxx", "pul-0123456789abcdef", 1)
 	c, err := loadAndValidate(testOptions(writeFile(t, FileName, plain)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range fields() {
-		if f.name != "token" && c.Source(f.name).Kind != FromDefault {
-			t.Errorf("%s is set by the sample", f.name)
+	for _, f := range Table().Fields() {
+		if f.Key != "token" && !c.Source(f.Key).IsDefault() {
+			t.Errorf("%s is set by the sample", f.Key)
 		}
 	}
 
@@ -97,16 +84,16 @@ func TestSampleRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range fields() {
-		if f.envOnly {
-			continue
+	for _, f := range Table().Fields() {
+		if !strings.Contains(plain, "\n#"+f.Key+": ") && f.Key != "token" {
+			continue // a variable only
 		}
-		isSet := c.Source(f.name).Kind == FromFile
-		if isPlaceholder := strings.Contains(f.example, "<location of"); isSet == isPlaceholder {
-			t.Errorf("%s: set by the active sample: %t", f.name, isSet)
+		isSet := !c.Source(f.Key).IsDefault()
+		if isPlaceholder := strings.Contains(f.Example, "<location of"); isSet == isPlaceholder {
+			t.Errorf("%s: set by the active sample: %t", f.Key, isSet)
 		}
-		if f.def != "" && f.show(c) != f.def {
-			t.Errorf("%s: the sample shows %q for the default %q", f.name, f.show(c), f.def)
+		if f.Default != "" && show(c, f.Key) != f.Default {
+			t.Errorf("%s: the sample shows %q for the default %q", f.Key, show(c, f.Key), f.Default)
 		}
 	}
 	if want := "/opt/agent"; c.WorkingDirectory != want {
@@ -114,23 +101,9 @@ func TestSampleRuns(t *testing.T) {
 	}
 }
 
-func TestGeneratedFiles(t *testing.T) {
-	for path, want := range map[string][]byte{
-		"../../../" + FileName + ".sample": Sample(),
-		"../../../docs/configuration.md":   Reference(),
-	} {
-		got, err := os.ReadFile(path)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is out of date (%v): run go generate ./internal/agent/config", path, err)
-		}
-	}
-}
-
 func TestHelp(t *testing.T) {
 	var help bytes.Buffer
-	if err := WriteHelp(&help); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Table().WriteHelp(&help))
 	want := "  docker_pids_limit [PULUMI_AGENT_DOCKER_PIDS_LIMIT]\n" +
 		"        The limit of processes and threads in a job container, which stops fork bombs; 0 removes the limit (default: 4096)\n"
 	if !strings.Contains(help.String(), want) {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -10,28 +9,29 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"unicode"
+
+	"workflowagent/internal/settings"
 )
 
 // Validate reports whether an agent can run with the configuration. The error holds every
 // problem, one line each, with the file and line or the variable of the value.
 func (c *Config) Validate() error {
-	var wrong problems
-	fail := func(key, what string) { wrong.add(c.Source(key), key, what) }
+	var wrong settings.Problems
+	fail := func(key, what string) { wrong.Add(c.Source(key), key, what) }
 	c.validateIdentity(fail)
 	c.validatePlaces(fail)
 	c.validateLists(fail)
 	c.validateProxy(&wrong)
 	if c.RequestRetryMaxWait < c.RequestRetryWait {
-		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", formatDuration(c.RequestRetryWait)))
+		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", c.RequestRetryWait))
 	}
 	if c.HTTPServerPort != 0 && !isHost(c.HTTPServerAddress) {
 		fail("http_server_address", "is neither an IP address nor a host name: write one without a port, such as 127.0.0.1, or * for all addresses")
 	}
-	return wrong.err(c.Token)
+	return wrong.Err(c.Token)
 }
 
 func (c *Config) validateIdentity(fail func(key, what string)) {
@@ -51,9 +51,9 @@ func (c *Config) validateIdentity(fail func(key, what string)) {
 	case !c.HasToken():
 		fail("token", "is still the sample's placeholder: replace it with the token of an agent pool")
 	case strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		fail("token", "has white space or control characters in it: paste the token again, as one word")
+		fail("token", "contains white space or control characters: paste the token again, as one word")
 	case len(token) > 8192:
-		fail("token", "is longer than 8192 characters, which no token is: paste the token again")
+		fail("token", "is longer than 8192 characters: paste the token again")
 	}
 }
 
@@ -73,16 +73,16 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 		fail("deploy_target", "is not one of the allowed values: choose docker or process")
 	}
 	if !filepath.IsAbs(c.WorkingDirectory) {
-		fail("working_directory", "is not known: set it to the directory of the runner binaries")
+		fail("working_directory", "is unknown: set it to the directory of the runner binaries")
 	}
 	if !filepath.IsAbs(c.StateDirectory) {
-		fail("state_directory", "is not known: set it to a directory of the agent's user")
+		fail("state_directory", "is unknown: set it to a directory of the agent's user")
 	}
 	if _, err := c.CACertificates(); err != nil {
 		fail("ca_certificate_file", err.Error())
 	}
 	if c.DockerNetwork != "" && !networkName().MatchString(c.DockerNetwork) {
-		fail("docker_network", "is not the name of a network: use letters, digits, dots, dashes and underscores")
+		fail("docker_network", "is not a network name: use letters, digits, dots, dashes and underscores")
 	}
 }
 
@@ -102,24 +102,28 @@ func (c *Config) CACertificates() ([]byte, error) {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
 	}
 	if len(data) > maxBundleSize {
-		return nil, errors.New("is larger than 16 MiB, which no bundle of certificates is: check that it is the right file")
+		return nil, errors.New("is larger than 16 MiB: check that it is the right file")
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
-		return nil, errors.New("has no certificate in it: name a file with PEM blocks that say BEGIN CERTIFICATE")
+		return nil, errors.New("contains no certificate: name a file with PEM blocks of the type CERTIFICATE")
 	}
 	return data, nil
 }
 
-const maxBundleSize = 16 << 20
+// The limits of files, in bytes. Real ones are much smaller.
+const (
+	maxFileSize   = 1 << 20
+	maxBundleSize = 16 << 20
+)
 
 func (c *Config) validateLists(fail func(key, what string)) {
 	if len(c.EnabledWorkflowTypes) == 0 {
-		fail("enabled_workflow_types", errEmptyList.Error())
+		fail("enabled_workflow_types", settings.ErrEmptyList.Error())
 	}
 	for i, name := range c.EnvForwardAllowlist {
 		switch {
 		case !variableName().MatchString(name):
-			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not the name of a variable, number %d: use letters, digits and underscores", i+1))
+			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not a variable name, number %d: use letters, digits and underscores", i+1))
 		case name == envPrefix+"TOKEN":
 			fail("env_forward_allowlist", "names "+name+": jobs must not get the agent's own token, remove the entry")
 		}
@@ -149,71 +153,4 @@ func isHost(s string) bool {
 		return true
 	}
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`).MatchString(s)
-}
-
-// problem is one error of the configuration. It never holds a value.
-type problem struct {
-	source Source
-	key    string // "" if no key is to blame
-	what   string // problem: remedy
-}
-
-// Error returns "FILE:LINE: key: problem: remedy". A default has no place to name.
-func (p *problem) Error() string {
-	var parts []string
-	if p.source.Kind != FromDefault {
-		parts = append(parts, p.source.String())
-	}
-	if p.key != "" {
-		parts = append(parts, p.key)
-	}
-	return strings.Join(append(parts, p.what), ": ")
-}
-
-// problems collects all errors, so that a user can correct them together.
-type problems []*problem
-
-func (ps *problems) add(source Source, key, what string) {
-	*ps = append(*ps, &problem{source: source, key: key, what: what})
-}
-
-// maxProblems limits the problems in an error. A file with more is the wrong file.
-const maxProblems = 20
-
-// err returns nil without problems, else one error with a line for each: the file's in order,
-// then the environment's. It masks the tokens.
-func (ps problems) err(tokens ...Secret) error {
-	if len(ps) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(ps, func(a, b *problem) int {
-		return cmp.Or(cmp.Compare(a.source.rank(), b.source.rank()), cmp.Compare(a.source.Line, b.source.Line))
-	})
-	var errs []error
-	for _, p := range ps[:min(len(ps), maxProblems)] {
-		errs = append(errs, errors.New(scrub(p.Error(), tokens...)))
-	}
-	if more := len(ps) - maxProblems; more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more problems: correct these first, or check that it is the right file", more))
-	}
-	return errors.Join(errs...)
-}
-
-func (s Source) rank() int {
-	return slices.Index([]SourceKind{FromFile, FromEnv, FromDefault}, s.Kind)
-}
-
-func fileSource(file string, line int) Source {
-	return Source{Kind: FromFile, File: file, Line: line}
-}
-
-// scrub removes tokens from a text. No message contains a value; scrub is a second safeguard
-// for a token in the name of a file, a variable or a key.
-func scrub(text string, tokens ...Secret) string {
-	for _, token := range tokens {
-		if value := token.Reveal(); len(value) >= 6 {
-			text = strings.ReplaceAll(text, value, redacted)
-		}
-	}
-	return regexp.MustCompile(`\bpul-[0-9A-Za-z]{8,}`).ReplaceAllString(text, redacted)
 }

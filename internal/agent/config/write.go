@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/google/renameio/v2"
+
+	"workflowagent/internal/durable"
 )
 
 const newFileMode = fs.FileMode(0o600)
@@ -19,7 +21,7 @@ const newFileMode = fs.FileMode(0o600)
 // script's installation, else the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
-		return paths{cwd: o.Cwd, home: o.Home}.absolute(o.Path)
+		return o.Dirs().Absolute(o.Path)
 	}
 	found, err := Find(o)
 	switch {
@@ -32,7 +34,7 @@ func Target(o LoadOptions) (string, error) {
 	case o.brewEtc() != "":
 		return filepath.Join(o.brewEtc(), FileName), nil
 	case !filepath.IsAbs(o.Home):
-		return "", errors.New("there is no home directory to put the configuration file into: name the file with --config")
+		return "", errors.New("the home directory for the configuration file is unknown: name the file with --config")
 	case strings.HasPrefix(o.Binary, filepath.Join(o.Home, ".pulumi")+string(filepath.Separator)):
 		dir := o.installRoot()
 		if dir == "" {
@@ -64,12 +66,12 @@ func Write(path string, text []byte) (note string, err error) {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return "", fmt.Errorf("write the configuration file: %s is a symbolic link to a file that does not exist: create that file, or remove the link", path)
+			return "", fmt.Errorf("writing the configuration file: %s is a symbolic link to a file that does not exist: create that file, or remove the link", path)
 		}
 		target, err = path, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("write the configuration file: %w", err)
+		return "", fmt.Errorf("writing the configuration file: %w", err)
 	}
 	mode := newFileMode
 	old, err := os.Stat(target)
@@ -77,16 +79,16 @@ func Write(path string, text []byte) (note string, err error) {
 	case err == nil:
 		mode = keptMode(old.Mode().Perm())
 		if mode != old.Mode().Perm() {
-			note = fmt.Sprintf("the mode of %s was %04o and is now %04o, because it may hold a token", target, old.Mode().Perm(), mode)
+			note = fmt.Sprintf("the mode of %s was %04o and is now %04o, because the file may hold a token", target, old.Mode().Perm(), mode)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("write the configuration file: %w", err)
+		return "", fmt.Errorf("writing the configuration file: %w", err)
 	}
 	if err := replace(target, text, mode, old); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return "", fmt.Errorf("write the configuration file: %w; run the command as the owner of %s (with sudo), or name another file with --config", err, target)
+			return "", fmt.Errorf("writing the configuration file: %w; run the command as the owner of %s (with sudo), or name another file with --config", err, target)
 		}
-		return "", fmt.Errorf("write the configuration file: %w", err)
+		return "", fmt.Errorf("writing the configuration file: %w", err)
 	}
 	return note, nil
 }
@@ -114,7 +116,7 @@ func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err
 	if old != nil {
 		if stat, ok := old.Sys().(*syscall.Stat_t); ok {
 			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-				return fmt.Errorf("keep the owner of %s: %w", target, err)
+				return fmt.Errorf("keeping the owner of %s: %w", target, err)
 			}
 			// chown may clear permissions.
 			if err := f.Chmod(mode); err != nil {
@@ -128,9 +130,5 @@ func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(dir)
 }

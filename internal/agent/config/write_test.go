@@ -12,9 +12,7 @@ import (
 func TestTarget(t *testing.T) {
 	root := t.TempDir()
 	home := filepath.Join(root, "home")
-	if err := os.MkdirAll(home, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(home, 0o755))
 	o := LoadOptions{Home: home, Etc: filepath.Join(root, "etc"), Cwd: filepath.Join(root, "cwd"), Binary: "/usr/bin/customer-managed-workflow-agent", UID: 1000}
 	check := func(name string, o LoadOptions, want string) {
 		t.Helper()
@@ -35,9 +33,7 @@ func TestTarget(t *testing.T) {
 	brewed := o
 	brewed.Binary = filepath.Join(root, "brew/Cellar/customer-managed-workflow-agent/1.2.3/libexec/customer-managed-workflow-agent")
 	check("Homebrew's", brewed, filepath.Join(root, "brew/etc", FileName))
-	if err := os.WriteFile(filepath.Join(home, OldFileName), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(home, OldFileName), nil, 0o600))
 	check("the one that is there", rooted, filepath.Join(home, OldFileName))
 	if _, err := Target(LoadOptions{UID: 1000}); err == nil || !strings.Contains(err.Error(), "--config") {
 		t.Errorf("without a home: %v", err)
@@ -63,18 +59,12 @@ func TestWrite(t *testing.T) {
 			path := filepath.Join(dir, FileName)
 			gid := os.Getegid()
 			if tt.old != 0 {
-				if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, []byte("old"), 0o600))
 				if os.Geteuid() == 0 {
 					gid = 4242
-					if err := os.Chown(path, 4241, gid); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.Chown(path, 4241, gid))
 				}
-				if err := os.Chmod(path, tt.old); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Chmod(path, tt.old))
 			}
 			note, err := Write(path, []byte("new"))
 			if err != nil || (note != "") != tt.note {
@@ -109,15 +99,11 @@ func onlyFile(t *testing.T, dir, text string) {
 func TestWriteFollowsLinks(t *testing.T) {
 	real, linked := t.TempDir(), t.TempDir()
 	target, link := filepath.Join(real, "agent.yaml"), filepath.Join(linked, FileName)
-	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(target, link))
 	if _, err := Write(link, []byte("new")); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("through a link to nowhere: %v", err)
 	}
-	if err := os.WriteFile(target, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(target, []byte("old"), 0o600))
 	if _, err := Write(link, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +123,8 @@ func TestWriteFailsWhole(t *testing.T) {
 		t.Skip("root may write everywhere")
 	}
 	path = filepath.Join(dir, FileName)
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("old"), 0o600))
+	must(t, os.Chmod(dir, 0o500))
 	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
 	if _, err := Write(path, []byte("new")); err == nil || !strings.Contains(err.Error(), "sudo") {
 		t.Errorf("got %v", err)
@@ -157,15 +139,11 @@ func TestReadText(t *testing.T) {
 		t.Errorf("no file: %q, %v", data, err)
 	}
 	path := filepath.Join(dir, FileName)
-	if err := os.WriteFile(path, []byte("syslog: true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("syslog: true\n"), 0o600))
 	if data, err := ReadText(path, o); string(data) != "syslog: true\n" || err != nil {
 		t.Errorf("got %q, %v", data, err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, 0o666))
 	if _, err := ReadText(path, o); err == nil {
 		t.Error("a file that everybody can write was taken")
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrNotRunning reports that no agent runs in the instance.
-var ErrNotRunning = errors.New("no agent runs there")
+var ErrNotRunning = errors.New("no agent runs in this instance")
 
 // Instance is the directory of an agent that runs, or has run, on this host.
 type Instance struct {
@@ -43,10 +43,10 @@ func Find(stateDir string) ([]Instance, error) {
 		return nil, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%s is not yours to look into: run this command as the agent's user, or as root", base)
+		return nil, fmt.Errorf("%s is not readable: run this command as the agent's user, or as root", base)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for agents: %w", err)
+		return nil, fmt.Errorf("searching for agents: %w", err)
 	}
 	var found []Instance
 	for _, entry := range entries {
@@ -69,8 +69,8 @@ func (i Instance) Status(ctx context.Context) (status.Report, error) {
 	return i.call(ctx, http.MethodGet, "/status")
 }
 
-// Drain tells the agent to take no more jobs and to end after the running ones, and returns its
-// report.
+// Drain requests that the agent claims no more jobs and exits after the running ones. It returns
+// the report.
 func (i Instance) Drain(ctx context.Context) (status.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -87,7 +87,7 @@ func (i Instance) call(ctx context.Context, method, path string) (status.Report,
 	var report status.Report
 	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
 	if err != nil {
-		return report, fmt.Errorf("asking the agent: %w", err)
+		return report, fmt.Errorf("creating the request to the agent: %w", err)
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: i.dial}
 	defer transport.CloseIdleConnections()
@@ -96,16 +96,16 @@ func (i Instance) call(ctx context.Context, method, path string) (status.Report,
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return report, ErrNotRunning
 	case errors.Is(err, fs.ErrPermission):
-		return report, fmt.Errorf("agent %s may only be spoken to by its own user and by root", i.Name)
+		return report, fmt.Errorf("only its own user and root have access to agent %s", i.Name)
 	case err != nil:
 		return report, fmt.Errorf("agent %s does not answer: %w", i.Name, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return report, fmt.Errorf("agent %s answers %s: is it of another version?", i.Name, resp.Status)
+		return report, fmt.Errorf("agent %s answered %s: it may have another version", i.Name, resp.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&report); err != nil {
-		return report, fmt.Errorf("agent %s has ended, or gives no answer that can be read: %w", i.Name, err)
+		return report, fmt.Errorf("reading the answer of agent %s, which may have exited: %w", i.Name, err)
 	}
 	return report, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/agent/serve"
+	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/status"
 )
 
@@ -31,7 +31,7 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 		MaxHeaderBytes:    16 << 10,
 		// No WriteTimeout: a request that waits for a drain waits as long as the jobs run.
 	}
-	serve.Until(ctx, server, listener, func(err error) {
+	health.Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("The control socket has stopped: the commands status and drain do not reach this agent until it is started again")
 	})
 }

@@ -10,31 +10,36 @@ import (
 	"strings"
 )
 
-// File names in the agent's working directory. An embeddable is a static Linux build of the
-// runner that the agent copies into containers.
+// File names in the agent's working directory. An embeddable runner is a static Linux build that
+// the agent copies into containers.
 const (
 	RunnerName     = "workflow-runner"
-	EmbeddableName = "workflow-runner-embeddable" // also with -amd64 or -arm64 appended
+	EmbeddableName = "workflow-runner-embeddable" // -amd64 or -arm64 may be appended
 )
 
 // FindRunner returns the path of the runner for this host in dir.
 func FindRunner(dir string) (string, error) {
 	path := filepath.Join(dir, RunnerName)
+	return path, CheckRunner(path)
+}
+
+// CheckRunner returns an error if path is not an executable file.
+func CheckRunner(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%s is not in %s: install the whole archive or package there, or set working_directory to where it is", RunnerName, dir)
+		return fmt.Errorf("%s is not in %s: install the whole archive or package there, or set working_directory to its directory", filepath.Base(path), filepath.Dir(path))
 	case err != nil:
-		return "", fmt.Errorf("looking for the runner: %w", err)
+		return fmt.Errorf("finding the runner: %w", err)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("%s is not an executable file", path)
+		return fmt.Errorf("%s is not an executable file", path)
 	}
-	return path, nil
+	return nil
 }
 
-// FindEmbeddable returns the path of the Linux runner in dir for containers of arch, which is
-// amd64 or arm64. It reads the machine from the ELF header and not from the file name, because
-// archives of both architectures are easily mixed up.
+// FindEmbeddable returns the path of the Linux runner in dir for containers of arch, which is amd64
+// or arm64. It reads the architecture from the ELF header and not from the file name, because
+// archives for both architectures are easily confused.
 func FindEmbeddable(dir, arch string) (string, error) {
 	machine, ok := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if !ok {
@@ -56,11 +61,11 @@ func FindEmbeddable(dir, arch string) (string, error) {
 		}
 		found = append(found, fmt.Sprintf("%s (made for %s)", name, strings.TrimPrefix(got.String(), "EM_")))
 	}
-	seen := "neither is there"
+	seen := "found neither"
 	if len(found) > 0 {
 		seen = "found " + strings.Join(found, ", ")
 	}
-	return "", fmt.Errorf("no runner for linux/%s containers in %s: looked for %s, %s; install the whole archive or package there, or set working_directory to where it is",
+	return "", fmt.Errorf("no runner for linux/%s containers in %s: searched for %s, %s; install the whole archive or package there, or set working_directory to its directory",
 		arch, dir, strings.Join(names, " and "), seen)
 }
 
@@ -71,12 +76,12 @@ func FindAnyEmbeddable(dir string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no job can run in a container: neither %s nor %s-amd64 or -arm64 in %s is a static Linux runner; install the whole archive or package there, or set working_directory to where it is",
+	return fmt.Errorf("no job can run in a container: neither %s nor %s-amd64 or -arm64 in %s is a static Linux runner; install the whole archive or package there, or set working_directory to its directory",
 		EmbeddableName, EmbeddableName, dir)
 }
 
-// embeddableMachine returns the machine the Linux executable at path is built for. It refuses a
-// dynamically linked one: the image may have another dynamic linker, or none.
+// embeddableMachine returns the architecture of the Linux executable at path. It rejects a
+// dynamically linked executable: the image may have another dynamic linker, or none.
 func embeddableMachine(path string) (elf.Machine, error) {
 	info, err := os.Stat(path)
 	if err != nil {

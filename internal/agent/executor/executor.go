@@ -1,12 +1,13 @@
-// Package executor defines the contract of a place where jobs run. The docker and process
-// sub-packages implement it; internal/dev has a test implementation and the suite that all of
-// them pass.
+// Package executor defines the interface to the environments in which jobs run. The docker and
+// process packages implement it. The internal/dev directory contains a test implementation and a
+// test suite for all implementations.
 package executor
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Executor runs jobs in one kind of place.
+// Executor runs jobs in one kind of environment.
 //
 // The calls for one job come in this order:
 //
@@ -29,48 +30,49 @@ import (
 // call and reports progress line by line; when it fails it leaves nothing behind. Start runs
 // the runner once, writes launch to its standard input and closes it; a second Start of one
 // handle returns [ErrStarted] and starts nothing. An [Error] from Start means that nothing of
-// the job runs. After any other error the job may run: the caller must not report it as ended
-// before Wait or Remove confirms that. Wait blocks until the runner has ended and returns its
-// [Exit], as often as it is called until Remove. For a job whose objects are gone it sets
-// Exit.Lost and returns no error. Wait, Stop and Output of a job that was never started return
-// [ErrNotStarted]. Output follows the runner's standard output and error from beginning to end;
-// the caller closes it. CopySpool copies the job's log spool to dst, for an agent that resumes
-// the streams of a dead runner. It creates dst and leaves it empty if there is no spool. Remove
-// deletes every object of the job, running or not, and succeeds if they are already gone.
+// the job runs. After any other error the job may run: the caller must not report its end before
+// Wait or Remove confirms it. Wait blocks until the runner has exited and returns its [Exit], as
+// often as it is called until Remove. It fails while the engine is away, and the caller repeats
+// it. For a job whose objects are missing it sets Exit.Lost and returns no error. Wait, Stop and
+// Output of a job that was never started return [ErrNotStarted]. Output follows the runner's
+// standard output and error from beginning to end; the caller closes it. CopySpool copies the
+// job's log spool to dst, for an agent that resumes the streams of a dead runner. It creates dst
+// and leaves it empty if the spool is missing. Remove deletes every object of the job, running or
+// not, and succeeds if they are already missing.
 type Executor interface {
 	// Name is the deploy_target value.
 	Name() string
-	// Check returns nil if a job can run now, or an error of one line that the operator can act
-	// on. It is cheap.
+	// Check returns nil if a job can run now. Otherwise it returns a one-line error that tells the
+	// operator how to fix the cause. Check is cheap.
 	Check(ctx context.Context) error
 	Prepare(ctx context.Context, spec Spec, progress func(line string)) (Handle, error)
 	Start(ctx context.Context, h Handle, launch []byte) error
 	Wait(ctx context.Context, h Handle) (Exit, error)
 	Output(ctx context.Context, h Handle) (io.ReadCloser, error)
-	// Stop asks the runner to end and returns once the request is delivered. Stopping a job
-	// that has ended is no error.
+	// Stop requests the runner's exit and returns after the delivery of the request. Stopping a
+	// finished job is no error.
 	Stop(ctx context.Context, h Handle, how Stop) error
 	CopySpool(ctx context.Context, h Handle, dst string) error
 	Remove(ctx context.Context, h Handle) error
 	// List returns the handles of all jobs of owner that still have objects, in any state.
 	List(ctx context.Context, owner string) ([]Handle, error)
-	// Close releases connections and leaves jobs alone.
+	// Close releases connections and does not affect jobs.
 	Close() error
 }
 
-// Stop selects how Executor.Stop ends a job.
+// Stop selects how Executor.Stop stops a job.
 type Stop int
 
 const (
-	// StopInterrupt sends exactly one SIGINT to the runner, which passes exactly one to the
-	// step's leader and then waits.
+	// StopInterrupt sends exactly one SIGINT to the runner. The runner passes exactly one SIGINT to
+	// the step's leader and then waits.
 	StopInterrupt Stop = iota
-	// StopKill ends every process of the job at once.
+	// StopKill kills all processes of the job immediately.
 	StopKill
 )
 
-// Spec describes a job to an executor. Its only secrets are the registry credentials, which
-// reach nothing but the engine's API.
+// Spec describes a job to an executor. Its only secrets are the registry credentials, which the
+// executor sends only to the engine's API.
 type Spec struct {
 	JobID  string
 	Epoch  int64
@@ -79,54 +81,74 @@ type Spec struct {
 
 	Image      *workflow.Image // ignored by executors without images
 	OS         string          // the job definition's; "" = linux
-	RootPath   string          // where a non-root image can write; "" = the executor's choice
-	Loopback   bool            // the job's server is on loopback: the job must share the host's network, or be refused
-	LoopbackOK bool            // the agent's own settings name that server, so the administrator wants the sharing
+	RootPath   string          // a directory to which a non-root image can write; "" selects the executor's default
+	Loopback   bool            // the job's server is on loopback: the job must share the host's network, or be rejected
+	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits the sharing
 }
 
-// Handle names a prepared job.
+// Handle identifies a prepared job. It is plain data; [Handle.Decode] decodes the executor's part.
 type Handle struct {
-	Executor string `json:"executor"` // Executor.Name of the executor that made it
+	Executor string `json:"executor"` // Executor.Name of the executor that created it
 	JobID    string `json:"jobID"`
 	Epoch    int64  `json:"epoch"`
-	// CreatedAt is when the job's objects were created, by the clock of their host.
+	// CreatedAt is when the job's objects were created, according to their host's clock.
 	CreatedAt time.Time       `json:"createdAt"`
 	Data      json.RawMessage `json:"data"` // private to the executor
 }
 
-// Exit describes how a runner ended.
+// NewHandle returns a handle with the executor's own data about the job.
+func NewHandle(executor, jobID string, epoch int64, created time.Time, data any) (Handle, error) {
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		return Handle{}, fmt.Errorf("encoding the handle of job %s: %w", jobID, err)
+	}
+	return Handle{Executor: executor, JobID: jobID, Epoch: epoch, CreatedAt: created, Data: encoded}, nil
+}
+
+// Decode decodes the data of a handle that executor created.
+func (h Handle) Decode(executor string, data any) error {
+	if h.Executor != executor {
+		return fmt.Errorf("the handle of job %s is for executor %q, not for %q", h.JobID, h.Executor, executor)
+	}
+	if err := json.Unmarshal(h.Data, data); err != nil {
+		return fmt.Errorf("decoding the handle of job %s: %w", h.JobID, err)
+	}
+	return nil
+}
+
+// Exit describes how a runner exited.
 type Exit struct {
 	Code       int       // exit code; -1 if none
-	Signal     string    // name of the ending signal (SIGKILL, …), else ""; if set, Code is -1
-	OOMKilled  bool      // it failed and the engine reported the kernel's out-of-memory kill
-	Lost       bool      // it is gone and its exit status is unknown (engine restart, reboot)
+	Signal     string    // name of the signal that killed the runner (SIGKILL, …), or ""; if set, Code is -1
+	OOMKilled  bool      // the runner failed, and the engine reported an out-of-memory kill
+	Lost       bool      // the job is missing and its exit status is unknown (after an engine restart or a reboot)
 	Detail     string    // one line for display, such as the engine's own error
 	FinishedAt time.Time // zero if unknown
-	// Result is the content of [protocol.FileResult], nil if missing or unreadable. It is only
-	// a claim, because the job's own processes can write that file and kill the runner:
-	// executors derive nothing from it, and only [protocol.Result.SealedWith] makes it count.
-	// The other members come from the operating system or the engine.
+	// Result is the content of [protocol.FileResult], or nil if the file is missing or unreadable.
+	// It is untrusted, because the job's own processes can write that file and kill the runner.
+	// Executors do not use it, and callers verify it with [protocol.Result.SealedWith]. The
+	// operating system or the engine reports the other fields.
 	Result *protocol.Result
 }
 
-// Success reports whether the runner ended with exit code 0.
+// Success reports whether the runner exited with code 0.
 func (e Exit) Success() bool {
 	return e.Code == 0 && e.Signal == "" && !e.OOMKilled && !e.Lost
 }
 
-// ErrStarted is returned by Start for a job that was started before.
+// ErrStarted is returned by Start for a job that was already started.
 var ErrStarted = errors.New("the job was already started")
 
 // ErrNotStarted is returned by Wait, Stop and Output for a job that was prepared
 // but never started.
 var ErrNotStarted = errors.New("the job was not started")
 
-// Error is a failure with the reason that the deployment shows. Its message appears in the
-// deployment's log: one line, no secrets.
+// Error is a failure with the reason that the deployment displays. The deployment's log contains
+// its message, which is one line without secrets.
 type Error struct {
 	Reason  workflow.Reason
 	Message string
-	Err     error // cause, for errors.Is; not shown
+	Err     error // the cause, for errors.Is; not displayed
 }
 
 // Error returns the message.

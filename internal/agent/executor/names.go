@@ -11,12 +11,13 @@ import (
 
 const namePrefix = "workflow-"
 
-// plainID matches ids that are safe in paths: they come from the server.
+// plainID matches IDs that are safe in paths. The check is required because the server chooses the
+// IDs.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// ObjectName returns the name of a job's directory, container and volume. It is safe in all of
-// them, the same for the same job and epoch, and different between owners, so agents with equal
-// job ids from different servers do not collide.
+// ObjectName returns the name for a job's directory, container and volume. The name is valid for
+// all three and is the same for the same job and epoch. It differs between owners, so equal job IDs
+// from different servers do not collide.
 func ObjectName(owner, jobID string, epoch int64) string {
 	id := jobID
 	if !plainID.MatchString(id) {
@@ -27,14 +28,14 @@ func ObjectName(owner, jobID string, epoch int64) string {
 
 func ownerSuffix(owner string) string { return Digest(owner)[:8] }
 
-// IsObjectName reports whether name looks like the name of a job's object, of any owner. Such a
-// name is a single path element.
+// IsObjectName reports whether name has the form of a job's object name, for any owner. Such a name
+// is a single path element.
 func IsObjectName(name string) bool {
 	return strings.HasPrefix(name, namePrefix) && !strings.ContainsAny(name, `/\`)
 }
 
-// ParseObjectName returns the job and epoch of an object of owner that is known only by its
-// name. The job id is a digest if the original was not fit for names.
+// ParseObjectName returns the job and epoch of an owner's object from its name alone. The job ID is
+// a digest if the original was not safe in names.
 func ParseObjectName(owner, name string) (jobID string, epoch int64, ok bool) {
 	rest, found := strings.CutSuffix(name, "-"+ownerSuffix(owner))
 	if !found || !IsObjectName(name) {

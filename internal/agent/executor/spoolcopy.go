@@ -13,23 +13,24 @@ import (
 
 const (
 	spaceReserve = 32 << 20
-	// smallestFile is the least size that a file counts for, in bytes; it limits empty files.
+	// smallestFile is the minimum size counted per file, in bytes; it limits the number of empty
+	// files.
 	smallestFile = 4 << 10
 )
 
 // ErrNoSpace reports that the disk has no space for a log spool.
-var ErrNoSpace = errors.New("the disk has no space for it")
+var ErrNoSpace = errors.New("the disk has no space for the log spool")
 
-// SpoolCopy is a copy of a job's log spool in progress. The job controls its spool and may fill
-// it with sparse files, names that lead elsewhere or countless files, so only files that belong
-// to a spool are copied, up to the size limit of a spool.
+// SpoolCopy copies a job's log spool. The job controls its spool and may create sparse files, names
+// that lead elsewhere, or countless files. SpoolCopy therefore copies only files that belong to a
+// spool, up to the size limit.
 type SpoolCopy struct {
 	dst  *os.Root
 	left int64                  // bytes still allowed
 	free func() (uint64, error) // returns the free bytes on the disk of dst
 }
 
-// NewSpoolCopy begins a copy in the directory dst, which it creates if missing.
+// NewSpoolCopy starts a copy to the directory dst, which it creates if missing.
 func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	if err := os.MkdirAll(dst, 0o700); err != nil {
 		return nil, err
@@ -41,16 +42,16 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	free := func() (uint64, error) {
 		var stat unix.Statfs_t
 		err := unix.Statfs(dst, &stat)
-		return uint64(stat.Bavail) * uint64(stat.Bsize), err //nolint:unconvert // of other types on other systems
+		return uint64(stat.Bavail) * uint64(stat.Bsize), err //nolint:unconvert // the field types differ between systems
 	}
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
 
-// Add copies the file name, a path within the spool. It does not read a file that no spool has,
-// but counts its size, because transporting it has a cost.
+// Add copies the file name, a path within the spool. It does not read a file that cannot belong to
+// a spool, but counts its size, because transferring the file has a cost.
 func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
-		return fmt.Errorf("it is larger than any log spool, of which the limit is %d bytes", delivery.MaxCopy)
+		return fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)
 	}
 	if !delivery.IsFileName(name) {
 		return nil
@@ -70,5 +71,5 @@ func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// Close ends the copy.
+// Close finishes the copy.
 func (c *SpoolCopy) Close() error { return c.dst.Close() }

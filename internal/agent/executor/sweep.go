@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Sweep removes the leftovers of owner's jobs: objects that ex lists, that were created more
-// than minAge before now, and that keep does not claim. minAge must exceed a Prepare plus the
-// writing of the agent's journal, because until then the journal does not claim the object. It
-// returns the removed handles; a failed removal does not stop the others.
+// Sweep removes the leftovers of owner's jobs: objects that ex lists, that are older than minAge,
+// and that keep does not claim. minAge must exceed the time for a Prepare and the subsequent
+// journal write, because the journal does not claim an object earlier. Sweep returns the removed
+// handles; a failed removal does not stop the others.
 func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge time.Duration, keep func(Handle) bool) ([]Handle, error) {
 	all, err := ex.List(ctx, owner)
 	if err != nil {
-		return nil, fmt.Errorf("looking for leftovers of earlier jobs: %w", err)
+		return nil, fmt.Errorf("listing the leftovers of earlier jobs: %w", err)
 	}
 	var removed []Handle
 	var errs []error
@@ -23,7 +23,7 @@ func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge
 			continue
 		}
 		if err := ex.Remove(ctx, h); err != nil {
-			errs = append(errs, fmt.Errorf("removing what job %s (epoch %d) left behind: %w", h.JobID, h.Epoch, err))
+			errs = append(errs, fmt.Errorf("removing the leftovers of job %s (epoch %d): %w", h.JobID, h.Epoch, err))
 			continue
 		}
 		removed = append(removed, h)

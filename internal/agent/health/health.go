@@ -29,24 +29,23 @@ func NewTracker(threshold time.Duration) *Tracker {
 	return &Tracker{threshold: threshold, last: time.Now(), problems: map[string]string{}}
 }
 
-// Touch records a sign of progress: an answered poll, a heartbeat, a step of a job.
-func (t *Tracker) Touch() {
+// Activity records a sign of progress: an answered poll, a heartbeat, a step of a job.
+func (t *Tracker) Activity() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = time.Now()
 }
 
-// SetProblem sets the named problem, such as an engine that is down, to a sentence for the
-// operator; an empty text clears it. Problems do not make an agent unhealthy: a restart would
-// not help.
-func (t *Tracker) SetProblem(name, text string) {
+// SetProblem sets the named problem, such as an engine that is down; nil clears it. Problems do
+// not make an agent unhealthy: a restart would not help.
+func (t *Tracker) SetProblem(name string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if text == "" {
+	if err == nil {
 		delete(t.problems, name)
 		return
 	}
-	t.problems[name] = text
+	t.problems[name] = err.Error()
 }
 
 // LastActivity returns the time of the last sign of progress.
@@ -62,7 +61,7 @@ func (t *Tracker) Healthy() bool {
 	return time.Since(t.LastActivity()) <= t.threshold
 }
 
-// Problems returns the sentences given to SetProblem, in the order of their names.
+// Problems returns the texts of the problems, in the order of their names.
 func (t *Tracker) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

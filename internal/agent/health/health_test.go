@@ -2,6 +2,7 @@ package health
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -64,7 +65,7 @@ func TestHealthz(t *testing.T) {
 		check(200, "healthy", start)
 		<-time.After(time.Nanosecond)
 		check(503, "unhealthy", start)
-		tracker.Touch()
+		tracker.Activity()
 		check(200, "healthy", time.Now())
 	})
 }
@@ -72,20 +73,20 @@ func TestHealthz(t *testing.T) {
 func TestProblemsAreShownAndHarmless(t *testing.T) {
 	tracker := NewTracker(time.Hour)
 	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
-	tracker.SetProblem("engine", "The engine is down.")
-	tracker.SetProblem("disk", "The disk is full.")
-	tracker.SetProblem("engine", "The engine is still down.")
+	tracker.SetProblem("engine", errors.New("the engine is down"))
+	tracker.SetProblem("disk", errors.New("the disk is full"))
+	tracker.SetProblem("engine", errors.New("the engine is still down"))
 	r := get(t, h, "/healthz", "application/json")
 	var got report
 	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"The disk is full.", "The engine is still down."}
+	want := []string{"the disk is full", "the engine is still down"}
 	if r.Code != 200 || got.Status != "healthy" || !slices.Equal(got.Problems, want) {
 		t.Errorf("got %d %+v", r.Code, got)
 	}
-	tracker.SetProblem("engine", "")
-	tracker.SetProblem("disk", "")
+	tracker.SetProblem("engine", nil)
+	tracker.SetProblem("disk", nil)
 	if left := tracker.Problems(); left != nil {
 		t.Errorf("problems left: %v", left)
 	}
@@ -132,11 +133,11 @@ func TestMetrics(t *testing.T) {
 		m.JobStarted()
 		m.JobStarted()
 		m.JobStarted()
-		m.JobFinished("succeeded", 40*time.Second)
-		m.JobFinished("failed", 2*time.Hour)
+		m.JobEnded("succeeded", "", 40*time.Second)
+		m.JobEnded("failed", "", 2*time.Hour)
 		m.JobLaunched(3 * time.Second)
 		m.PollFailed()
-		tracker.SetProblem("engine", "The engine is down.")
+		tracker.SetProblem("engine", errors.New("the engine is down"))
 
 		text := get(t, h, "/metrics", "").Body.String()
 		for _, want := range []string{

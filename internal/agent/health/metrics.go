@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"workflowagent/internal/workflow"
 )
 
 // Metrics are the agent's numbers, in their own registry. They are safe for concurrent use.
@@ -46,7 +48,7 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "workflow_agent_build_info",
-		Help: "Always 1; the labels say what runs.",
+		Help: "Always 1; the labels describe the running program.",
 		ConstLabels: prometheus.Labels{
 			"version": version, "go_version": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 		},
@@ -69,7 +71,7 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 		}, func() float64 { return float64(tracker.LastActivity().UnixNano()) / 1e9 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "workflow_agent_problems",
-			Help: "How many things stand in the agent's way; /healthz names them.",
+			Help: "How many problems the agent has; /healthz names them.",
 		}, func() float64 { return float64(len(tracker.Problems())) }),
 		// The collectors package, where these two are now, links database/sql, which the agent
 		// does not need.
@@ -85,9 +87,12 @@ func (m *Metrics) JobStarted() { m.jobsRunning.Inc() }
 // JobLaunched records the time from a job's claim to the start of its runner.
 func (m *Metrics) JobLaunched(took time.Duration) { m.startTime.Observe(took.Seconds()) }
 
-// JobFinished counts an ended job; took counts from its claim. Each result is a time series, so
-// only a few words are allowed, such as succeeded, failed or lost.
-func (m *Metrics) JobFinished(result string, took time.Duration) {
+// JobEnded counts a finished job; took is the time since its claim. Lost jobs are not among the
+// failed ones. Each status is a time series, so only a few are allowed.
+func (m *Metrics) JobEnded(result string, reason workflow.Reason, took time.Duration) {
+	if reason == workflow.ReasonLost {
+		result = string(workflow.ReasonLost)
+	}
 	m.jobsRunning.Dec()
 	m.jobsDone.WithLabelValues(result).Inc()
 	m.jobTime.WithLabelValues(result).Observe(took.Seconds())

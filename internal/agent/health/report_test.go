@@ -131,7 +131,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	r := ready()
 	r.Token.ExpiresAt, r.Update.CheckedAt = &r.StartedAt, &r.StartedAt
 	h, m := handlerOf(&r)
-	m.JobFinished("succeeded", time.Second)
+	m.JobEnded("succeeded", "", time.Second)
 	text := get(t, h, "/metrics", "").Body.String()
 	doc, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {

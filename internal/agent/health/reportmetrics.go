@@ -1,6 +1,8 @@
 package health
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"workflowagent/internal/agent/status"
@@ -30,38 +32,32 @@ func (m *Metrics) Watch(report func() status.Report) {
 			return 0, true
 		})
 	}
+	instant := func(name, help string, value func(status.Report) *time.Time) reportGauge {
+		return gauge(name, help, func(r status.Report) (float64, bool) {
+			at := value(r)
+			if at == nil {
+				return 0, false
+			}
+			return float64(at.UnixNano()) / 1e9, true
+		})
+	}
 	m.registry.MustRegister(&reportMetrics{report, []reportGauge{
 		flag("ready", "1 if the agent could take work now, as /readyz says.", func(r status.Report) bool { return r.State == status.Ready }),
-		flag("draining", "1 if the agent takes no more work because it was told to drain or to stop.", func(r status.Report) bool { return r.Draining || r.Stopping }),
+		flag("draining", "1 if the agent takes no more work because it drains or stops.", func(r status.Report) bool { return r.Draining || r.Stopping }),
 		flag("server_connected", "1 if the server answered the last poll and took the token.", func(r status.Report) bool { return r.Server.Connected }),
 		flag("circuit_breaker_open", "1 while the server is only probed because it could not be reached.", func(r status.Report) bool { return r.Server.BreakerOpen }),
 		flag("engine_up", "1 if jobs can run in the deploy_target.", func(r status.Report) bool { return r.Engine.Up }),
 		gauge("slots", "How many jobs the agent runs at a time.", func(r status.Report) (float64, bool) { return float64(r.Slots.Total), true }),
-		gauge("slots_free", "How many more jobs there is room for.", func(r status.Report) (float64, bool) { return float64(r.Slots.Free), true }),
-		gauge("last_poll_timestamp_seconds", "When the server answered a poll last, in seconds since 1970; absent before the first time.", func(r status.Report) (float64, bool) {
-			if r.Server.LastPoll == nil {
-				return 0, false
-			}
-			return float64(r.Server.LastPoll.UnixNano()) / 1e9, true
-		}),
-		gauge("token_expiry_timestamp_seconds", "When the token that was exchanged expires, in seconds since 1970; absent for a static one.", func(r status.Report) (float64, bool) {
-			if r.Token.ExpiresAt == nil {
-				return 0, false
-			}
-			return float64(r.Token.ExpiresAt.Unix()), true
-		}),
+		gauge("slots_free", "How many more jobs the agent can run now.", func(r status.Report) (float64, bool) { return float64(r.Slots.Free), true }),
+		instant("last_poll_timestamp_seconds", "When the server answered a poll last, in seconds since 1970; absent before the first time.", func(r status.Report) *time.Time { return r.Server.LastPoll }),
+		instant("token_expiry_timestamp_seconds", "When the token that was exchanged expires, in seconds since 1970; absent for a static one.", func(r status.Report) *time.Time { return r.Token.ExpiresAt }),
 		gauge("log_pending_bytes", "Bytes of log that the agent itself has yet to deliver.", func(r status.Report) (float64, bool) { return float64(r.Storage.PendingLogBytes), true }),
 		gauge("state_directory_free_bytes", "Free bytes on the disk of state_directory.", func(r status.Report) (float64, bool) {
 			return float64(r.Storage.FreeBytes), r.Storage.FreeBytes >= 0
 		}),
 		flag("update_available", "1 if a release is known that is newer than the agent.", func(r status.Report) bool { return r.Update.Available != "" }),
-		flag("update_failing", "1 if the last look for a release failed, or the update that it led to.", func(r status.Report) bool { return r.Update.Error != "" }),
-		gauge("update_last_check_timestamp_seconds", "When the agent last looked for a release, in seconds since 1970; absent before the first time.", func(r status.Report) (float64, bool) {
-			if r.Update.CheckedAt == nil {
-				return 0, false
-			}
-			return float64(r.Update.CheckedAt.Unix()), true
-		}),
+		flag("update_failing", "1 if the last check for a release failed, or the update after it.", func(r status.Report) bool { return r.Update.Error != "" }),
+		instant("update_last_check_timestamp_seconds", "When the agent last checked for a release, in seconds since 1970; absent before the first time.", func(r status.Report) *time.Time { return r.Update.CheckedAt }),
 	}})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/agent/serve"
 	"workflowagent/internal/retry"
 )
 
@@ -40,8 +39,8 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 		if ctx.Err() != nil {
 			return nil
 		}
-		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and tries again; "+
-			"end the process that has the port, or set http_server_port to another one, or to 0 for no server.", addr)
+		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and retries; "+
+			"stop the process that uses the port, or set http_server_port to another one, or to 0 for no server.", addr)
 		if listenRetry.Wait(ctx, failures, nil) != nil {
 			return nil
 		}
@@ -58,7 +57,7 @@ func serveOn(ctx context.Context, listener net.Listener, addr string, handler ht
 		MaxHeaderBytes:    16 << 10,
 	}
 	log.Infof("The health server listens on http://%s/healthz.", listener.Addr())
-	serve.Until(ctx, server, listener, func(err error) {
+	Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("THE HEALTH SERVER HAS STOPPED. The agent works without it until it is started again.")
 	})
 }

@@ -82,16 +82,13 @@ func openInstance(dir string) (_ *Identity, err error) {
 			lock.Release()
 		}
 	}()
-	path := filepath.Join(dir, "id")
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	id, err := readID(dir)
+	if err != nil {
 		return nil, fmt.Errorf("reading the agent's id: %w", err)
 	}
-	id, err := uuid.Parse(strings.TrimSpace(string(data)))
-	if err != nil {
-		// New, or torn by a crash of the machine: an agent without a past.
-		id = uuid.New()
-		if err := durable.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
+	if id == "" {
+		id = uuid.NewString()
+		if err := durable.WriteFile(filepath.Join(dir, "id"), []byte(id+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("storing the agent's id: %w", err)
 		}
 	}
@@ -99,7 +96,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	if err != nil {
 		hostname = "unknown" // for display only
 	}
-	return &Identity{ID: id.String(), Dir: dir, Hostname: hostname, lock: lock}, nil
+	return &Identity{ID: id, Dir: dir, Hostname: hostname, lock: lock}, nil
 }
 
 // Close releases the identity for another process.
@@ -114,13 +111,20 @@ func (i *Identity) Close() error {
 // KnownID returns the id of the first agent in a state directory; "" if none exists or is
 // readable for the caller. It changes nothing, and the agent may be running.
 func KnownID(stateDir string) string {
-	data, err := os.ReadFile(filepath.Join(stateDir, "instances", "0", "id"))
-	if err != nil {
-		return ""
+	id, _ := readID(filepath.Join(stateDir, "instances", "0"))
+	return id
+}
+
+// readID returns the id in an instance directory. It returns "" for a new directory, and for an id
+// that a crash of the host has damaged: such an agent has no past.
+func readID(dir string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "id"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
 	}
 	id, err := uuid.Parse(strings.TrimSpace(string(data)))
 	if err != nil {
-		return ""
+		return "", nil //nolint:nilerr // see above
 	}
-	return id.String()
+	return id.String(), nil
 }

@@ -72,25 +72,28 @@ type poolToken struct {
 	refused      bool
 }
 
+// good reports whether the token exists and is not known to be bad.
+func (t poolToken) good() bool { return t.value != "" && !t.refused && time.Now().Before(t.expires) }
+
 // NewOIDC returns a source without a token.
 func NewOIDC(opts Options) *OIDC {
 	return &OIDC{opts: opts, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Token returns a token that is not known to be bad. It waits for one if necessary, and fails
+// Token returns a token that the server has not rejected, waiting for one if necessary. It fails
 // only when ctx ends.
 func (o *OIDC) Token(ctx context.Context) (string, error) {
 	for {
 		o.mu.Lock()
 		token, changed := o.current, o.changed
 		o.mu.Unlock()
-		if token.value != "" && !token.refused && time.Now().Before(token.expires) {
+		if token.good() {
 			return token.value, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return "", fmt.Errorf("waiting for a token of the pool: %w", context.Cause(ctx))
+			return "", fmt.Errorf("waiting for a pool token: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -121,7 +124,7 @@ func (o *OIDC) Refused(token string) bool {
 func (o *OIDC) Expiry() (at time.Time, good bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.current.expires, o.current.value != "" && !o.current.refused && time.Now().Before(o.current.expires)
+	return o.current.expires, o.current.good()
 }
 
 // Values returns the tokens to mask in logs: the pool's unexpired ones and the issuer's last
@@ -140,26 +143,26 @@ func (o *OIDC) Values() []string {
 
 // Run exchanges tokens until ctx ends.
 func (o *OIDC) Run(ctx context.Context) {
-	told := ""
+	logged := ""
 	for failures := 0; ; {
 		subject, err := o.exchange(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
-			if told != "" {
-				o.opts.Log.Info("The agent has a token of its pool again")
+			if logged != "" {
+				o.opts.Log.Info("the agent has a pool token again")
 			}
-			failures, told = 0, ""
+			failures, logged = 0, ""
 			o.opts.Problem(nil)
 			if !o.untilRenewal(ctx) {
 				return
 			}
 			continue
 		}
-		if text := err.Error(); text != told {
-			told = text
-			o.opts.Log.WithError(err).Warn("No token of the pool could be got; trying again")
+		if text := err.Error(); text != logged {
+			logged = text
+			o.opts.Log.WithError(err).Warn("getting a pool token failed; retrying")
 		}
 		o.opts.Problem(err)
 		if !o.untilRetry(ctx, failures, subject, err) {
@@ -176,11 +179,9 @@ func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 		return "", err
 	}
 	o.remember(subject)
-	got, err := o.opts.Client.ExchangeToken(ctx, protocol.TokenExchange{
-		Organization: o.opts.Organization, PoolID: o.opts.PoolID, SubjectToken: subject, Life: o.opts.Life,
-	})
+	got, err := o.opts.exchange(ctx, subject)
 	if err != nil {
-		return subject, fmt.Errorf("exchanging the token in oidc_token_file: %w", err)
+		return subject, err
 	}
 	now := time.Now()
 	o.mu.Lock()
@@ -190,11 +191,31 @@ func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	close(o.changed)
 	o.changed = make(chan struct{})
 	select {
-	case <-o.kick: // it was about an earlier token
+	case <-o.kick: // the refusal of an earlier token
 	default:
 	}
-	o.opts.Log.WithField("expires_in", got.Life.Round(time.Second).String()).Debug("Got a token of the pool")
+	o.opts.Log.WithField("expires_in", got.Life.Round(time.Second).String()).Debug("received a pool token")
 	return subject, nil
+}
+
+func (o Options) exchange(ctx context.Context, subject string) (protocol.PoolToken, error) {
+	token, err := o.Client.ExchangeToken(ctx, protocol.TokenExchange{
+		Organization: o.Organization, PoolID: o.PoolID, SubjectToken: subject, Life: o.Life,
+	})
+	if err != nil {
+		return token, fmt.Errorf("exchanging the token in oidc_token_file: %w", err)
+	}
+	return token, nil
+}
+
+// Exchange exchanges the token in the file of opts once, without waiting, to test the
+// configuration. It ignores Problem and Log.
+func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
+	subject, err := readFile(opts.File)
+	if err != nil {
+		return protocol.PoolToken{}, err
+	}
+	return opts.exchange(ctx, subject)
 }
 
 // remember records a token of the issuer before it is sent.

@@ -224,7 +224,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 		if got := w.problem(); got != "" {
 			t.Errorf("the problem shown is still %q", got)
 		}
-		if n := strings.Count(w.log.String(), "No token of the pool could be got"); n != 1 {
+		if n := strings.Count(w.log.String(), "getting a pool token failed"); n != 1 {
 			t.Errorf("the outage was told %d times:\n%s", n, w.log)
 		}
 		if n := w.count(); n > 60 {
@@ -316,6 +316,7 @@ func TestFileIsWaitedFor(t *testing.T) {
 		if got := w.token(10 * time.Second); got != "pul-access-1" {
 			t.Errorf("got %q", got)
 		}
+		synctest.Wait() // the problem is cleared just after the token is published
 		if got := w.problem(); got != "" {
 			t.Errorf("the problem shown is still %q", got)
 		}

@@ -110,10 +110,10 @@ func (t Token) describe(now time.Time) string {
 func (u Update) describe(now time.Time) string {
 	words := u.Mode
 	if u.CheckedAt != nil {
-		words += ", looked " + ago(now.Sub(*u.CheckedAt)) + " ago"
+		words += ", checked " + ago(now.Sub(*u.CheckedAt)) + " ago"
 	}
 	if u.Available != "" {
-		words += ", " + u.Available + " is there"
+		words += ", " + u.Available + " is available"
 	}
 	parts := []string{words, u.State, u.Error}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
@@ -124,7 +124,7 @@ func (e Engine) describe(now time.Time) string {
 	case e.Up:
 		return e.Target + ", up" + since(e.Since, now)
 	case e.Since == nil:
-		return e.Target + ", not looked at yet"
+		return e.Target + ", not checked yet"
 	}
 	return e.Target + ", down" + since(e.Since, now)
 }

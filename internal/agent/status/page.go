@@ -25,20 +25,18 @@ func PagePolicy() string {
 // reloads every 5 seconds.
 func WritePage(out io.Writer, r Report) error {
 	p := &page{}
-	p.raw(`<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="5"><title>`)
-	p.text(string(r.State) + ": workflow agent on " + r.Agent.Hostname)
-	p.raw("</title><style>" + pageStyle + "</style></head><body><h1>Workflow agent ")
-	p.raw(`<span class="s `)
+	p.raw(`<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="5">`)
+	p.element("title", string(r.State)+": workflow agent on "+r.Agent.Hostname)
+	p.raw("<style>" + pageStyle + `</style></head><body><h1>Workflow agent <span class="s `)
 	p.text(string(r.State))
 	p.raw(`">`)
 	p.text(string(r.State))
 	p.raw("</span></h1><table>")
 	for _, l := range r.facts() {
-		p.raw("<tr><th>")
-		p.text(l.name)
-		p.raw("</th><td>")
-		p.text(l.value)
-		p.raw("</td></tr>")
+		p.raw("<tr>")
+		p.element("th", l.name)
+		p.element("td", l.value)
+		p.raw("</tr>")
 	}
 	p.raw("</table>")
 	p.table("Jobs", "No jobs.", r.jobTable())
@@ -52,37 +50,36 @@ func WritePage(out io.Writer, r Report) error {
 
 type page struct{ b bytes.Buffer }
 
-// raw writes markup, which is always a constant of this file.
+// raw writes markup, which only this file provides.
 func (p *page) raw(markup string) { p.b.WriteString(markup) }
 
 // text writes all other text, escaped.
 func (p *page) text(s string) { p.b.WriteString(html.EscapeString(clean(s))) }
 
-func (p *page) table(title, none string, t table) {
-	p.raw("<h2>")
-	p.text(title)
-	p.raw("</h2>")
-	if len(t.rows) == 0 {
-		p.raw("<p>")
-		p.text(none)
-		p.raw("</p>")
-		return
-	}
-	p.raw("<table><tr>")
-	for _, head := range t.heads {
-		p.raw("<th>")
-		p.text(head)
-		p.raw("</th>")
+func (p *page) element(tag, text string) {
+	p.raw("<" + tag + ">")
+	p.text(text)
+	p.raw("</" + tag + ">")
+}
+
+func (p *page) row(tag string, cells []string) {
+	p.raw("<tr>")
+	for _, cell := range cells {
+		p.element(tag, cell)
 	}
 	p.raw("</tr>")
+}
+
+func (p *page) table(title, none string, t table) {
+	p.element("h2", title)
+	if len(t.rows) == 0 {
+		p.element("p", none)
+		return
+	}
+	p.raw("<table>")
+	p.row("th", t.heads)
 	for _, row := range t.rows {
-		p.raw("<tr>")
-		for _, cell := range row {
-			p.raw("<td>")
-			p.text(cell)
-			p.raw("</td>")
-		}
-		p.raw("</tr>")
+		p.row("td", row)
 	}
 	p.raw("</table>")
 }

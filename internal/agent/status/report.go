@@ -21,8 +21,8 @@ const (
 	Starting  State = "starting"  // the server has not answered yet
 	NotReady  State = "not-ready" // it cannot take jobs; see Reasons
 	Unhealthy State = "unhealthy" // it makes no progress: see health_threshold
-	Draining  State = "draining"  // it takes no more jobs and ends after the running ones
-	Stopping  State = "stopping"  // it detaches from its jobs and ends
+	Draining  State = "draining"  // it takes no more jobs and exits after the running ones
+	Stopping  State = "stopping"  // it detaches from its jobs and exits
 	Ended     State = "ended"     // in the last answer of a control socket
 )
 
@@ -207,8 +207,8 @@ func (r *Report) Judge() {
 		}
 	}
 	add(!r.Over, "The agent has ended.")
-	add(!r.Stopping || r.Over, "The agent is stopping: its jobs go on without it.")
-	add(!r.Draining || r.Stopping || r.Over, "The agent is draining: it takes no more work and ends after the running jobs.")
+	add(!r.Stopping || r.Over, "The agent is stopping: its jobs continue without it.")
+	add(!r.Draining || r.Stopping || r.Over, "The agent is draining: it takes no more work and exits after the running jobs.")
 	add(r.Healthy, "No progress since %s, which is longer than health_threshold.", stamp(r.LastActivity))
 	switch s := r.Server; {
 	case s.BreakerOpen:
@@ -223,7 +223,7 @@ func (r *Report) Judge() {
 	case e.Error != "":
 		add(false, "No jobs can run here: %s", e.Error)
 	default:
-		add(e.Up, "It is not known yet whether jobs can run here.")
+		add(e.Up, "The engine was not checked yet.")
 	}
 	r.State = r.state()
 }

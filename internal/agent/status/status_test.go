@@ -48,19 +48,7 @@ func TestTextIsAsDocumented(t *testing.T) {
 	if err := WriteText(&out, sample()); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", "status.txt")
-	if *update {
-		if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(out.Bytes(), want) {
-		t.Errorf("got\n%s\nwant\n%s", &out, want)
-	}
+	want := golden(t, "status.txt", out.Bytes())
 	doc, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -70,18 +58,31 @@ func TestTextIsAsDocumented(t *testing.T) {
 	}
 }
 
-func TestJSONIsAsDocumented(t *testing.T) {
-	want, err := json.MarshalIndent(sample(), "", "  ")
+// golden compares got with a file of testdata, which -update writes, and returns the file's content.
+func golden(t *testing.T, name string, got []byte) []byte {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("../../../docs/operations.md")
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	}
+	return want
+}
+
+func TestJSONKeepsItsForm(t *testing.T) {
+	got, err := json.MarshalIndent(sample(), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(doc, want) {
-		t.Errorf("docs/operations.md does not show\n%s", want)
-	}
+	want := golden(t, "status.json", append(got, '\n'))
 	var back Report
 	if err := json.Unmarshal(want, &back); err != nil || back.State != Ready || back.Jobs[0].Stack != "acme/web/prod" {
 		t.Errorf("read back: %+v, %v", back, err)
@@ -159,13 +160,13 @@ func TestTokensAndEnginesForPeople(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	past, future := now.Add(-time.Minute), now.Add(time.Hour)
 	for want, got := range map[string]string{
-		"OIDC, not exchanged yet":   Token{Kind: TokenOIDC}.describe(now),
-		"OIDC, none: no file":       Token{Kind: TokenOIDC, Error: "no file"}.describe(now),
-		"OIDC, expired 1m00s ago":   Token{Kind: TokenOIDC, ExpiresAt: &past}.describe(now),
-		"OIDC, expires in 1h00m":    Token{Kind: TokenOIDC, ExpiresAt: &future}.describe(now),
-		"docker, not looked at yet": Engine{Target: "docker"}.describe(now),
-		"docker, down for 1m00s":    Engine{Target: "docker", Since: &past}.describe(now),
-		"U, not connected yet":      Server{URL: "U"}.describe(now),
+		"OIDC, not exchanged yet": Token{Kind: TokenOIDC}.describe(now),
+		"OIDC, none: no file":     Token{Kind: TokenOIDC, Error: "no file"}.describe(now),
+		"OIDC, expired 1m00s ago": Token{Kind: TokenOIDC, ExpiresAt: &past}.describe(now),
+		"OIDC, expires in 1h00m":  Token{Kind: TokenOIDC, ExpiresAt: &future}.describe(now),
+		"docker, not checked yet": Engine{Target: "docker"}.describe(now),
+		"docker, down for 1m00s":  Engine{Target: "docker", Since: &past}.describe(now),
+		"U, not connected yet":    Server{URL: "U"}.describe(now),
 		"U, not reachable for 1m00s, probing, last answer 1m00s ago": Server{URL: "U", BreakerOpen: true, Since: &past, LastPoll: &past}.describe(now),
 		"U, not connected for 1m00s":                                 Server{URL: "U", Error: "401", Since: &past}.describe(now),
 	} {

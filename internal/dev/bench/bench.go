@@ -19,19 +19,19 @@ const stopPatience = 15 * time.Second
 type bench struct {
 	rounds  int
 	quick   bool
-	dir     string // of everything except programs
+	dir     string // directory of everything except programs
 	bin     string // the product's programs
 	min     string // the yardsticks
-	stubs   string // holds pulumi, which is stamp
+	stubs   string // holds stamp under the name pulumi
 	current string // measurement
 	report  report
 }
 
 func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
 	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("CPU time and memory are read from /proc, which %s does not have; run this on Linux", runtime.GOOS)
+		return nil, fmt.Errorf("measuring CPU time and memory requires /proc, which %s does not have; run the benchmarks on Linux", runtime.GOOS)
 	}
-	// An engine's sockets will be under it, so the path must be short.
+	// The path must be short, because an engine creates sockets under it.
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return nil, fmt.Errorf("creating a directory for the run: %w", err)
@@ -86,7 +86,7 @@ func (b *bench) newDir() (string, error) {
 	return dir, nil
 }
 
-// pick returns the load of a full or of a quick run.
+// pick returns the load for a full run, or for a quick one.
 func pick[T any](b *bench, full, quick T) T {
 	if b.quick {
 		return quick
@@ -120,9 +120,9 @@ func machine() string {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
 }
 
-// until calls ask every interval until it returns true or an error, or patience ends.
+// until calls ask at every interval until ask returns true or an error, or patience has passed.
 func until(ctx context.Context, interval, patience time.Duration, what string, ask func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not happen within %s", what, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("timed out waiting for %s after %s", what, patience))
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -140,7 +140,7 @@ func until(ctx context.Context, interval, patience time.Duration, what string, a
 }
 
 func alone(ctx context.Context, pid int) error {
-	return until(ctx, 5*time.Millisecond, time.Minute, "the end of the last job", func() (bool, error) {
+	return until(ctx, 5*time.Millisecond, time.Minute, "the last job's exit", func() (bool, error) {
 		return len(tree(pid)) == 1, nil
 	})
 }

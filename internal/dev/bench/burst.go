@@ -15,9 +15,9 @@ const (
 	burstSecrets = 20
 )
 
-// burst has a job print as fast as it can: first with secrets to mask and over an address that does
-// not look local, so that the log is compressed; then without either and without the copy in the
-// agent's own log.
+// burst runs a job that prints at full speed. The first load has secrets to mask, and an address
+// that is not local, so that the agent compresses the log. The second load has neither, and no copy
+// of the output in the agent's own log.
 func (b *bench) burst(ctx context.Context) error {
 	lines := pick(b, 1_000_000, 500_000)
 	y, err := b.startYardstick(ctx, true)
@@ -25,11 +25,11 @@ func (b *bench) burst(ctx context.Context) error {
 		return err
 	}
 	defer y.close()
-	// A quick run's small load shows the fixed cost of a job: its gate is wider.
+	// The small load of a quick run mostly measures a job's fixed cost, so its gate is wider.
 	for _, load := range []struct {
 		name       string
 		secrets    int
-		full       bool // compressed, and copied to the agent's own log
+		full       bool // the log is compressed, and copied to the agent's own log
 		speed, cpu goal
 	}{
 		{"masked and compressed", burstSecrets, true, goal{ratioAtLeast, 0.25, false}, goal{ratioAtMost, pick(b, 5.0, 8), true}},

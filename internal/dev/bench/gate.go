@@ -27,11 +27,11 @@ type gate struct {
 func newGate(target string) (*gate, error) {
 	to, err := url.Parse(target)
 	if err != nil {
-		return nil, fmt.Errorf("putting a gate before a server: %w", err)
+		return nil, fmt.Errorf("starting the proxy of a server: %w", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait for anyone
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
 	if err != nil {
-		return nil, fmt.Errorf("opening the gate before a server: %w", err)
+		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
 	}
 	g := &gate{url: "http://" + listener.Addr().String()}
 	g.proxy = &httputil.ReverseProxy{
@@ -65,7 +65,7 @@ type gatedPair struct {
 	toFloor   *gate
 }
 
-// startGated starts such a pair. The caller closes it after an error too.
+// startGated starts such a pair. The caller must close the pair, also after an error.
 func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
 	if g.product, err = b.startProduct(ctx); err != nil {
 		return g, err

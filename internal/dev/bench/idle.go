@@ -14,7 +14,7 @@ func (b *bench) sizes(context.Context) error {
 	size := func(dir, name string) ([]float64, error) {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
-			return nil, fmt.Errorf("looking at a built program: %w", err)
+			return nil, fmt.Errorf("reading the size of a program: %w", err)
 		}
 		return []float64{megabytes(info.Size())}, nil
 	}
@@ -43,16 +43,16 @@ func (b *bench) sizes(context.Context) error {
 
 type restFigures struct{ rss, anon, cpu, requests []float64 }
 
-// idle measures both agents at the same time while they have no jobs.
+// idle measures both agents concurrently while they have no jobs.
 func (b *bench) idle(ctx context.Context) error {
 	g, err := b.startGated(ctx)
 	defer g.close()
 	if err != nil {
 		return err
 	}
-	// In an idle program Go collects the garbage of the start within two minutes; until then the
-	// memory is not that of an agent at rest. A held poll lasts 25 s, so a period must be a few
-	// times as long to count polls.
+	// In an idle program, Go collects the garbage of the start within two minutes; only then is the
+	// memory that of an idle agent. A held poll lasts 25 s, so a period must be several times
+	// longer to count polls.
 	settle, period := pick(b, 130*time.Second, 3*time.Second), pick(b, 75*time.Second, 50*time.Second)
 	b.say("  waiting %s", settle+period)
 	if err := retry.Sleep(ctx, settle); err != nil {
@@ -62,7 +62,7 @@ func (b *bench) idle(ctx context.Context) error {
 	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{g.product.agentPID(), g.yardstick.agentPID()}, []*gate{g.toProduct, g.toFloor}); err != nil {
 		return err
 	}
-	// A quick run does not wait for rest, so its gate is wider.
+	// A quick run does not wait until memory use is steady, so its gate is wider.
 	b.add("RSS", "MB", product.rss, floor.rss, goal{ratioAtMost, pick(b, 3.0, 4), true})
 	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, goal{ratioAtMost, pick(b, 4.0, 8), true})
 	b.add("CPU per minute", "ms", product.cpu, floor.cpu, goal{atMost, 60, true})

@@ -12,8 +12,8 @@ import (
 
 const lagInterval = 5 * time.Millisecond
 
-// lag measures the time from a job's write of a line until the server shows it. Both sides run at
-// the same time, because neither is much work.
+// lag measures the time from a job's write of a line until the server returns the line. Both sides
+// run concurrently, because neither needs much CPU time.
 func (b *bench) lag(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *bench) lag(ctx context.Context) error {
 	return nil
 }
 
-// lagFigures are the samples of one side, one of each per round.
+// lagFigures are the samples of one side, with one value per round in each.
 type lagFigures struct{ middle, high, wrong []float64 }
 
 func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigures) error {
@@ -96,7 +96,7 @@ func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigur
 	f.middle = append(f.middle, median(lags))
 	f.high = append(f.high, quantile(lags, 0.95))
 	f.wrong = append(f.wrong, float64(wrong+abs(n-len(lags))))
-	return until(ctx, 10*time.Millisecond, jobPatience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+	return until(ctx, 10*time.Millisecond, jobPatience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 }
 
 func writtenAt(line string) (time.Time, bool) {

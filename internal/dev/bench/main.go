@@ -1,7 +1,7 @@
 // Command bench compares the product with its yardsticks: a minimal agent and a bare server
-// (minagent, minserver), which do the same work without any safety. Both run in interleaved rounds
-// of one process on one machine, so that the ratio of two figures is meaningful even if other work
-// makes each of them noisy.
+// (minagent, minserver), which do the same work without any safety. Rounds of both are interleaved
+// in one run on one machine. The ratio of two figures is therefore meaningful even if other load on
+// the machine makes each figure noisy.
 //
 // Counts, losses, memory and CPU time are goals that decide the exit code; wall-clock ratios
 // are only reported.
@@ -48,8 +48,8 @@ func measurements() []measurement {
 		{"noop", "one small job at a time, process executor", (*bench).noop},
 		{"burst", "a job that prints as fast as it can", (*bench).burst},
 		{"lag", "lines of a job that prints slowly", (*bench).lag},
-		{"slow", "much log for a slow server", (*bench).slow},
-		{"idle", "the agent at rest", (*bench).idle},
+		{"slow", "a large log sent to a slow server", (*bench).slow},
+		{"idle", "the idle agent", (*bench).idle},
 		{"pulumi", "pulumi up against the server and against a directory", (*bench).pulumi},
 	}
 }
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 0, "interleaved rounds of each measurement (default 3, in a quick run 1)")
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")
 	quick := flags.Bool("quick", false, "smaller loads and shorter waits, for a gate in CI")
-	page := flags.String("page", "", "page whose figures are replaced by those of this run, such as docs/performance.md")
+	page := flags.String("page", "", "page in which to replace the figures by those of this run, such as docs/performance.md")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -97,8 +97,8 @@ func run(ctx context.Context, args []string) error {
 	return b.report.missed()
 }
 
-// measure makes the measurements in order. A quick run measures the idle agent concurrently,
-// because that only waits.
+// measure runs the measurements in order. A quick run measures the idle agent concurrently, because
+// that measurement only waits.
 func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -146,7 +146,7 @@ func (b *bench) one(ctx context.Context, m measurement) error {
 	return nil
 }
 
-// choose returns the measurements of a comma-separated list, all for "".
+// choose returns the measurements named in a comma-separated list, or all for "".
 func choose(list string) ([]measurement, error) {
 	all := measurements()
 	if list == "" {
@@ -159,7 +159,7 @@ func choose(list string) ([]measurement, error) {
 	wanted := strings.Split(list, ",")
 	for _, name := range wanted {
 		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("there is no measurement %q, only %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("unknown measurement %q: must be one of %s", name, strings.Join(names, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(m measurement) bool { return !slices.Contains(wanted, m.name) }), nil

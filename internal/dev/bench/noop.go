@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// jobPause separates two jobs, so that neither side still cleans up when the next one starts.
+	// jobPause separates two jobs, so that both sides have cleaned up before the next job starts.
 	jobPause    = 50 * time.Millisecond
 	jobPatience = time.Minute
 	jobLines    = 10
@@ -19,10 +19,10 @@ const (
 type jobFigures struct {
 	enqueue, start, end, between, whole []float64 // milliseconds
 	cpu                                 []float64 // milliseconds per job of the agent and its descendants
-	missing                             []float64 // lines missing from the log when the job was finished
+	missing                             []float64 // lines missing from the log when the job finished
 }
 
-// noop runs small jobs one at a time, alternately on the product and the yardstick.
+// noop runs small jobs one at a time, alternating between the product and the yardstick.
 func (b *bench) noop(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {

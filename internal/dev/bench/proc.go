@@ -14,31 +14,31 @@ import (
 // tick is the unit of CPU time in /proc/PID/stat: USER_HZ, 100 per second on Linux.
 const tick = 10 * time.Millisecond
 
-// parseStat returns the CPU time of a process from its /proc/PID/stat, alone and with the children
-// it has waited for.
+// parseStat returns a process's CPU time from its /proc/PID/stat, without and with the children
+// that it has waited for.
 func parseStat(stat []byte) (own, withChildren time.Duration, err error) {
 	// The name is in parentheses and may itself contain parentheses.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
-		return 0, 0, errors.New("no command name in a stat file")
+		return 0, 0, errors.New("parsing a stat file: no command name")
 	}
 	const utime = 11 // index of field 14 among those after the name
 	fields := bytes.Fields(stat[end+1:])
 	if len(fields) < utime+4 {
-		return 0, 0, errors.New("a stat file is too short")
+		return 0, 0, errors.New("parsing a stat file: too few fields")
 	}
 	var ticks [4]int64
 	for i := range ticks {
 		if ticks[i], err = strconv.ParseInt(string(fields[utime+i]), 10, 64); err != nil {
-			return 0, 0, fmt.Errorf("CPU time in a stat file: %w", err)
+			return 0, 0, fmt.Errorf("parsing the CPU time in a stat file: %w", err)
 		}
 	}
 	own = time.Duration(ticks[0]+ticks[1]) * tick
 	return own, own + time.Duration(ticks[2]+ticks[3])*tick, nil
 }
 
-// parseStatus returns a size in bytes from a /proc/PID/status, such as VmHWM. An exiting process
-// has none, which is 0.
+// parseStatus returns a size in bytes from a /proc/PID/status, such as VmHWM. It returns 0 for an
+// exiting process, whose file has no sizes.
 func parseStatus(status []byte, key string) (int64, error) {
 	for line := range strings.Lines(string(status)) {
 		value, ok := strings.CutPrefix(line, key+":")
@@ -47,33 +47,33 @@ func parseStatus(status []byte, key string) (int64, error) {
 		}
 		kilobytes, ok := strings.CutSuffix(strings.TrimSpace(value), " kB")
 		if !ok {
-			return 0, fmt.Errorf("%s in a status file is not in kB", key)
+			return 0, fmt.Errorf("parsing a status file: %s is not in kB", key)
 		}
 		n, err := strconv.ParseInt(kilobytes, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%s in a status file: %w", key, err)
+			return 0, fmt.Errorf("parsing %s in a status file: %w", key, err)
 		}
 		return n << 10, nil
 	}
 	return 0, nil
 }
 
-// parseSchedstat returns the time on a CPU, in nanoseconds, from a /proc/PID/task/TID/schedstat.
+// parseSchedstat returns a thread's CPU time in nanoseconds from its /proc/PID/task/TID/schedstat.
 func parseSchedstat(data []byte) (time.Duration, error) {
 	fields := bytes.Fields(data)
 	if len(fields) < 1 {
-		return 0, errors.New("a schedstat file is empty")
+		return 0, errors.New("parsing a schedstat file: it is empty")
 	}
 	n, err := strconv.ParseInt(string(fields[0]), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("CPU time in a schedstat file: %w", err)
+		return 0, fmt.Errorf("parsing the CPU time in a schedstat file: %w", err)
 	}
 	return time.Duration(n), nil
 }
 
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// cpu returns the CPU time of a process and, recursively, of the children it has waited for.
+// cpu returns the CPU time of a process and, recursively, of the children that it has waited for.
 func cpu(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
@@ -94,7 +94,7 @@ func fineCPU(pid int) (time.Duration, error) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // ended meanwhile
+			continue // exited meanwhile
 		}
 		if err != nil {
 			return 0, err
@@ -108,7 +108,7 @@ func fineCPU(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// memory returns a size of a process, such as VmRSS, in bytes.
+// memory returns a memory size of a process, such as VmRSS, in bytes.
 func memory(pid int, key string) (int64, error) {
 	status, err := os.ReadFile(procFile(pid, "status"))
 	if err != nil {
@@ -121,12 +121,12 @@ func tree(pid int) []int {
 	pids := []int{pid}
 	threads, err := os.ReadDir(procFile(pid, "task"))
 	if err != nil {
-		return pids // ended
+		return pids // exited
 	}
 	for _, thread := range threads {
 		data, err := os.ReadFile(procFile(pid, "task/"+thread.Name()+"/children"))
 		if err != nil {
-			continue // the thread has ended
+			continue // the thread has exited
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			if child, err := strconv.Atoi(field); err == nil {
@@ -142,8 +142,8 @@ type peakSampler struct {
 	peak       int64
 }
 
-// sampleInterval is how often the memory is sampled. No peak between two samples is missed, because
-// each reads the peaks that the kernel keeps.
+// sampleInterval is the interval between memory samples. A sample reads the peaks that the kernel
+// records, so it also reports peaks between two samples.
 const sampleInterval = 20 * time.Millisecond
 
 func sum(pid int, key string, wanted func(pid int) bool) int64 {
@@ -152,7 +152,7 @@ func sum(pid int, key string, wanted func(pid int) bool) int64 {
 		if !wanted(p) {
 			continue
 		}
-		if n, err := memory(p, key); err == nil { // else ended
+		if n, err := memory(p, key); err == nil { // otherwise it has exited
 			all += n
 		}
 	}
@@ -180,7 +180,7 @@ func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
 }
 
 // end returns the highest sum of the peaks of concurrent processes, in bytes. It counts shared
-// pages several times.
+// pages once per process.
 func (s *peakSampler) end() int64 {
 	close(s.stop)
 	<-s.done

@@ -18,7 +18,7 @@ func TestParseStat(t *testing.T) {
 	}
 	for _, bad := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x) S 1 2 3 4 5 6 7 8 9 10 a b c d e f"} {
 		if _, _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestParseStatus(t *testing.T) {
 		}
 	}
 	if _, err := parseStatus([]byte(status), "Threads"); err == nil {
-		t.Error("a value without a unit was taken")
+		t.Error("a value without a unit was accepted")
 	}
 }
 
@@ -41,15 +41,15 @@ func TestParseSchedstat(t *testing.T) {
 	}
 	for _, bad := range []string{"", "x 1 2"} {
 		if _, err := parseSchedstat([]byte(bad)); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
 
-// TestProcOfThisMachine checks the parsers against this kernel.
+// TestProcOfThisMachine checks the parsers against the running kernel.
 func TestProcOfThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("there is no /proc here")
+		t.Skip("/proc is missing")
 	}
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
@@ -65,7 +65,7 @@ func TestProcOfThisMachine(t *testing.T) {
 		t.Errorf("this program has %d bytes, %v", rss, err)
 	}
 	if peak := samplePeak(os.Getpid(), everyProcess).end(); peak < rss/2 {
-		t.Errorf("the peak of %d is below what was used, %d", peak, rss)
+		t.Errorf("the peak %d is below the used memory %d", peak, rss)
 	}
 	if _, err := cpu(os.Getpid()); err != nil {
 		t.Error(err)

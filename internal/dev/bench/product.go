@@ -63,12 +63,13 @@ func (p *product) newStack(ctx context.Context, name string) (string, error) {
 	return p.server.Organization + "/bench/" + name, nil
 }
 
-// startAgent starts an agent that reaches the server by url and waits until it is online.
+// startAgent starts an agent that connects to the server at url, and waits until the agent is
+// online.
 func (p *product) startAgent(ctx context.Context, url string, settings map[string]string) error {
 	if err := p.launchAgent(ctx, url, settings); err != nil {
 		return err
 	}
-	return until(ctx, 20*time.Millisecond, 30*time.Second, "the first poll of the agent", func() (bool, error) {
+	return until(ctx, 20*time.Millisecond, 30*time.Second, "the agent's first poll", func() (bool, error) {
 		var pool struct {
 			Agents []struct {
 				Status string `json:"status"`
@@ -79,17 +80,17 @@ func (p *product) startAgent(ctx context.Context, url string, settings map[strin
 	})
 }
 
-// launchAgent is startAgent without the wait.
+// launchAgent starts an agent without waiting for it.
 func (p *product) launchAgent(ctx context.Context, url string, settings map[string]string) error {
 	p.agents++
 	dir := filepath.Join(p.dir, fmt.Sprintf("agent%d", p.agents))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("creating a directory for the agent: %w", err)
 	}
-	// The jobs have no source: pulumi searches for a project upwards from the job's directory, and
-	// finds this one.
+	// The jobs have no source: pulumi searches the job's directory and its parents for a project,
+	// and finds this one.
 	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
-		return fmt.Errorf("writing a project: %w", err)
+		return fmt.Errorf("writing the project file: %w", err)
 	}
 	var err error
 	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
@@ -122,7 +123,7 @@ func (p *product) enqueue(ctx context.Context, command, file string) (string, er
 func (p *product) finished(ctx context.Context, job string) (bool, error) {
 	switch status, err := p.status(ctx, job); status {
 	case "failed", "skipped":
-		return false, fmt.Errorf("deployment %s has %s; its log:\n%s\nthe agent's:\n%s", job, status, p.log(ctx, job), lab.Tail(p.agent.LogFile, 20))
+		return false, fmt.Errorf("deployment %s has status %s; its log:\n%s\nthe agent's log:\n%s", job, status, p.log(ctx, job), lab.Tail(p.agent.LogFile, 20))
 	default:
 		return status == "succeeded", err
 	}
@@ -142,8 +143,8 @@ func (p *product) log(ctx context.Context, job string) string {
 	return out.String()
 }
 
-// page reads the log as the stock CLI does. A line printed in parts may arrive in parts, of which
-// only the last has a newline.
+// page reads the log as the stock CLI does. A line that the job printed in parts may arrive in
+// parts, and only the last part has a newline.
 func (p *product) page(ctx context.Context, job, token string) (text, next string, err error) {
 	header := http.Header{"Authorization": {"token " + p.server.Token}}
 	url := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"
@@ -181,8 +182,8 @@ func (p *product) stopAgent() {
 	jobs := tree(p.agentPID())[1:]
 	_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
 	p.agent = nil
-	// A stopped agent leaves its jobs running, so those of an interrupted run would continue for a
-	// server that never returns.
+	// An agent that stops leaves its jobs running. The jobs of an interrupted run would keep
+	// running without a server.
 	for _, pid := range jobs {
 		if program, err := os.Readlink(procFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -17,8 +17,8 @@ import (
 
 const upPatience = 10 * time.Minute
 
-// pulumi runs the stock CLI on a program of many resources, alternately against the server and the
-// CLI's own backend, a directory.
+// pulumi runs the stock CLI on a program with many resources, alternating between the server and
+// the CLI's file backend.
 func (b *bench) pulumi(ctx context.Context) error {
 	tools, err := lab.PulumiTools(ctx, io.Discard)
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 	files.env = append(files.env, "PULUMI_CONFIG_PASSPHRASE=bench")
 
 	var up, floorUp, used, floorUsed, serverCPU, wrong []float64
-	for round := range min(b.rounds, 2) { // one takes minutes
+	for round := range min(b.rounds, 2) { // one run takes minutes
 		stack := fmt.Sprintf("up%d", round)
 		before, err := cpu(p.serverPID())
 		if err != nil {
@@ -80,7 +80,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 		b.say("  round %d: %.1f and %.1f s, server CPU %.1f s", round+1, last(up), last(floorUp), last(serverCPU))
 	}
 	b.add(fmt.Sprintf("pulumi up of %d resources", n), "s", up, floorUp, goal{})
-	b.add("CPU of the CLI and what it starts", "s", used, floorUsed, goal{})
+	b.add("CPU of the CLI and its children", "s", used, floorUsed, goal{})
 	b.add("CPU of the server", "s", serverCPU, nil, goal{})
 	b.add("resources missing in the stored state", "resources", wrong, nil, goal{atMost, 0, true})
 	return nil
@@ -113,7 +113,8 @@ func newCLI(tools lab.Tools, home, program, backend, token string) (*cli, error)
 	return &cli{tools.Pulumi(), program, tools.Env(home, backend, token)}, nil
 }
 
-// up makes a stack and runs pulumi up on it: wall-clock and CPU seconds of that command alone.
+// up creates a stack and runs pulumi up on it. It returns the wall-clock and CPU seconds of that
+// command only.
 func (c *cli) up(ctx context.Context, stack string) (wall, used float64, err error) {
 	if _, err := c.run(ctx, "stack", "init", stack); err != nil {
 		return 0, 0, err

@@ -18,7 +18,7 @@ const (
 	ratioAtLeast          // product / yardstick
 )
 
-// goal is the target of a figure. Only a gated one decides the exit code.
+// goal is the target for a figure. Only gated goals determine the exit code.
 type goal struct {
 	kind  goalKind
 	limit float64
@@ -31,10 +31,10 @@ type row struct {
 	goal                      goal
 }
 
-// ratio is that of the medians, NaN without a yardstick.
+// ratio returns the ratio of the medians, or NaN without a yardstick.
 func (r row) ratio() float64 { return median(r.product) / median(r.yardstick) }
 
-// verdict returns whether the goal is met, and the goal in words; "" without one.
+// verdict reports whether the goal is met. words describes the goal and is "" without a goal.
 func (r row) verdict() (met bool, words string) {
 	product, limit := median(r.product), r.goal.limit
 	switch r.goal.kind {
@@ -90,7 +90,7 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// cells are the columns of a row after the name of the measurement.
+// cells returns the columns of a row after the measurement's name.
 func (r row) cells() []string {
 	met, words := r.verdict()
 	result := ""
@@ -127,7 +127,7 @@ func (r *report) writePage(path string) error {
 	before, rest, begins := strings.Cut(string(page), figuresBegin)
 	_, after, ends := strings.Cut(rest, figuresEnd)
 	if !begins || !ends {
-		return fmt.Errorf("the page %s has no place for the figures: it needs the lines %q and %q", path, strings.TrimSpace(figuresBegin), strings.TrimSpace(figuresEnd))
+		return fmt.Errorf("writing the figures into %s: the page must have the lines %q and %q", path, strings.TrimSpace(figuresBegin), strings.TrimSpace(figuresEnd))
 	}
 	var text strings.Builder
 	text.WriteString(before + figuresBegin)
@@ -139,7 +139,7 @@ func (r *report) writePage(path string) error {
 	return nil
 }
 
-// spread formats the median, and the 95th percentile of enough samples.
+// spread formats the median and, if there are enough samples, the 95th percentile.
 func spread(samples []float64) string {
 	if len(samples) < 10 {
 		return number(median(samples))

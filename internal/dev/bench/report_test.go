@@ -41,7 +41,7 @@ func TestGoals(t *testing.T) {
 			var out strings.Builder
 			reported.print(&out)
 			if strings.Contains(out.String(), "missed") == tt.met {
-				t.Errorf("the table says:\n%s", out.String())
+				t.Errorf("the table is:\n%s", out.String())
 			}
 		})
 	}
@@ -53,10 +53,10 @@ func TestChoose(t *testing.T) {
 		t.Errorf("without a list: %d, %v", len(all), err)
 	}
 	if some, err := choose("burst,noop"); err != nil || len(some) != 2 {
-		t.Errorf("of two: %d, %v", len(some), err)
+		t.Errorf("with a list of two: %d, %v", len(some), err)
 	}
 	if _, err := choose("noop,nope"); err == nil || !strings.Contains(err.Error(), `"nope"`) {
-		t.Errorf("of an unknown one: %v", err)
+		t.Errorf("with an unknown measurement: %v", err)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestParseTimes(t *testing.T) {
 	}
 	for _, bad := range []string{"", "1", "1 x", "1 2 3"} {
 		if _, err := parseTimes(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestWritePage(t *testing.T) {
 	if err := os.WriteFile(path, []byte("before\n"+figuresBegin+"old\n"+figuresEnd+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time over its own figures
+	for range 2 { // the second write replaces the figures of the first
 		if err := r.writePage(path); err != nil {
 			t.Fatal(err)
 		}
@@ -127,17 +127,17 @@ func TestWritePage(t *testing.T) {
 			"|  | lines lost, lines | 1 |  |  | ≤ 0 | **missed**, gated |\n",
 		} {
 			if strings.Count(page, want) != 1 {
-				t.Errorf("%q is not once in the page:\n%s", want, page)
+				t.Errorf("%q is not exactly once in the page:\n%s", want, page)
 			}
 		}
 		if strings.Contains(page, "old") {
-			t.Errorf("the old figures are still there:\n%s", page)
+			t.Errorf("the page still has the old figures:\n%s", page)
 		}
 	}
 	if err := os.WriteFile(path, []byte("no place\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.writePage(path); err == nil {
-		t.Error("a page without a place for figures was taken")
+		t.Error("a page without the lines around the figures was accepted")
 	}
 }

@@ -16,14 +16,14 @@ import (
 type site interface {
 	// enqueue starts a job that runs shell text with BENCH_STAMP set to file.
 	enqueue(ctx context.Context, command, file string) (job string, err error)
-	// finished reports whether the job has ended; a failed job is an error.
+	// finished reports whether the job has finished; a failed job is an error.
 	finished(ctx context.Context, job string) (bool, error)
-	// page returns the text of the job's log after token, "" being its beginning, and the next
-	// token: the same one at the end of a log that may grow, "" at the end of one that does not.
+	// page returns the text of the job's log after token, from the beginning if token is "". next is
+	// the following token. At the end of the log, it is token if the log may grow, otherwise "".
 	page(ctx context.Context, job, token string) (text, next string, err error)
 	agentPID() int
 	serverPID() int
-	// last returns the file that the last process of a job stamps.
+	// last returns the file that a job's last process stamps.
 	last(file string) string
 	close()
 }
@@ -37,7 +37,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
-// call makes one request and returns the body of a 200, and nil for a 204.
+// call sends one request. It returns the body of a 200 response, or nil for a 204 response.
 func call(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -69,13 +69,13 @@ type times struct{ began, ended time.Time }
 func parseTimes(text string) (times, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 2 {
-		return times{}, fmt.Errorf("a stamp has two times, not %q", text)
+		return times{}, fmt.Errorf("parsing the stamp %q: it must have two times", text)
 	}
 	var at [2]time.Time
 	for i, field := range fields {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return times{}, fmt.Errorf("reading a stamp: %w", err)
+			return times{}, fmt.Errorf("parsing a stamp: %w", err)
 		}
 		at[i] = time.Unix(0, n)
 	}
@@ -85,32 +85,32 @@ func parseTimes(text string) (times, error) {
 func readTimes(file string) (times, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return times{}, fmt.Errorf("the job left no stamp: %w", err)
+		return times{}, fmt.Errorf("reading the job's stamp: %w", err)
 	}
 	return parseTimes(string(data))
 }
 
 type jobTimes struct {
-	sent, queued time.Time // when the request to enqueue it was sent, and answered
+	sent, queued time.Time // when the enqueue request was sent, and when it returned
 	first, last  times     // of the job's first and last process
 	finished     time.Time // according to the server
 }
 
-// runJob runs a job from enqueuing to its end. It polls the server at the interval: often for short
-// jobs, seldom for long ones, because polling loads the server too.
+// runJob enqueues a job and waits until it has finished. It polls the server at the interval. The
+// interval must be longer for long jobs, because polling also loads the server.
 func runJob(ctx context.Context, s site, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
 	t.sent = time.Now()
 	if job, err = s.enqueue(ctx, command, file); err != nil {
 		return "", t, err
 	}
 	t.queued = time.Now()
-	err = until(ctx, interval, patience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+	err = until(ctx, interval, patience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 	t.finished = time.Now()
 	if err != nil {
 		return job, t, err
 	}
 	if file == "-" {
-		return job, t, nil // the log has the stamps
+		return job, t, nil // the stamps are in the log
 	}
 	if t.first, err = readTimes(file); err != nil {
 		return job, t, err
@@ -119,8 +119,8 @@ func runJob(ctx context.Context, s site, command, file string, interval, patienc
 	return job, t, err
 }
 
-// countLines reads a job's log and counts which of the numbered lines from 0 to n are not in it
-// exactly once and in order.
+// countLines reads a job's log and counts the errors in its numbered lines from 0 to n: each line
+// must occur exactly once and in order.
 func countLines(ctx context.Context, s site, job string, n int) (wrong int, err error) {
 	next := 0
 	err = lines(ctx, s, job, func(line string) {
@@ -133,7 +133,7 @@ func countLines(ctx context.Context, s site, job string, n int) (wrong int, err 
 			wrong += i - next // the gap
 			next = i + 1
 		default:
-			wrong++ // repeated, or too late
+			wrong++ // repeated, or out of order
 		}
 	})
 	return wrong + max(0, n-next), err

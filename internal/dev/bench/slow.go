@@ -12,21 +12,21 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// stampBytes is what the product stores per line in addition to its text.
+// stampBytes is the size of the timestamp that the product stores with each line.
 const stampBytes = 28
 
-// slowRequest is the time of each request while the server is slow.
+// slowRequest is the duration of each request while the server is slow.
 const slowRequest = 500 * time.Millisecond
 
-// slow has a job print much more than a slow server accepts, and measures the memory of the
-// programs that handle the log.
+// slow runs a job that prints faster than a slow server accepts the log, and measures the memory of
+// the programs that handle the log.
 func (b *bench) slow(ctx context.Context) error {
 	g, err := b.startGated(ctx)
 	defer g.close()
 	if err != nil {
 		return err
 	}
-	// With its time stamps the log of a full run has 1 GB, just below the server's limit.
+	// With timestamps, the log of a full run has 1 GB, just below the server's limit.
 	lines := pick(b, 8_000_000, 800_000)
 	var product, floor slowFigures
 	if err := b.measureSlow(ctx, g.product, g.toProduct, lines, &product); err != nil {
@@ -37,8 +37,8 @@ func (b *bench) slow(ctx context.Context) error {
 	}
 	size := lines * (burstBytes + stampBytes) / 1_000_000
 	b.say("  %d MB: %.1f to %.1f and %.1f to %.1f MB", size, last(product.idle), last(product.peak), last(floor.idle), last(floor.peak))
-	b.add("RSS of agent and runner beside a silent job", "MB", product.idle, floor.idle, goal{})
-	b.add(fmt.Sprintf("their peak RSS with %d MB of log, %s a request", size, slowRequest), "MB", product.peak, floor.peak, goal{})
+	b.add("RSS of agent and runner during a silent job", "MB", product.idle, floor.idle, goal{})
+	b.add(fmt.Sprintf("their peak RSS with %d MB of log, %s per request", size, slowRequest), "MB", product.peak, floor.peak, goal{})
 	b.add("peak to idle RSS", "x", product.growth, floor.growth, goal{atMost, 1.5, true})
 	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
 	return nil
@@ -50,7 +50,7 @@ type slowFigures struct{ idle, peak, growth, wrong []float64 }
 func logPath(pid int) bool {
 	program, err := os.Readlink(procFile(pid, "exe"))
 	if err != nil {
-		return false // ended
+		return false // exited
 	}
 	switch filepath.Base(program) {
 	case "customer-managed-workflow-agent", "workflow-runner", "minagent":
@@ -59,8 +59,8 @@ func logPath(pid int) bool {
 	return false
 }
 
-// measureSlow runs a job that is silent at first, for the memory at rest. The server becomes slow
-// when the job begins to print.
+// measureSlow runs a job that first prints nothing, to measure the idle memory. The server becomes
+// slow when the job begins to print.
 func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *slowFigures) error {
 	dir, err := b.newDir()
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 	fast := time.AfterFunc(pick(b, 20*time.Second, 4*time.Second), func() { g.delay.Store(0) })
 	defer fast.Stop()
 	if err = os.WriteFile(speak, []byte("\n"), 0o600); err == nil {
-		err = until(ctx, 50*time.Millisecond, burstPatience, "the end of a job", func() (bool, error) { return s.finished(ctx, job) })
+		err = until(ctx, 50*time.Millisecond, burstPatience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 	}
 	peak := sampler.end()
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 }
 
 func appears(ctx context.Context, file string) error {
-	return until(ctx, 5*time.Millisecond, jobPatience, "a sign of life of a job", func() (bool, error) {
+	return until(ctx, 5*time.Millisecond, jobPatience, "the job's start", func() (bool, error) {
 		_, err := os.Stat(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil

@@ -31,6 +31,6 @@ func TestQuantile(t *testing.T) {
 		})
 	}
 	if got := median(nil); !math.IsNaN(got) {
-		t.Errorf("the median of nothing is %v", got)
+		t.Errorf("the median of no samples is %v", got)
 	}
 }

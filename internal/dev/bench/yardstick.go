@@ -39,7 +39,7 @@ func (b *bench) startYardstick(ctx context.Context, agent bool) (_ *yardstick, e
 	if y.server, err = lab.StartProcess(ctx, filepath.Join(b.min, "minserver"), []string{addr, y.dir}, os.Environ(), filepath.Join(dir, "server.log")); err != nil {
 		return nil, err
 	}
-	err = until(ctx, 5*time.Millisecond, 10*time.Second, "the start of minserver", func() (bool, error) {
+	err = until(ctx, 5*time.Millisecond, 10*time.Second, "minserver to start", func() (bool, error) {
 		_, err := call(ctx, y.http, http.MethodGet, y.url+"/ready", nil, nil)
 		return err == nil, nil
 	})
@@ -64,7 +64,7 @@ func (y *yardstick) finished(ctx context.Context, job string) (bool, error) {
 	return string(state) == "finished", err
 }
 
-// page reads the log by byte offset. It may always grow.
+// page reads the log by byte offset. The log may always grow.
 func (y *yardstick) page(ctx context.Context, job, token string) (text, next string, err error) {
 	offset := 0
 	if token != "" {
@@ -78,7 +78,7 @@ func (y *yardstick) page(ctx context.Context, job, token string) (text, next str
 
 func (y *yardstick) agentPID() int           { return y.agent.Pid() }
 func (y *yardstick) serverPID() int          { return y.server.Pid() }
-func (y *yardstick) last(file string) string { return file } // its job is one process
+func (y *yardstick) last(file string) string { return file } // its job is a single process
 
 func (y *yardstick) close() {
 	for _, p := range []*lab.Process{y.agent, y.server} {

@@ -1,5 +1,4 @@
-// Package executortest is the test suite of the contract of [executor.Executor], which every
-// executor passes.
+// Package executortest tests the contract of [executor.Executor]. Every executor must pass it.
 package executortest
 
 import (
@@ -20,37 +19,38 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// patience bounds every wait of the suite; only a failure takes so long.
+// patience is the timeout of every wait in the suite; only a failing test reaches it.
 const patience = 60 * time.Second
 
-// Place is where the suite's jobs run.
+// Place describes the environment in which the suite's jobs run.
 type Place struct {
-	// Open returns a new executor for the place. The suite closes it.
+	// Open returns a new executor for the place. The suite closes the executor.
 	Open func(t *testing.T) executor.Executor
 	// Spec returns a job for the place; the suite sets JobID, Epoch and Owner.
 	Spec func(t *testing.T) executor.Spec
-	// BadSpec returns a job that Prepare refuses after some work; nil if the place has none.
+	// BadSpec returns a job whose Prepare fails after it has created some objects; nil if the place
+	// has no such job.
 	BadSpec func(t *testing.T) executor.Spec
-	// Visible returns what is visible of a running job outside of it: the engine's description,
-	// command lines, environments.
+	// Visible returns the data of a running job that is visible outside the job: the engine's
+	// description, command lines, environments.
 	Visible func(t *testing.T, h executor.Handle) string
 	// Leftovers names a job's objects and processes in the place.
 	Leftovers func(t *testing.T, h executor.Handle) []string
-	// LeftoversOf does so for a job whose Prepare failed.
+	// LeftoversOf is like Leftovers, for a job whose Prepare failed.
 	LeftoversOf func(t *testing.T, spec executor.Spec) []string
-	// Broken returns an executor for the place whose Start loses its connection when the runner has
-	// its launch document; nil if the place has no such connection.
+	// Broken returns an executor for the place whose Start loses its connection after the runner
+	// has received its launch document. It is nil if the place has no such connection.
 	Broken func(t *testing.T) executor.Executor
 	// MemoryLimit is the memory limit of jobs in MiB; 0 if there is none.
 	MemoryLimit int
-	// InProcess means that jobs are functions of the test, without an environment.
+	// InProcess is true if jobs are functions of the test and have no environment variables.
 	InProcess bool
 }
 
 // BuildRunner builds the suite's runner as a static binary named name in dir.
 func BuildRunner(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-o", path, "workflowagent/internal/dev/executortest/program/testrunner")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "workflowagent/internal/dev/executortest/program/testrunner")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the test runner: %w\n%s", err, out)
@@ -126,7 +126,7 @@ func newSuite(t *testing.T, place Place) *suite {
 	return s
 }
 
-// open returns a new executor that is closed at the end of the test.
+// open returns a new executor that is closed when the test finishes.
 func (s *suite) open() executor.Executor {
 	s.t.Helper()
 	ex := s.Place.Open(s.t)
@@ -219,7 +219,7 @@ func (s *suite) until(h executor.Handle, text string) {
 		n, err := r.Read(buf)
 		seen.Write(buf[:n])
 		if err != nil && !strings.Contains(seen.String(), text) {
-			s.t.Fatalf("the output ended with %v before %q: %q", err, text, seen.String())
+			s.t.Fatalf("reading the output failed with %v before %q: %q", err, text, seen.String())
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (s *suite) wantCode(h executor.Handle, code int) {
 	s.t.Helper()
 	exit := s.wait(h)
 	if exit.Code != code || exit.Signal != "" || exit.OOMKilled || exit.Lost || exit.Success() != (code == 0) {
-		s.t.Errorf("the job ended with %+v, want code %d", exit, code)
+		s.t.Errorf("the job exited with %+v, want code %d", exit, code)
 	}
 	if exit.FinishedAt.IsZero() || time.Since(exit.FinishedAt).Abs() > time.Hour {
 		s.t.Errorf("the job finished at %v", exit.FinishedAt)

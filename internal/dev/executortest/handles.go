@@ -60,7 +60,7 @@ func testWaits(t *testing.T, s *suite) {
 		t.Fatalf("Remove: %v", err)
 	}
 	if exit := s.wait(h); !exit.Lost || exit.Code != -1 || exit.Success() {
-		t.Errorf("Wait for a removed job: %+v, want it lost", exit)
+		t.Errorf("Wait for a removed job: %+v, want a lost job", exit)
 	}
 }
 
@@ -80,15 +80,15 @@ func testContext(t *testing.T, s *suite) {
 	select {
 	case err := <-ended:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("Wait with an ended context: %v", err)
+			t.Errorf("Wait with a canceled context: %v", err)
 		}
 	case <-s.ctx.Done():
-		t.Fatal("Wait did not return when its context ended")
+		t.Fatal("Wait did not return after its context was canceled")
 	}
 	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
-	s.wantCode(h, program.ExitSignals+1) // so it kept running
+	s.wantCode(h, program.ExitSignals+1) // the job kept running
 }
 
 func testNotStarted(t *testing.T, s *suite) {
@@ -106,7 +106,7 @@ func testNotStarted(t *testing.T, s *suite) {
 		t.Errorf("Remove: %v", err)
 	}
 	if got := s.Leftovers(t, h); len(got) > 0 {
-		t.Errorf("left behind: %q", got)
+		t.Errorf("leftovers: %q", got)
 	}
 	if err := s.ex.Start(s.ctx, h, launch()); err == nil {
 		t.Error("a removed job could be started")
@@ -141,25 +141,25 @@ func testStartedOnce(t *testing.T, s *suite) {
 	}
 	s.wantCode(h, 0)
 	if err := s.ex.Start(s.ctx, h, launch(program.Action{Print: "ran\n"})); !errors.Is(err, executor.ErrStarted) {
-		t.Errorf("Start of a job that has ended: %v, want %v", err, executor.ErrStarted)
+		t.Errorf("Start of a finished job: %v, want %v", err, executor.ErrStarted)
 	}
 	if got := s.output(h); got != "ran\n" {
 		t.Errorf("output %q, want one line", got)
 	}
 }
 
-// testStartBreaks checks the errors of Start: only an [executor.Error] means that nothing of the
-// job runs. After any other, a second Start shows whether it does.
+// testStartBreaks checks the errors of Start. Only an [executor.Error] means that the job does not
+// run. After any other error, a second Start reports whether the job runs.
 func testStartBreaks(t *testing.T, s *suite) {
 	var failure *executor.Error
 	ended, cancel := context.WithCancel(s.ctx)
 	cancel()
 	h := s.prepare(s.spec())
 	if err := s.ex.Start(ended, h, launch(code(3))); err == nil || errors.As(err, &failure) {
-		t.Errorf("Start with an ended context: %v, want another error than an executor.Error", err)
+		t.Errorf("Start with a canceled context: %v, want an error other than an executor.Error", err)
 	}
 	if err := s.ex.Start(s.ctx, h, launch(code(4))); err != nil {
-		t.Errorf("Start after one with an ended context: %v", err)
+		t.Errorf("Start after a Start with a canceled context: %v", err)
 	}
 	s.wantCode(h, 4)
 	if s.Broken == nil {
@@ -168,7 +168,7 @@ func testStartBreaks(t *testing.T, s *suite) {
 	h = s.prepare(s.spec())
 	broken := s.Broken(t)
 	if err := broken.Start(s.ctx, h, launch(program.Action{Print: "ran\n"}, code(5))); err == nil || errors.As(err, &failure) {
-		t.Errorf("Start over a connection that broke: %v, want another error than an executor.Error", err)
+		t.Errorf("Start over a connection that broke: %v, want an error other than an executor.Error", err)
 	}
 	if err := s.ex.Start(s.ctx, h, launch(program.Action{Print: "ran\n"}, code(6))); !errors.Is(err, executor.ErrStarted) {
 		t.Errorf("Start after the connection broke: %v, want %v", err, executor.ErrStarted)
@@ -186,7 +186,7 @@ func testPreparedOnce(t *testing.T, s *suite) {
 		t.Fatal("the same job and epoch could be prepared twice")
 	}
 	if err := s.ex.Start(s.ctx, h, launch(code(5))); err != nil {
-		t.Fatalf("Start after a second Prepare was refused: %v", err)
+		t.Fatalf("Start after a second Prepare failed: %v", err)
 	}
 	s.wantCode(h, 5)
 	spec.Epoch++

@@ -40,7 +40,7 @@ func testSpool(t *testing.T, s *suite) {
 		t.Fatalf("Stop: %v", err)
 	}
 	s.wait(h)
-	check(dst) // again, over the first copy, after the end
+	check(dst) // copy again over the first copy, after the job has finished
 	none := s.start()
 	s.wait(none)
 	dst = filepath.Join(t.TempDir(), "none")
@@ -74,18 +74,18 @@ func testResult(t *testing.T, s *suite) {
 	h := s.start(program.Action{Result: `{"exitCode":3,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`}, code(3))
 	exit := s.wait(h)
 	if exit.Code != 3 || exit.Result == nil || !exit.Result.Reported || exit.Result.ExitCode != 3 {
-		t.Errorf("the job ended with %+v, result %+v", exit, exit.Result)
+		t.Errorf("the job exited with %+v, result %+v", exit, exit.Result)
 	}
 	for _, bad := range []string{"not JSON", strings.Repeat("[", 1<<20)} {
 		h := s.start(program.Action{Result: bad}, code(4))
 		if exit := s.wait(h); exit.Code != 4 || exit.Result != nil {
-			t.Errorf("the job ended with %+v, result %+v", exit, exit.Result)
+			t.Errorf("the job exited with %+v, result %+v", exit, exit.Result)
 		}
 	}
 }
 
-// testForgedResult has a job leave a result with the exit code by which some places report a killed
-// runner, and then has the runner killed.
+// testForgedResult has a job write a result with the exit code that some places report for a killed
+// runner, and then kills the runner.
 func testForgedResult(t *testing.T, s *suite) {
 	h := s.start(
 		program.Action{Result: `{"exitCode":137,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`},
@@ -96,7 +96,7 @@ func testForgedResult(t *testing.T, s *suite) {
 		t.Fatalf("Stop: %v", err)
 	}
 	if exit := s.wait(h); exit.Code != -1 || exit.Signal != "SIGKILL" {
-		t.Errorf("a killed runner ended with %+v, want SIGKILL whatever its result file says", exit)
+		t.Errorf("a killed runner exited with %+v, want SIGKILL regardless of its result file", exit)
 	}
 }
 
@@ -104,14 +104,14 @@ func testRemove(t *testing.T, s *suite) {
 	h := s.start(program.Action{Child: true}, program.Action{WriteFile: "work/file"}, program.Action{Print: "ready\n"}, program.Action{Forever: true})
 	s.until(h, "ready\n")
 	if got := s.Leftovers(t, h); len(got) == 0 {
-		t.Error("a running job has no objects: the test cannot fail")
+		t.Error("a running job has no objects: the check cannot fail")
 	}
 	for range 2 {
 		if err := s.ex.Remove(s.ctx, h); err != nil {
 			t.Fatalf("Remove: %v", err)
 		}
 		if got := s.Leftovers(t, h); len(got) > 0 {
-			t.Errorf("left behind: %q", got)
+			t.Errorf("leftovers: %q", got)
 		}
 	}
 	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
@@ -160,7 +160,7 @@ func testSweep(t *testing.T, s *suite) {
 		t.Errorf("Sweep removed %v, %v, want %s", removed, err, dropped.JobID)
 	}
 	if got := s.Leftovers(t, dropped); len(got) > 0 {
-		t.Errorf("left behind: %q", got)
+		t.Errorf("leftovers: %q", got)
 	}
 	if got := s.Leftovers(t, kept); len(got) == 0 {
 		t.Error("Sweep removed a job that was to be kept")
@@ -172,10 +172,10 @@ func testPrepareFails(t *testing.T, s *suite) {
 	cancel()
 	spec := s.spec()
 	if _, err := s.ex.Prepare(cancelled, spec, func(string) {}); err == nil {
-		t.Error("Prepare succeeded with an ended context")
+		t.Error("Prepare succeeded with a canceled context")
 	}
 	if got := s.LeftoversOf(t, spec); len(got) > 0 {
-		t.Errorf("left behind: %q", got)
+		t.Errorf("leftovers: %q", got)
 	}
 	if s.BadSpec == nil {
 		return
@@ -188,7 +188,7 @@ func testPrepareFails(t *testing.T, s *suite) {
 		t.Errorf("Prepare failed with %v, want an executor.Error of one line", err)
 	}
 	if got := s.LeftoversOf(t, bad); len(got) > 0 {
-		t.Errorf("left behind: %q", got)
+		t.Errorf("leftovers: %q", got)
 	}
 }
 
@@ -197,10 +197,10 @@ func testSecrets(t *testing.T, s *suite) {
 	s.until(h, "ready\n")
 	seen := s.Visible(t, h)
 	if seen == "" {
-		t.Fatal("nothing is visible: the test cannot fail")
+		t.Fatal("no data is visible: the check cannot fail")
 	}
 	if strings.Contains(seen, secret) {
-		t.Error("the launch document can be seen from outside the job")
+		t.Error("the launch document is visible outside the job")
 	}
 }
 
@@ -219,8 +219,8 @@ func testEnvironment(t *testing.T, s *suite) {
 	}
 }
 
-// AgentSecret is the value of an environment variable that the caller of [Run] sets and no job may
-// see.
+// AgentSecret is the value of an environment variable that the caller of [Run] sets. No job may
+// have it in its environment.
 const AgentSecret = "the-agent-s-token-4712"
 
 func testOutOfMemory(t *testing.T, s *suite) {
@@ -235,7 +235,7 @@ func testOutOfMemory(t *testing.T, s *suite) {
 		}
 		// An engine may lose the OOM event (https://github.com/containerd/containerd/issues/8893).
 		if tries == 3 || exit.Signal != "SIGKILL" {
-			t.Fatalf("a job that used too much memory ended with %+v", exit)
+			t.Fatalf("a job that used too much memory exited with %+v", exit)
 		}
 	}
 }
@@ -246,13 +246,13 @@ func testForeignHandles(t *testing.T, s *suite) {
 		{Executor: s.ex.Name(), JobID: "x", Data: json.RawMessage(`nonsense`)},
 	} {
 		if err := s.ex.Remove(s.ctx, h); err == nil {
-			t.Errorf("Remove took the handle %+v", h)
+			t.Errorf("Remove accepted the handle %+v", h)
 		}
 		if err := s.ex.Start(s.ctx, h, launch()); err == nil {
-			t.Errorf("Start took the handle %+v", h)
+			t.Errorf("Start accepted the handle %+v", h)
 		}
 		if _, err := s.ex.Wait(s.ctx, h); err == nil {
-			t.Errorf("Wait took the handle %+v", h)
+			t.Errorf("Wait accepted the handle %+v", h)
 		}
 	}
 }

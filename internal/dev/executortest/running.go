@@ -42,7 +42,7 @@ func testOutput(t *testing.T, s *suite) {
 	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
 		t.Fatalf("Stop: %v", err)
 	}
-	// The two streams need not keep their order.
+	// The order between the two streams is not guaranteed.
 	check := func(when, got string) {
 		t.Helper()
 		stdout, rest, found := strings.Cut(got, last)
@@ -52,7 +52,7 @@ func testOutput(t *testing.T, s *suite) {
 	}
 	check("followed", s.output(h))
 	s.wait(h)
-	check("after the end", s.output(h))
+	check("after the exit", s.output(h))
 }
 
 func testOutputClosed(t *testing.T, s *suite) {
@@ -73,7 +73,7 @@ func testOutputClosed(t *testing.T, s *suite) {
 	select {
 	case <-ended:
 	case <-s.ctx.Done():
-		t.Error("Close did not end the Read that was going on")
+		t.Error("Close did not unblock a concurrent Read")
 	}
 }
 
@@ -86,7 +86,7 @@ func testInterrupt(t *testing.T, s *suite) {
 	s.wantCode(h, program.ExitSignals+1)
 	for _, how := range []executor.Stop{executor.StopInterrupt, executor.StopKill} {
 		if err := s.ex.Stop(s.ctx, h, how); err != nil {
-			t.Errorf("Stop of a job that has ended: %v", err)
+			t.Errorf("Stop of a finished job: %v", err)
 		}
 	}
 }
@@ -102,6 +102,6 @@ func testKill(t *testing.T, s *suite) {
 	}
 	exit := s.wait(h)
 	if exit.Signal != "SIGKILL" || exit.Code != -1 || exit.Lost || exit.OOMKilled || exit.Success() {
-		t.Errorf("a killed job ended with %+v", exit)
+		t.Errorf("a killed job exited with %+v", exit)
 	}
 }

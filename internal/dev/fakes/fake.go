@@ -1,12 +1,11 @@
-// Package fakes has the two peers of an agent for tests: an executor whose jobs are Go functions in
-// this process, and an in-memory server. Both can fail at every call on demand, and record their
-// calls.
+// Package fakes provides an agent's two peers for tests: an executor whose jobs are Go functions in
+// this process, and an in-memory server. A test can make each of their calls fail. Both record
+// their calls.
 package fakes
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,14 +19,14 @@ import (
 // Name is the deploy_target value of the fake.
 const Name = "fake"
 
-// Executor is a fake [executor.Executor]. Several can share one place of jobs, as several agent
-// processes do on one host: see [Executor.Reopen].
+// Executor is a fake [executor.Executor]. Several executors can share their jobs, as several agent
+// processes on one host do: see [Executor.Reopen].
 type Executor struct {
 	place *place
 }
 
-// New returns an executor in its own place. Without [Executor.OnRun] its jobs end at once with exit
-// code 0.
+// New returns an executor without jobs. Unless [Executor.OnRun] is called, its jobs exit at once
+// with code 0.
 func New() *Executor {
 	return &Executor{place: &place{
 		jobs:    map[string]*job{},
@@ -35,8 +34,7 @@ func New() *Executor {
 	}}
 }
 
-// Reopen returns another executor for the same place, as after an agent's restart: it shares only
-// the jobs.
+// Reopen returns another executor for the same jobs, as after an agent's restart.
 func (e *Executor) Reopen() *Executor { return &Executor{place: e.place} }
 
 type place struct {
@@ -88,16 +86,15 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		return executor.Handle{}, err
 	}
 	name := executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)
-	data, err := json.Marshal(handleData{Name: name})
+	h, err := executor.NewHandle(Name, spec.JobID, spec.Epoch, time.Now(), handleData{Name: name})
 	if err != nil {
-		return executor.Handle{}, fmt.Errorf("writing the job's handle: %w", err)
+		return h, err
 	}
-	h := executor.Handle{Executor: Name, JobID: spec.JobID, Epoch: spec.Epoch, CreatedAt: time.Now(), Data: data}
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.jobs[name]; ok {
-		return executor.Handle{}, fmt.Errorf("job %s (epoch %d) was prepared before", spec.JobID, spec.Epoch)
+		return executor.Handle{}, fmt.Errorf("job %s (epoch %d) was already prepared", spec.JobID, spec.Epoch)
 	}
 	p.jobs[name] = newJob(spec, h)
 	p.order = append(p.order, name)
@@ -105,7 +102,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	return h, nil
 }
 
-// Start runs the job's function on a goroutine that [Executor.Shutdown] waits for.
+// Start runs the job's function in a goroutine that [Executor.Shutdown] waits for.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	p := e.place
 	j, err := p.find(h)
@@ -113,7 +110,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		return err
 	}
 	if j == nil {
-		return fmt.Errorf("starting job %s: it is gone", h.JobID)
+		return fmt.Errorf("starting job %s: the job no longer exists", h.JobID)
 	}
 	p.mu.Lock()
 	p.record(h.JobID).Starts++
@@ -139,7 +136,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	return nil
 }
 
-// run starts the function of a job, once.
+// run starts a job's function, once.
 func (p *place) run(j *job, launch []byte, run func(context.Context, *Job) executor.Exit) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,22 +178,22 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 }
 
 func lost() executor.Exit {
-	return executor.Exit{Code: -1, Lost: true, Detail: "the job is gone"}
+	return executor.Exit{Code: -1, Lost: true, Detail: "the job no longer exists"}
 }
 
-// Output follows the writes of the job's function to [Job.Write].
+// Output follows the output that the job's function writes with [Job.Write].
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, err := e.place.started(h)
 	if err != nil {
 		return nil, err
 	}
 	if j == nil {
-		return nil, fmt.Errorf("following the output of job %s: it is gone", h.JobID)
+		return nil, fmt.Errorf("following the output of job %s: the job no longer exists", h.JobID)
 	}
 	return newFollower(ctx, j), nil
 }
 
-// Stop sends an interrupt to the job's function, or ends its context.
+// Stop sends an interrupt to the job's function, or cancels its context.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	p := e.place
 	p.mu.Lock()
@@ -224,7 +221,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	}
 }
 
-// CopySpool writes the files of [Job.WriteFile] below the spool to dst.
+// CopySpool copies the spool files that the job wrote with [Job.WriteFile] to dst.
 func (e *Executor) CopySpool(_ context.Context, h executor.Handle, dst string) error {
 	p := e.place
 	p.mu.Lock()
@@ -235,7 +232,7 @@ func (e *Executor) CopySpool(_ context.Context, h executor.Handle, dst string) e
 		return err
 	}
 	if j == nil {
-		return fmt.Errorf("copying the log spool of job %s: it is gone", h.JobID)
+		return fmt.Errorf("copying the log spool of job %s: the job no longer exists", h.JobID)
 	}
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
@@ -250,7 +247,7 @@ func (e *Executor) CopySpool(_ context.Context, h executor.Handle, dst string) e
 	return nil
 }
 
-// Remove deletes the job and ends its context if it still runs.
+// Remove deletes the job and cancels its context if it is still running.
 func (e *Executor) Remove(_ context.Context, h executor.Handle) error {
 	p := e.place
 	j, err := p.find(h)
@@ -291,10 +288,10 @@ func (e *Executor) List(_ context.Context, owner string) ([]executor.Handle, err
 	return out, nil
 }
 
-// Close does nothing: jobs keep running. See [Executor.Shutdown] for the end of a test.
+// Close does nothing: jobs keep running. [Executor.Shutdown] stops them at the end of a test.
 func (e *Executor) Close() error { return nil }
 
-// Shutdown kills every job of the place and waits until their functions have returned.
+// Shutdown kills all jobs and waits until their functions have returned.
 func (e *Executor) Shutdown() {
 	p := e.place
 	p.mu.Lock()
@@ -307,18 +304,15 @@ func (e *Executor) Shutdown() {
 
 func (p *place) find(h executor.Handle) (*job, error) {
 	var d handleData
-	if h.Executor != Name {
-		return nil, fmt.Errorf("the handle of job %s belongs to executor %q, not to %q", h.JobID, h.Executor, Name)
-	}
-	if err := json.Unmarshal(h.Data, &d); err != nil {
-		return nil, fmt.Errorf("reading the handle of job %s: %w", h.JobID, err)
+	if err := h.Decode(Name, &d); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.jobs[d.Name], nil
 }
 
-// started is find for calls that are valid only after Start.
+// started is like find, for calls that are valid only after Start.
 func (p *place) started(h executor.Handle) (*job, error) {
 	j, err := p.find(h)
 	if err != nil || j == nil {

@@ -71,10 +71,10 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// brokenExecutor loses the answer of Start.
+// brokenExecutor starts jobs but reports a broken connection.
 type brokenExecutor struct{ *fakes.Executor }
 
-// Start starts the job and reports a broken connection.
+// Start starts the job and returns a connection error.
 func (e brokenExecutor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	return errors.Join(e.Executor.Start(ctx, h, launch), errors.New("the connection broke"))
 }
@@ -111,7 +111,7 @@ func TestScripts(t *testing.T) {
 		}
 		r := e.Record("j")
 		if r.Prepares != 1 || r.Starts != 2 || len(r.Launches) != 1 || string(r.Launches[0]) != "b" || r.Interrupts != 1 || r.Kills != 0 {
-			t.Errorf("recorded %+v", r)
+			t.Errorf("the record is %+v", r)
 		}
 		down := errors.New("down")
 		e.SetCheck(down)

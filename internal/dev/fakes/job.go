@@ -15,18 +15,18 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Job is a job as its function sees it.
+// Job is the running job that its function receives.
 type Job struct {
 	Spec   executor.Spec
 	Launch []byte // the runner's standard input
-	// Interrupts receives one value per interrupt. Stop returns once the value was received, or the
-	// job has ended.
+	// Interrupts receives one value per interrupt. Stop returns after the value was received or the
+	// job finished.
 	Interrupts <-chan struct{}
 
 	job *job
 }
 
-// Write appends to the job's output, like the runner's standard output.
+// Write appends to the job's output, as the runner does on standard output.
 func (j *Job) Write(b []byte) (int, error) {
 	j.job.mu.Lock()
 	defer j.job.mu.Unlock()
@@ -36,7 +36,7 @@ func (j *Job) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// WriteFile puts a file into the job's directory. name is relative to it and uses slashes:
+// WriteFile writes a file in the job's directory. name is a relative path with slashes:
 // "spool/1.log", "result.json".
 func (j *Job) WriteFile(name string, data []byte) {
 	j.job.mu.Lock()
@@ -49,7 +49,7 @@ type job struct {
 	handle executor.Handle
 	name   string
 
-	ctx        context.Context // ends when the job is killed
+	ctx        context.Context // canceled when the job is killed
 	kill       context.CancelFunc
 	interrupts chan struct{}
 	done       chan struct{}
@@ -91,13 +91,13 @@ func (j *job) end(exit executor.Exit) {
 	close(j.done)
 }
 
-// remove ends the job as if its objects were deleted under it.
+// remove finishes the job as if its objects had been deleted.
 func (j *job) remove() {
 	j.kill()
 	j.end(lost())
 }
 
-// exit returns the job's exit, with its result file, if any.
+// exit returns the job's exit, with the content of its result file, if any.
 func (j *job) exit() executor.Exit {
 	j.mu.Lock()
 	defer j.mu.Unlock()

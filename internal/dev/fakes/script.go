@@ -7,12 +7,12 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Record holds the calls to the executors of a place for one job, over all its epochs.
+// Record holds the calls for one job, over all its epochs, to the executors that share it.
 type Record struct {
 	Spec        executor.Spec // of the last successful Prepare
 	Prepares    int
 	Starts      int      // calls, including failed ones
-	Launches    [][]byte // of the starts that ran a job
+	Launches    [][]byte // of the starts that ran the job
 	Interrupts  int      // calls of Stop, whether or not the job still ran
 	Kills       int
 	SpoolCopies int
@@ -38,39 +38,39 @@ func (e *Executor) Record(jobID string) Record {
 	return r
 }
 
-// OnRun sets the function of jobs that start from now on. ctx ends when the job is killed or
-// removed; the function's result is then ignored.
+// OnRun sets the function of jobs that start after the call. ctx is canceled when the job is killed
+// or removed; the function's result is then ignored.
 func (e *Executor) OnRun(run func(ctx context.Context, j *Job) executor.Exit) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.run = run
 }
 
-// OnPrepare sets a hook that Prepare calls first. Its error is the error of Prepare.
+// OnPrepare sets a hook that Prepare calls first. Prepare returns the hook's error.
 func (e *Executor) OnPrepare(prepare func(ctx context.Context, spec executor.Spec, progress func(line string)) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.prepare = prepare
 }
 
-// OnStart sets a hook that Start calls first. Its error is the error of Start, and the job does not
-// run.
+// OnStart sets a hook that Start calls first. If the hook fails, Start returns its error and does
+// not run the job.
 func (e *Executor) OnStart(start func(ctx context.Context, h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.start = start
 }
 
-// OnStarted sets a hook that Start calls last, when the job already runs. Its error is the error of
-// Start, as when the connection to an engine breaks.
+// OnStarted sets a hook that Start calls last, after it has started the job. Start returns the
+// hook's error, as after a broken connection to an engine.
 func (e *Executor) OnStarted(started func(h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
 	e.place.hooks.started = started
 }
 
-// OnRemove sets a hook that Remove calls first. Its error is the error of Remove, and the job
-// stays.
+// OnRemove sets a hook that Remove calls first. If the hook fails, Remove returns its error and
+// keeps the job.
 func (e *Executor) OnRemove(remove func(h executor.Handle) error) {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()
@@ -84,8 +84,8 @@ func (e *Executor) SetCheck(err error) {
 	e.place.hooks.check = err
 }
 
-// Exit returns a function for [Executor.OnRun] that prints output and returns exit. An exit for
-// memory is executor.Exit{Code: 137, OOMKilled: true}.
+// Exit returns a function for [Executor.OnRun] that prints output and returns exit. A job killed
+// for its memory use returns executor.Exit{Code: 137, OOMKilled: true}.
 func Exit(output string, exit executor.Exit) func(context.Context, *Job) executor.Exit {
 	return func(_ context.Context, j *Job) executor.Exit {
 		if _, err := j.Write([]byte(output)); err != nil {

@@ -24,26 +24,26 @@ import (
 // PoolToken is the token that a [Server] accepts from agents.
 const PoolToken = "pul-pool-token-of-the-test"
 
-// Server is an in-memory control plane with the whole protocol between server, agents and runners,
-// and faults on demand. While it serves, read its exported fields, and those of its jobs, in
-// [Server.WaitFor] and change them in [Server.Update].
+// Server is an in-memory control plane that implements the whole protocol between server, agents
+// and runners, and injects faults on demand. While the server runs, its exported fields and those
+// of its jobs must be read in [Server.WaitFor] or [Server.View] and changed in [Server.Update].
 type Server struct {
 	*httptest.Server
 	t testing.TB
 
-	Stock    bool // only the public calls: no epoch, no raw log, no result, no signatures
-	Unsigned bool // no signatures of answers
+	Stock    bool // only the public API: no epoch, no raw log, no result, no signatures
+	Unsigned bool // responses are not signed
 	Polls    []Poll
 	Queue    []*ServerJob
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced whenever anything changes
 	jobs    map[string]*ServerJob
-	claims  map[string]*ServerJob // by poll id
+	claims  map[string]*ServerJob // by poll ID
 	fault   func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Poll is the content of an agent's poll.
+// Poll is the content of an agent's poll request.
 type Poll struct {
 	ID, Agent, Session string
 	Slots              int
@@ -56,7 +56,7 @@ type ServerJob struct {
 	Definition workflow.JobDefinition
 	Epoch      int64
 
-	Claimed  int // claims, without repeated answers
+	Claimed  int // claims, without repeated responses
 	Phases   []protocol.Phase
 	Leave    bool
 	Cancel   bool
@@ -66,11 +66,11 @@ type ServerJob struct {
 	Steps    map[int]workflow.StepStatus
 	Statuses []string // "1 running", in order of arrival
 	Logs     map[int][]byte
-	Lines    map[int][]string // of logs in the JSON form
+	Lines    map[int][]string // for logs in the JSON form
 	Results  []protocol.ResultRequest
 }
 
-// NewServer starts a server that runs until the test ends.
+// NewServer starts a server that stops when the test finishes.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, changed: make(chan struct{}), jobs: map[string]*ServerJob{}, claims: map[string]*ServerJob{}}
@@ -108,7 +108,7 @@ func (s *Server) Add(change ...func(*ServerJob)) *ServerJob {
 	return j
 }
 
-// wake notifies waiters of a change. The caller holds the lock.
+// wake notifies waiters of a change. The caller must hold the lock.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -143,7 +143,7 @@ func (s *Server) WaitFor(what string, ok func() bool) {
 		select {
 		case <-changed:
 		case <-s.t.Context().Done():
-			s.t.Errorf("%s did not come before the test ended", what)
+			s.t.Errorf("%s did not occur before the test ended", what)
 			return
 		case <-deadline:
 			s.t.Errorf("timed out waiting for %s", what)
@@ -165,14 +165,15 @@ func (s *Server) WaitForResult(j *ServerJob) protocol.ResultRequest {
 	return result
 }
 
-// WaitForFreeSlot waits until an agent polls again after its first poll.
+// WaitForFreeSlot waits until an agent polls with one free slot after its first poll.
 func (s *Server) WaitForFreeSlot() {
 	s.t.Helper()
-	s.WaitFor("the agent to ask for more", func() bool { return len(s.Polls) > 1 && s.Polls[len(s.Polls)-1].Slots == 1 })
+	s.WaitFor("the agent to poll again", func() bool { return len(s.Polls) > 1 && s.Polls[len(s.Polls)-1].Slots == 1 })
 }
 
-// OnFault sets a function that answers a request itself and returns true, or returns false to let
-// it pass. It is called without the lock and may read the request's uncompressed body.
+// OnFault sets a function that may handle a request. It returns true if it has sent a response, or
+// false to pass the request on. The function is called without the lock and may read the request's
+// uncompressed body.
 func (s *Server) OnFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.Update(func() { s.fault = fault })
 }
@@ -208,7 +209,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Poll answers a poll.
+// Poll handles a poll request.
 func (s *Server) Poll(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "token "+PoolToken {
 		http.Error(w, `{"code":401,"message":"Unauthorized"}`, http.StatusUnauthorized)
@@ -253,7 +254,7 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// claim returns the job for a poll, or nil and a channel to wait for.
+// claim returns the job for a poll, or nil and a channel to wait on.
 func (s *Server) claim(poll Poll) (*ServerJob, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +316,7 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 	case "POST logs":
 		req := decode[protocol.LogLines](s.t, body)
 		if int(req.Offset) != len(j.Lines[step]) {
-			s.t.Errorf("lines of step %d came at %d, want %d", step, req.Offset, len(j.Lines[step]))
+			s.t.Errorf("received lines of step %d at offset %d, want %d", step, req.Offset, len(j.Lines[step]))
 		}
 		for _, line := range req.Lines {
 			j.Lines[step] = append(j.Lines[step], line.Line)
@@ -371,12 +372,12 @@ func (j *ServerJob) result(w http.ResponseWriter, req protocol.ResultRequest) {
 
 func decode[T any](t testing.TB, body []byte) (v T) {
 	if err := json.Unmarshal(body, &v); err != nil {
-		t.Errorf("a request has the body %q: %v", body, err)
+		t.Errorf("decoding the request body %q: %v", body, err)
 	}
 	return v
 }
 
-// Answer writes a JSON answer.
+// Answer writes a JSON response.
 func Answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -396,7 +397,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	return decoder.DecodeAll(body, nil)
 }
 
-// Log returns the lines of a step's log. The caller holds the lock, or the job has ended.
+// Log returns the lines of a step's log. Unless the job has finished, the caller must hold the
+// lock.
 func (j *ServerJob) Log(step int) []string {
 	var out []string
 	var line strings.Builder
@@ -417,7 +419,7 @@ func (j *ServerJob) Log(step int) []string {
 	}
 }
 
-// Has reports whether a line of a step's log contains all words.
+// Has reports whether some line of a step's log contains all words.
 func (j *ServerJob) Has(step int, words ...string) bool {
 	return slices.ContainsFunc(j.Log(step), func(line string) bool {
 		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
@@ -429,7 +431,7 @@ func IsCall(r *http.Request, method, suffix string) bool {
 	return r.Method == method && strings.HasSuffix(r.URL.Path, suffix)
 }
 
-// Drop closes the connection of a request without an answer.
+// Drop closes a request's connection without a response.
 func Drop(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()

@@ -254,7 +254,7 @@ func tools(t *testing.T, programs ...string) string {
 }
 
 var used = []string{
-	"sh", "awk", "cat", "chmod", "cp", "curl", "grep", "gzip", "id", "mktemp", "openssl", "rm", "sed", "sleep", "tail", "tar", "timeout", "uname",
+	"sh", "awk", "cat", "chmod", "cp", "curl", "grep", "gzip", "id", "ls", "mktemp", "openssl", "rm", "sed", "sleep", "tail", "tar", "timeout", "uname",
 }
 
 func without(list []string, names ...string) []string {

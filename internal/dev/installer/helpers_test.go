@@ -27,7 +27,8 @@ func dash(t *testing.T) shell {
 	return nil
 }
 
-// agent builds the real agent once: the archives' programs delegate "install" to it.
+// agent returns the real agent, to which the archives' programs delegate "install". It is built
+// once, unless WORKFLOW_BIN names a directory with the product's programs.
 func agent(t *testing.T) string {
 	t.Helper()
 	path, err := buildAgent()
@@ -38,9 +39,13 @@ func agent(t *testing.T) string {
 }
 
 var buildAgent = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("WORKFLOW_BIN"); bin != "" {
+		return filepath.Join(bin, release.Program), nil
+	}
 	path := filepath.Join(built, release.Program)
-	out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "workflowagent/cmd/"+release.Program).CombinedOutput()
-	if err != nil {
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "workflowagent/cmd/"+release.Program)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the agent: %w\n%s", err, out)
 	}
 	return path, nil

@@ -87,3 +87,35 @@ func TestUninstall(t *testing.T) {
 		}
 	})
 }
+
+// TestRootRunsNoForeignProgram checks that root does not run a program that another user can replace.
+func TestRootRunsNoForeignProgram(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give the installation to another user")
+	}
+	m := newMirror(t)
+	m.newest(t, "v1.0.0")
+	for name, change := range map[string]func(dir string) error{
+		"owner":  func(dir string) error { return os.Chown(dir, 65534, -1) },
+		"mode":   func(dir string) error { return os.Chmod(dir, 0o777) },
+		"parent": func(dir string) error { return os.Chown(filepath.Dir(dir), 65534, -1) },
+		"file": func(dir string) error {
+			return os.Chown(filepath.Join(dir, "customer-managed-workflow-agent"), 65534, -1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, m, dash(t))
+			b.want(t, 0, nil)
+			if err := change(b.root()); err != nil {
+				t.Fatal(err)
+			}
+			b.want(t, 1, []string{"root does not run", "another user can replace it"}, "--uninstall")
+			if err := os.Chown(filepath.Join(b.root(), "customer-managed-workflow-agent"), 0, -1); err != nil {
+				t.Fatal(err) // whole checks the owner
+			}
+			b.whole(t, "v1.0.0", "")
+		})
+	}
+}

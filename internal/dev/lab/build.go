@@ -27,7 +27,7 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// On Linux this build comes from Go's build cache.
+	// On Linux, Go's build cache already holds this build.
 	return buildRunner(ctx, root, watch, dir, runtime.GOARCH)
 }
 

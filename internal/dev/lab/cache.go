@@ -27,7 +27,7 @@ func (f *fingerprint) add(name, value string) {
 	f.parts = append(f.parts, fmt.Sprintf("%s %d %s", name, len(value), value))
 }
 
-// addFile adds a file's content under its base name.
+// addFile adds the file's base name and content.
 func (f *fingerprint) addFile(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -68,14 +68,14 @@ func (f *fingerprint) sum() string {
 	sort.Strings(parts)
 	h := sha256.New()
 	for _, part := range parts {
-		_, _ = fmt.Fprintln(h, part) // a hash never fails
+		_, _ = fmt.Fprintln(h, part) // never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// cached returns the directory cache/name-key. If it is missing, make fills an empty directory that
-// is then renamed into place, so the directory is complete or absent. Other processes that need the
-// artefact wait for it until ctx ends.
+// cached returns the directory cache/name-key. If the directory is missing, make fills an empty
+// one, which is then renamed into place, so that it is complete or absent. Other processes wait for
+// the artefact until ctx is done.
 func cached(ctx context.Context, name, key string, make func(dir string) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -87,15 +87,15 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 	}
 	unlock, err := lock(ctx, filepath.Join(cache, name+".lock"))
 	if err != nil {
-		return "", fmt.Errorf("waiting for another process that makes %s: %w", name, err)
+		return "", fmt.Errorf("waiting for the process that builds %s: %w", name, err)
 	}
 	defer unlock()
 	if _, err := os.Stat(final); err == nil {
 		return final, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("looking for %s in the cache: %w", name, err)
+		return "", fmt.Errorf("finding %s in the cache: %w", name, err)
 	}
-	// Under the lock, a draft is a leftover of a killed process.
+	// While the lock is held, any draft was left behind by a killed process.
 	draft := filepath.Join(cache, name+".draft")
 	if err := os.RemoveAll(draft); err != nil {
 		return "", fmt.Errorf("clearing the cache: %w", err)
@@ -108,13 +108,13 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 		return "", err
 	}
 	if err := os.Rename(draft, final); err != nil {
-		return "", fmt.Errorf("keeping %s in the cache: %w", name, err)
+		return "", fmt.Errorf("storing %s in the cache: %w", name, err)
 	}
 	return final, nil
 }
 
-// lock acquires an exclusive lock on a file, waiting until ctx ends, and returns the function that
-// releases it. The operating system releases it too if the process dies.
+// lock acquires an exclusive lock on a file, waiting until ctx is done, and returns the function
+// that releases the lock. The operating system also releases the lock when the process exits.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	err = Poll(ctx, lockPoll, func() (done bool, err error) {
 		unlock, err = tryLock(path)

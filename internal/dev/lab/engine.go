@@ -20,7 +20,7 @@ const pingPatience = 30 * time.Second
 
 // Engine is a Docker Engine.
 type Engine struct {
-	// Host is the value for DOCKER_HOST.
+	// Host is the engine's address, in the form of DOCKER_HOST.
 	Host string
 	// BridgeIP is the address of this machine on the engine's default bridge, where containers
 	// reach its listeners; the zero value if no such bridge exists.
@@ -35,10 +35,10 @@ type daemon interface {
 	run(ctx context.Context) error
 }
 
-var errNotOurs = errors.New("only a private Docker Engine can be ended and started")
+var errNotOurs = errors.New("only a private Docker Engine can be stopped and started")
 
-// FindEngine returns the engine of DOCKER_HOST, or the one on the usual socket. Its containers and
-// images are not the lab's; stopping it does nothing.
+// FindEngine returns the engine that DOCKER_HOST names, or the engine on the default socket. The
+// lab does not own its containers and images, and Stop does not stop it.
 func FindEngine(ctx context.Context) (*Engine, error) {
 	docker, err := client.New(client.FromEnv)
 	if err != nil {
@@ -48,7 +48,7 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	if _, err := docker.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		// The client repeats the address and gives advice; the cause suffices.
+		// The client's error repeats the address and adds advice; the cause suffices.
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
@@ -56,11 +56,11 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	}
 	engine := &Engine{Host: docker.DaemonHost(), stop: func() error { return nil }}
 	bridge, err := docker.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})
-	if errdefs.IsNotFound(err) { // an engine can be configured without one
+	if errdefs.IsNotFound(err) { // an engine can run without a default bridge
 		return engine, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking the Docker Engine for its bridge: %w", err)
+		return nil, fmt.Errorf("inspecting the Docker Engine's bridge: %w", err)
 	}
 	for _, config := range bridge.Network.IPAM.Config {
 		if config.Gateway.Is4() {
@@ -70,8 +70,9 @@ func FindEngine(ctx context.Context) (*Engine, error) {
 	return engine, nil
 }
 
-// EngineAvailable reports whether tests can use a Docker Engine on this machine, and if not why:
-// DOCKER_HOST names one that answers, or a private one can be started.
+// EngineAvailable reports whether tests can use a Docker Engine on this machine, and if not, why.
+// An engine is available if the one that DOCKER_HOST names responds, or if a private one can be
+// started.
 func EngineAvailable() (reason string, ok bool) {
 	if os.Getenv("DOCKER_HOST") != "" {
 		_, err := FindEngine(context.Background())
@@ -83,24 +84,24 @@ func EngineAvailable() (reason string, ok bool) {
 	return PrivateEngineAvailable()
 }
 
-// PrivateEngineAvailable reports whether [StartEngine] can work on this machine, and if not why.
+// PrivateEngineAvailable reports whether [StartEngine] works on this machine, and if not, why.
 func PrivateEngineAvailable() (reason string, ok bool) {
 	if runtime.GOOS != "linux" {
-		return "a private Docker Engine needs Linux", false
+		return "a private Docker Engine requires Linux", false
 	}
 	if os.Geteuid() != 0 {
-		return "a private Docker Engine needs root", false
+		return "a private Docker Engine requires root", false
 	}
 	for _, name := range []string{"dockerd", "containerd", "ip"} {
 		if _, err := findProgram(name); err != nil {
-			return fmt.Sprintf("a private Docker Engine needs %s (Debian's docker.io and iproute2)", name), false
+			return fmt.Sprintf("a private Docker Engine requires %s (Debian's docker.io and iproute2)", name), false
 		}
 	}
 	return "", true
 }
 
-// NeedEngine returns an engine for tests: the one that DOCKER_HOST names, or a private one with its
-// files under dir. The caller stops it.
+// NeedEngine returns an engine for tests: the engine that DOCKER_HOST names, or a private engine
+// with its files under dir. The caller must call Stop.
 func NeedEngine(ctx context.Context, dir string) (*Engine, error) {
 	if os.Getenv("DOCKER_HOST") != "" {
 		return FindEngine(ctx)
@@ -108,7 +109,7 @@ func NeedEngine(ctx context.Context, dir string) (*Engine, error) {
 	return StartEngine(ctx, dir)
 }
 
-// Client returns a client for the engine. The caller closes it.
+// Client returns a client for the engine. The caller must close it.
 func (e *Engine) Client() (*client.Client, error) {
 	docker, err := client.New(client.WithHost(e.Host))
 	if err != nil {
@@ -121,8 +122,8 @@ func (e *Engine) Client() (*client.Client, error) {
 // to an engine that was already running.
 func (e *Engine) Stop() error { return e.stop() }
 
-// Kill ends the daemon of a private engine without cleaning up, as a crash does. The processes of
-// containers survive until it is restarted.
+// Kill kills the daemon of a private engine without cleaning up, like a crash. Container processes
+// keep running until Restart.
 func (e *Engine) Kill() error {
 	if e.private == nil {
 		return errNotOurs
@@ -130,8 +131,8 @@ func (e *Engine) Kill() error {
 	return e.private.end(syscall.SIGKILL, stopPatience)
 }
 
-// Shutdown stops the daemon of a private engine as its service manager does, and waits up to
-// patience.
+// Shutdown stops the daemon of a private engine as its service manager does, and waits at most
+// patience for its exit.
 func (e *Engine) Shutdown(patience time.Duration) error {
 	if e.private == nil {
 		return errNotOurs
@@ -139,7 +140,7 @@ func (e *Engine) Shutdown(patience time.Duration) error {
 	return e.private.end(syscall.SIGTERM, patience)
 }
 
-// Restart starts the daemon of a private engine again after it ended.
+// Restart starts the daemon of a private engine again after it exited.
 func (e *Engine) Restart(ctx context.Context) error {
 	if e.private == nil {
 		return errNotOurs
@@ -147,7 +148,7 @@ func (e *Engine) Restart(ctx context.Context) error {
 	return e.private.run(ctx)
 }
 
-// Volumes returns the names of the engine's volumes with a label, which is a NAME or a NAME=VALUE.
+// Volumes returns the names of the engine's volumes with the label, given as NAME or NAME=VALUE.
 func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
 	docker, err := e.Client()
 	if err != nil {
@@ -156,7 +157,7 @@ func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
 	defer func() { _ = docker.Close() }()
 	list, err := docker.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", label)})
 	if err != nil {
-		return nil, fmt.Errorf("listing the Docker Engine's volumes: %w", err)
+		return nil, fmt.Errorf("listing the Docker volumes: %w", err)
 	}
 	var names []string
 	for _, volume := range list.Items {
@@ -175,14 +176,14 @@ func (e *Engine) RemoveVolumes(ctx context.Context, names []string) error {
 	var errs []error
 	for _, name := range names {
 		if _, err := docker.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil {
-			errs = append(errs, fmt.Errorf("removing the Docker Engine's volume %s: %w", name, err))
+			errs = append(errs, fmt.Errorf("removing the Docker volume %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // SharesHostNetwork reports whether a container on the host's network reaches listeners on this
-// machine's loopback, and if not why.
+// machine's loopback interface, and if not, why.
 func (e *Engine) SharesHostNetwork(ctx context.Context) (reason string, ok bool) {
 	docker, err := e.Client()
 	if err != nil {
@@ -191,7 +192,7 @@ func (e *Engine) SharesHostNetwork(ctx context.Context) (reason string, ok bool)
 	defer func() { _ = docker.Close() }()
 	info, err := docker.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return fmt.Sprintf("asking the Docker Engine about itself: %v", err), false
+		return fmt.Sprintf("reading the Docker Engine's information: %v", err), false
 	}
 	hostname, err := os.Hostname()
 	switch {
@@ -200,7 +201,7 @@ func (e *Engine) SharesHostNetwork(ctx context.Context) (reason string, ok bool)
 	case info.Info.Name != hostname:
 		return fmt.Sprintf("the Docker Engine runs on another machine (%s)", info.Info.Name), false
 	case slices.Contains(info.Info.SecurityOptions, "name=rootless"):
-		return "a rootless Docker Engine has a loopback of its own", false
+		return "a rootless Docker Engine has its own loopback interface", false
 	}
 	return "", true
 }

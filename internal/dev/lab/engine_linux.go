@@ -20,7 +20,7 @@ import (
 
 const (
 	engineStart = 3 * time.Minute
-	// engineStop bounds each step of stopping a private engine.
+	// engineStop is the time limit for each step of stopping a private engine.
 	engineStop = 2 * time.Minute
 	// maxSocketPath is the longest portable path of a Unix socket.
 	maxSocketPath = 103
@@ -36,10 +36,10 @@ const (
 	lockDir       = "/run"
 )
 
-// StartEngine starts a private Docker Engine with all of its files under dir and more daemon
-// arguments, such as --live-restore. It changes nothing else on the machine except for a bridge,
-// which Stop removes: no packet filter rule, no forwarding. So containers reach this machine, by
-// [Engine.BridgeIP] or over the host's network, and nothing beyond it.
+// StartEngine starts a private Docker Engine with all of its files under dir; args are more daemon
+// arguments, such as --live-restore. Its only other change to the machine is a bridge, which Stop
+// removes; it adds no packet filter rules and no forwarding. Containers therefore reach this
+// machine, by [Engine.BridgeIP] or over the host's network, but no other host.
 func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, error) {
 	if reason, ok := PrivateEngineAvailable(); !ok {
 		return nil, errors.New(reason)
@@ -49,25 +49,25 @@ func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, erro
 		return nil, fmt.Errorf("starting a Docker Engine: %w", err)
 	}
 	if len(filepath.Join(dir, deepestSocket)) > maxSocketPath {
-		return nil, fmt.Errorf("starting a Docker Engine: the directory %s is too long for the sockets in it; choose a shorter one", dir)
+		return nil, fmt.Errorf("starting a Docker Engine: the directory %s is too long for the paths of its sockets; choose a shorter one", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("starting a Docker Engine: %w", err)
 	}
 	e := &privateEngine{dir: dir, args: args}
 	if err := e.start(ctx); err != nil {
-		//nolint:contextcheck // Cleaning up must work when the caller gave up.
+		//nolint:contextcheck // Cleaning up must work after the caller's context was canceled.
 		return nil, errors.Join(fmt.Errorf("starting a Docker Engine: %w", err), e.stop())
 	}
 	return &Engine{Host: e.host(), BridgeIP: e.bridgeIP, stop: e.stop, private: e}, nil
 }
 
-// privateEngine is what stop cleans up.
+// privateEngine holds the resources of a private engine, which stop cleans up.
 type privateEngine struct {
 	dir        string
 	args       []string
 	bridge     string
-	freeBridge func() // releases the bridge's lock
+	freeBridge func() // releases the bridge lock
 	bridgeIP   netip.Addr
 	process    *Process
 }
@@ -81,8 +81,8 @@ func (e *privateEngine) start(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// end sends the daemon a signal and waits, up to patience, until it and its containerd, which the
-// kernel kills with it, have ended.
+// end sends the daemon a signal and waits, at most patience, until the daemon and its containerd
+// have exited. The kernel kills containerd when the daemon exits.
 func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	if err := e.process.Stop(sig, patience); err != nil {
 		return err
@@ -99,15 +99,15 @@ func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	defer cancel()
 	err = Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
-		// The state follows the name in parentheses: Z is a dead process.
+		// The state follows the name in parentheses: Z is a zombie.
 		_, state, _ := strings.Cut(string(stat), ") ")
 		return errors.Is(err, os.ErrNotExist) || strings.HasPrefix(state, "Z"), nil
 	})
 	if err != nil {
 		return err
 	}
-	// If the machine's first process does not reap the dead, the next daemon would take this one
-	// for alive.
+	// If the machine's first process does not reap zombies, the next daemon would find this
+	// containerd running.
 	return os.Remove(pidFile)
 }
 
@@ -139,20 +139,20 @@ func (e *privateEngine) run(ctx context.Context) error {
 	err = Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
 		case <-e.process.Done():
-			return false, fmt.Errorf("it ended at once: %w\n%s", e.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("dockerd exited at once: %w\n%s", e.process.Err(), Tail(logPath, tailLines))
 		default:
 		}
 		_, err := docker.Ping(ctx, client.PingOptions{})
 		return err == nil, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("it did not answer within %s\n%s", engineStart, Tail(logPath, tailLines))
+		err = fmt.Errorf("dockerd did not respond within %s\n%s", engineStart, Tail(logPath, tailLines))
 	}
 	return err
 }
 
-// addBridge makes a bridge for this engine only. A lock marks its owner, so that concurrent engines
-// choose different ones and the bridge of a dead process is reused.
+// addBridge creates a bridge for this engine only. The engine holds a lock on its bridge, so that
+// concurrent engines choose different bridges and a bridge left by a dead process is reused.
 func (e *privateEngine) addBridge(ctx context.Context) error {
 	for i := range bridgeChoices {
 		name := fmt.Sprintf("%s%d", bridgePrefix, i)
@@ -181,7 +181,7 @@ func (e *privateEngine) addBridge(ctx context.Context) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("all %d bridges for private engines are taken", bridgeChoices)
+	return fmt.Errorf("all %d bridges for private engines are in use", bridgeChoices)
 }
 
 func (e *privateEngine) stop() error {
@@ -190,7 +190,7 @@ func (e *privateEngine) stop() error {
 	defer cancel()
 	if e.process != nil {
 		select {
-		case <-e.process.Done(): // killed: only a new daemon can remove its containers
+		case <-e.process.Done(): // the daemon was killed: only a new daemon can remove its containers
 			errs = append(errs, e.run(ctx))
 		default:
 		}
@@ -208,8 +208,8 @@ func (e *privateEngine) stop() error {
 	return nil
 }
 
-// removeContainers removes containers and networks: a stopping engine leaves some processes and
-// bridges behind.
+// removeContainers removes containers and networks, because an engine leaves some processes and
+// bridges behind when it stops.
 func (e *privateEngine) removeContainers(ctx context.Context) error {
 	select {
 	case <-e.process.Done():
@@ -228,7 +228,7 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	var errs []error
 	for _, c := range containers.Items {
 		_, err := docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // conflict: it is being removed already
+		if !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // conflict: the engine is already removing the container
 			errs = append(errs, err)
 		}
 	}
@@ -236,7 +236,7 @@ func (e *privateEngine) removeContainers(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// unmount unmounts what the engine left mounted under its directory.
+// unmount removes the mounts that the engine left under its directory.
 func (e *privateEngine) unmount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

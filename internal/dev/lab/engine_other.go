@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// StartEngine refuses: a private engine needs Linux.
+// StartEngine returns an error, because a private engine requires Linux.
 func StartEngine(context.Context, string, ...string) (*Engine, error) {
 	reason, _ := PrivateEngineAvailable()
 	return nil, errors.New(reason)

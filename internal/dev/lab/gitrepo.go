@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// MainBranch is the branch that every [Repo] begins with.
+// MainBranch is the first branch of every [Repo].
 const MainBranch = "main"
 
-// Repo is a bare repository behind a [GitServer].
+// Repo is a bare repository served by a [GitServer].
 type Repo struct {
 	// URL is the address to clone from.
 	URL string
@@ -24,9 +24,9 @@ type Repo struct {
 	dir string
 }
 
-// Commit adds a commit to a branch and returns its hash. It writes files, by slash-separated path,
-// over those of the branch; a new branch begins at main. A file that starts with "#!" is
-// executable.
+// Commit adds a commit to a branch and returns its hash. files maps slash-separated paths to
+// contents and is added to the branch's files. A new branch starts at main. A file that starts with
+// "#!" is executable.
 func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
 	var script bytes.Buffer
 	data := func(s string) { fmt.Fprintf(&script, "data %d\n%s\n", len(s), s) }
@@ -53,7 +53,7 @@ func (r *Repo) Commit(ctx context.Context, branch, message string, files map[str
 	}
 	hash, err := r.git(ctx, nil, "rev-parse", "--verify", "refs/heads/"+branch)
 	if err != nil {
-		return "", fmt.Errorf("reading the new commit of %s: %w", branch, err)
+		return "", fmt.Errorf("reading the new commit on %s: %w", branch, err)
 	}
 	return hash, nil
 }
@@ -64,7 +64,7 @@ func (r *Repo) init(ctx context.Context) error {
 	}
 	steps := [][]string{
 		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch},
-		// Fetches by commit and partial fetches, as hosted services allow them.
+		// Allow fetches by commit and partial fetches, as hosted services do.
 		{"config", "uploadpack.allowAnySHA1InWant", "true"},
 		{"config", "uploadpack.allowFilter", "true"},
 		{"config", "http.receivepack", "false"},
@@ -111,7 +111,7 @@ func ReadFiles(dir string) (map[string]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the files of a repository: %w", err)
+		return nil, fmt.Errorf("reading repository files: %w", err)
 	}
 	return files, nil
 }

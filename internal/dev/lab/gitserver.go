@@ -28,17 +28,17 @@ type GitServer struct {
 // GitOptions configures a [GitServer]. The zero value serves on a free loopback port without
 // authentication.
 type GitOptions struct {
-	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. An address of a docker bridge
-	// admits containers.
+	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. Containers can reach an
+	// address of a Docker bridge.
 	Listen string
-	// Password, if not empty, is required of every request by basic authentication, where hosted
-	// services expect a token.
+	// Password, if not empty, is the password that every request must send by basic authentication.
+	// Hosted services accept a token there.
 	Password string
-	// Username, if not empty, is required with the password.
+	// Username, if not empty, is the user name that requests must send with the password.
 	Username string
 }
 
-// StartGitServer serves the repositories under dir. The caller closes the server.
+// StartGitServer serves the repositories under dir. The caller must close the server.
 func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitServer, error) {
 	backend, err := gitBackend(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *GitServer) Close() error {
 	return err
 }
 
-// NewRepo makes a repository with one commit on its branch main.
+// NewRepo creates a repository with one commit on its branch main.
 func (s *GitServer) NewRepo(ctx context.Context, name string, files map[string]string) (repo *Repo, commit string, err error) {
 	repo = &Repo{URL: s.URL + "/" + name + ".git", dir: filepath.Join(s.dir, name+".git")}
 	if err := repo.init(ctx); err != nil {
@@ -119,16 +119,17 @@ func requirePassword(options GitOptions, next http.Handler) http.Handler {
 func gitBackend(ctx context.Context) (string, error) {
 	out, err := command(ctx, "git", "--exec-path").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking git where its programs are (is git installed?): %w", err)
+		return "", fmt.Errorf("finding git's programs (is git installed?): %w", err)
 	}
 	backend := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
 	if _, err := os.Stat(backend); err != nil {
-		return "", fmt.Errorf("looking for git's HTTP back end: %w", err)
+		return "", fmt.Errorf("finding git's HTTP back end: %w", err)
 	}
 	return backend, nil
 }
 
-// gitEnv is an environment in which git reads no configuration of the user or system.
+// gitEnv returns an environment in which git reads neither the user's nor the system's
+// configuration.
 func gitEnv() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),

@@ -16,7 +16,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Paths in the executor image. Every user may write to the home, so that a job need not be root.
+// Paths in the executor image. The home directory is writable by every user, so that jobs need not
+// run as root.
 const (
 	imageTools = "/pulumi/bin"
 	imageHome  = "/pulumi/home"
@@ -30,11 +31,11 @@ var certificates = []string{
 }
 
 // ExecutorImage ensures that the engine at host has an image in which jobs can run as any user, and
-// returns its name. The image holds a shell, git and ssh of this machine and the given tools;
-// nothing comes from a registry.
+// returns its name. The image holds this machine's shell, git and ssh, and the given tools. Nothing
+// is pulled from a registry.
 func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
 	if runtime.GOOS != "linux" {
-		return "", errors.New("an executor image can only be put together on Linux")
+		return "", errors.New("creating an executor image requires Linux")
 	}
 	root := newRootfs()
 	if err := addShell(ctx, root); err != nil {
@@ -79,7 +80,7 @@ func StubImage(ctx context.Context, host, pulumi string) (ref string, err error)
 	return importImage(ctx, host, "workflowagent/stub", root, nil)
 }
 
-// ShellImage ensures that the engine at host has a small image with a shell and the usual commands,
+// ShellImage ensures that the engine at host has a small image with a shell and busybox's commands,
 // and returns its name.
 func ShellImage(ctx context.Context, host string) (ref string, err error) {
 	root := newRootfs()
@@ -93,14 +94,14 @@ func ShellImage(ctx context.Context, host string) (ref string, err error) {
 func addShell(ctx context.Context, root *rootfs) error {
 	busybox, err := findProgram("busybox")
 	if err != nil {
-		return fmt.Errorf("an image needs a shell: %w (Debian's busybox-static)", err)
+		return fmt.Errorf("finding a shell for the image: %w (install Debian's busybox-static)", err)
 	}
 	if err := root.program(ctx, "/bin/busybox", busybox); err != nil {
 		return err
 	}
 	applets, err := command(ctx, busybox, "--list").Output()
 	if err != nil {
-		return fmt.Errorf("asking busybox for its programs: %w", err)
+		return fmt.Errorf("listing busybox's programs: %w", err)
 	}
 	for applet := range strings.FieldsSeq(string(applets)) {
 		if applet != "busybox" {
@@ -117,18 +118,18 @@ func addShell(ctx context.Context, root *rootfs) error {
 func addGit(ctx context.Context, root *rootfs) error {
 	git, err := findProgram("git")
 	if err != nil {
-		return fmt.Errorf("an executor image needs git: %w", err)
+		return fmt.Errorf("finding git for the executor image: %w", err)
 	}
 	out, err := command(ctx, git, "--exec-path").Output()
 	if err != nil {
-		return fmt.Errorf("asking git where its programs are: %w", err)
+		return fmt.Errorf("finding git's programs: %w", err)
 	}
 	libexec := strings.TrimSpace(string(out))
 	if err := root.program(ctx, "/usr/bin/git", git); err != nil {
 		return err
 	}
-	// Most of git's commands are git itself under another name. These are not; they are large and
-	// useless to a job.
+	// Most git commands are links to git itself. These commands are separate large programs that no
+	// job uses.
 	useless := map[string]bool{
 		"git-http-push": true, "scalar": true, "git-imap-send": true, "git-http-fetch": true,
 		"git-http-backend": true, "git-daemon": true, "git-shell": true, "git": true,
@@ -144,7 +145,7 @@ func addGit(ctx context.Context, root *rootfs) error {
 	return nil
 }
 
-// importImage imports an image into the engine, unless the engine has the same one.
+// importImage imports an image into the engine, unless the engine already has an equal image.
 func importImage(ctx context.Context, host, name string, root *rootfs, changes []string) (ref string, err error) {
 	changes = append(changes, "ENV PATH="+imagePath, `CMD ["/bin/sh"]`)
 	var key fingerprint
@@ -162,7 +163,7 @@ func importImage(ctx context.Context, host, name string, root *rootfs, changes [
 	if _, err := docker.ImageInspect(ctx, ref); err == nil {
 		return ref, nil
 	} else if !errdefs.IsNotFound(err) {
-		return "", fmt.Errorf("asking the Docker Engine for %s: %w", ref, err)
+		return "", fmt.Errorf("inspecting the image %s: %w", ref, err)
 	}
 
 	reader, writer := io.Pipe()
@@ -178,11 +179,11 @@ func importImage(ctx context.Context, host, name string, root *rootfs, changes [
 	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: reader, SourceName: "-"}, ref,
 		client.ImageImportOptions{Changes: changes})
 	if err != nil {
-		return "", fmt.Errorf("giving the Docker Engine the image %s: %w", ref, err)
+		return "", fmt.Errorf("importing the image %s: %w", ref, err)
 	}
 	defer func() { _ = answer.Close() }()
 	if err := importError(answer); err != nil {
-		return "", fmt.Errorf("giving the Docker Engine the image %s: %w", ref, err)
+		return "", fmt.Errorf("importing the image %s: %w", ref, err)
 	}
 	return ref, nil
 }

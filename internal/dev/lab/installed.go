@@ -13,22 +13,22 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// OldestPulumi is the oldest pulumi known to run the quickstart's program, whose resources are
-// built into the CLI.
+// OldestPulumi is the oldest pulumi known to run the quickstart's program. All of the program's
+// resources are built into the CLI.
 const OldestPulumi = "v3.232.0"
 
 // ErrNoPulumi is returned by [InstalledPulumi] if no pulumi is on the PATH.
 var ErrNoPulumi = errors.New("no pulumi on the PATH")
 
-// InstalledPulumi returns the pulumi on the PATH and its version, if it is new enough and its YAML
-// host is in the same directory.
+// InstalledPulumi returns the pulumi on the PATH and its version. The pulumi must be at least
+// [OldestPulumi], with its YAML host in the same directory.
 func InstalledPulumi(ctx context.Context) (tools Tools, version string, err error) {
 	path, err := exec.LookPath(pulumiBinary)
 	if err != nil {
 		return Tools{}, "", ErrNoPulumi
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return Tools{}, "", fmt.Errorf("following the links of pulumi: %w", err)
+		return Tools{}, "", fmt.Errorf("resolving the path of pulumi: %w", err)
 	}
 	tools = Tools{Dir: filepath.Dir(path)}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -24,20 +24,20 @@ import (
 
 const (
 	issuerBinary = "issuer"
-	// issuerStart bounds the start of an issuer, without the build.
+	// issuerStart is the time limit for an issuer's start, without the build.
 	issuerStart    = 2 * time.Minute
 	issuerCall     = time.Minute
 	issuerCallback = "http://127.0.0.1/callback"
 )
 
-// Issuer is a real OpenID provider on loopback, over TLS with its own authority:
-// internal/dev/tools/issuer. It issues ID tokens by the authorization code flow.
+// Issuer is a running internal/dev/tools/issuer: a real OpenID provider on loopback, over TLS with
+// its own certificate authority. It issues ID tokens by the authorization code flow.
 type Issuer struct {
-	// URL is the issuer in its tokens.
+	// URL is the provider's address and the issuer of its tokens.
 	URL string
-	// CA is the certificate of the provider's authority in PEM, the content of CAFile.
+	// CA is the authority's certificate in PEM form, the content of CAFile.
 	CA []byte
-	// CAFile is in the issuer's directory; SSL_CERT_FILE makes a Go program trust it.
+	// CAFile is a file in the issuer's directory. A Go program trusts it if SSL_CERT_FILE names it.
 	CAFile string
 
 	client  *http.Client
@@ -53,12 +53,13 @@ type Identity struct {
 	Subject string
 	// Claims are added to those of every ID token.
 	Claims map[string]any
-	// Lifetime defaults to 5 minutes, and has whole seconds. A negative one makes an expired token.
+	// Lifetime defaults to 5 minutes and must be a whole number of seconds. A negative lifetime
+	// creates an expired token.
 	Lifetime time.Duration
 }
 
-// StartIssuer starts a provider with its files in dir. The first call builds it, which takes about
-// half a minute and is reported on progress. The caller closes the issuer.
+// StartIssuer starts a provider with its files in dir. The first call builds the provider, which
+// takes about half a minute and is reported on progress. The caller must close the issuer.
 func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, error) {
 	binary, err := buildIssuer(ctx, progress)
 	if err != nil {
@@ -72,7 +73,7 @@ func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, 
 	return i, nil
 }
 
-// Close stops the provider; it then refuses connections.
+// Close stops the provider.
 func (i *Issuer) Close() {
 	if i.process != nil {
 		_ = i.process.Stop(syscall.SIGTERM, stopPatience)
@@ -86,7 +87,7 @@ func (i *Issuer) IDToken(ctx context.Context, who Identity) (string, error) {
 	defer cancel()
 	token, err := i.signIn(ctx, who)
 	if err != nil {
-		return "", fmt.Errorf("getting an ID token: %w", err)
+		return "", fmt.Errorf("requesting an ID token: %w", err)
 	}
 	return token, nil
 }
@@ -137,7 +138,7 @@ func (i *Issuer) start(ctx context.Context, binary, dir string) error {
 	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-i.process.Done():
-			return false, fmt.Errorf("it ended at once (%w):\n%s", i.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("the provider exited at once (%w):\n%s", i.process.Err(), Tail(logPath, tailLines))
 		default:
 		}
 		_, err := os.Stat(announced)
@@ -160,7 +161,7 @@ func (i *Issuer) read(announced, caFile string) error {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(ready.CA)) {
-		return errors.New("it announced no certificate")
+		return errors.New("the provider printed no certificate")
 	}
 	i.URL, i.CA, i.CAFile = ready.URL, []byte(ready.CA), caFile
 	i.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
@@ -209,7 +210,7 @@ func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 		return json.NewDecoder(res.Body).Decode(&answer)
 	})
 	if err == nil && answer.IDToken == "" {
-		err = errors.New("the provider answered without one")
+		err = errors.New("the provider's response holds no ID token")
 	}
 	return answer.IDToken, err
 }
@@ -221,7 +222,7 @@ func (i *Issuer) authorize(ctx context.Context, query url.Values) (code string, 
 			return err
 		}
 		if code = back.Query().Get("code"); code == "" {
-			return fmt.Errorf("the provider sent the client back without a code: %s", back.RawQuery)
+			return fmt.Errorf("the provider's redirect holds no code: %s", back.RawQuery)
 		}
 		return nil
 	})
@@ -236,7 +237,8 @@ func (i *Issuer) post(ctx context.Context, path string, body any) error {
 	return i.call(ctx, http.MethodPost, path, "application/json", bytes.NewReader(data), nil)
 }
 
-// call makes a request and passes an answer below 400 to use, unless that is nil.
+// call sends a request. If the status is below 400 and use is not nil, it passes the response to
+// use.
 func (i *Issuer) call(ctx context.Context, method, path, contentType string, body io.Reader, use func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, method, i.URL+path, body)
 	if err != nil {
@@ -251,8 +253,8 @@ func (i *Issuer) call(ctx context.Context, method, path, contentType string, bod
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode >= 400 {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // only for the error
-		return fmt.Errorf("%s answered %s: %s", path, res.Status, bytes.TrimSpace(text))
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // read only for the error text
+		return fmt.Errorf("%s returned %s: %s", path, res.Status, bytes.TrimSpace(text))
 	}
 	if use == nil {
 		return nil

@@ -1,9 +1,9 @@
-// Package lab finds or builds the real peers of the product for the quickstart, the end-to-end
-// tests and the benchmarks: the stock Pulumi CLI with a provider for tests, a git server, a private
-// Docker Engine with an executor image, and PostgreSQL. The product never uses it.
+// Package lab finds or builds the product's real peers for the quickstart, the end-to-end tests and
+// the benchmarks: the stock Pulumi CLI with a test provider, a git server, a private Docker Engine
+// with an executor image, and PostgreSQL. The product does not import it.
 //
-// Slow artefacts are kept in a cache directory outside the repository, keyed by all of their
-// inputs, so that deleting the cache is always safe.
+// Artefacts that are slow to build are kept in a cache directory outside the repository, keyed by
+// all of their inputs. Deleting the cache is always safe.
 package lab
 
 import (
@@ -17,14 +17,14 @@ import (
 
 const cacheVariable = "WORKFLOW_LAB_CACHE"
 
-// CacheDir returns the directory of the cache and makes it if it is missing: WORKFLOW_LAB_CACHE, or
-// workflowagent/lab in the user's cache directory.
+// CacheDir returns the cache directory and creates it if it is missing. The directory is
+// WORKFLOW_LAB_CACHE, or else workflowagent/lab in the user's cache directory.
 func CacheDir() (string, error) {
 	dir := os.Getenv(cacheVariable)
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("finding a place for the lab's cache (set %s to name one): %w", cacheVariable, err)
+			return "", fmt.Errorf("choosing a directory for the lab's cache (set %s to name one): %w", cacheVariable, err)
 		}
 		dir = filepath.Join(user, "workflowagent", "lab")
 	}
@@ -38,7 +38,7 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// Root returns the root of the repository's checkout, found from the current directory upwards.
+// Root returns the root of the checkout that holds the current directory.
 func Root() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -52,7 +52,7 @@ func Root() (string, error) {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("finding the repository: %w", err)
 		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("finding the repository: neither %s nor a directory above it holds the module workflowagent; run this inside a checkout", start)
+			return "", fmt.Errorf("finding the repository: neither %s nor a parent directory holds the module workflowagent; run this command inside a checkout", start)
 		}
 	}
 }

@@ -23,42 +23,42 @@ const (
 	machinePackages = "systemd,systemd-sysv,dbus,libpam-systemd,procps,ca-certificates,git,curl,init-system-helpers,rpm,dnf"
 )
 
-// Machine is a Debian with a real systemd as its first process, in a container that shares this
-// machine's network. Its changes to files are a temporary overlay.
+// Machine is a Debian system with a real systemd as its first process, in a container that shares
+// this machine's network. A temporary overlay holds its changes to files.
 type Machine struct {
-	Root string // path of its files on this machine
+	Root string // path of the machine's files on the host
 
 	name    string
 	dir     string
 	binds   []Bind
 	process *Process
-	leader  int // pid of its first process on this machine
+	leader  int // pid of its first process, on the host
 }
 
-// MachineAvailable reports whether [BootMachine] can work on this machine, and if not why.
+// MachineAvailable reports whether [BootMachine] works on this host, and if not, why.
 func MachineAvailable() (reason string, ok bool) {
 	switch {
 	case runtime.GOOS != "linux":
-		return "a machine with systemd needs Linux", false
+		return "a machine with systemd requires Linux", false
 	case os.Geteuid() != 0:
-		return "a machine with systemd needs root", false
+		return "a machine with systemd requires root", false
 	}
 	for _, name := range []string{"systemd-nspawn", "mmdebstrap", "nsenter", "unshare"} {
 		if _, err := findProgram(name); err != nil {
-			return fmt.Sprintf("a machine with systemd needs %s (Debian's systemd-container, mmdebstrap and util-linux)", name), false
+			return fmt.Sprintf("a machine with systemd requires %s (Debian's systemd-container, mmdebstrap and util-linux)", name), false
 		}
 	}
 	return "", true
 }
 
-// machineRoot finds the machine's files in the cache or makes them from Debian packages, which
-// takes minutes, again each month.
+// machineRoot returns the machine's files from the cache, or creates them from Debian packages,
+// which takes minutes. It creates them again each month.
 func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	var key fingerprint
 	key.add("packages", machinePackages)
 	key.add("month", time.Now().Format("2006-01"))
 	dir, err := cached(ctx, "machine", key.sum(), func(dir string) error {
-		fmt.Fprintln(progress, "creating a Debian with systemd from packages (first time only, about 1 to 4 min)")
+		fmt.Fprintln(progress, "creating a Debian system from packages (first time only, about 1 to 4 min)")
 		mirror, suite, err := debianSource("/etc/apt/sources.list.d/debian.sources")
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 func debianSource(path string) (mirror, suite string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", "", fmt.Errorf("this is not a Debian with deb822 sources: %w", err)
+		return "", "", fmt.Errorf("reading the host's package sources (Debian's in deb822 form): %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	for scanner := bufio.NewScanner(file); scanner.Scan() && (mirror == "" || suite == ""); {
@@ -97,13 +97,14 @@ func debianSource(path string) (mirror, suite string, err error) {
 	return mirror, suite, nil
 }
 
-// Bind is a file or directory that this machine shares with the booted one.
+// Bind is a file or directory that the host shares with the machine.
 type Bind struct {
 	Host, Inside string
 	ReadOnly     bool
 }
 
-// BootMachine boots a machine with its files under dir. Close shuts it down and removes them.
+// BootMachine boots a machine with its files under dir. Close shuts the machine down and removes
+// the files.
 func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...Bind) (*Machine, error) {
 	if reason, ok := MachineAvailable(); !ok {
 		return nil, errors.New(reason)
@@ -123,20 +124,20 @@ func BootMachine(ctx context.Context, dir string, progress io.Writer, binds ...B
 		return nil, fmt.Errorf("mounting the files of a machine: %w", err)
 	}
 	if err := m.Boot(ctx); err != nil {
-		return nil, errors.Join(err, m.Close()) //nolint:contextcheck // Cleaning up must work when the caller gave up.
+		return nil, errors.Join(err, m.Close()) //nolint:contextcheck // Cleaning up must work after the caller's context was canceled.
 	}
 	return m, nil
 }
 
-// PowerOff shuts the machine down cleanly. Boot switches it on again.
+// PowerOff shuts the machine down cleanly. Boot starts it again.
 func (m *Machine) PowerOff() error {
 	return m.process.Stop(syscall.SIGTERM, machineStop)
 }
 
-// CutPower kills all processes of the machine at once. Their writes survive, synced or not, in this
-// machine's memory. Boot switches it on again.
+// CutPower kills all processes of the machine at once. The host's memory keeps all of their writes,
+// synced or not. Boot starts the machine again.
 func (m *Machine) CutPower(ctx context.Context) error {
-	// Stop all first, so that none sees another die and reacts.
+	// Stop all processes first, so that none reacts to another's death.
 	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {
 		return err
 	}
@@ -147,11 +148,11 @@ func (m *Machine) CutPower(ctx context.Context) error {
 	case <-m.process.Done():
 		return nil
 	case <-time.After(machineStop):
-		return fmt.Errorf("the machine did not end within %s after its first process was killed", machineStop)
+		return fmt.Errorf("the machine did not stop within %s after its first process was killed", machineStop)
 	}
 }
 
-// Boot switches on a machine that is off.
+// Boot starts a machine that is off.
 func (m *Machine) Boot(ctx context.Context) error {
 	if err := m.boot(ctx); err != nil {
 		return fmt.Errorf("booting a machine: %w", err)
@@ -159,8 +160,8 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return nil
 }
 
-// boot starts systemd. The script gives the machine its own control groups, because two machines
-// would share those of this process, and a /run that nspawn can clean.
+// boot starts systemd. The script creates control groups for the machine, because two machines
+// would otherwise share those of this process, and a /run that nspawn can clean.
 func (m *Machine) boot(ctx context.Context) error {
 	const script = `set -eu
 for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -191,7 +192,7 @@ exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec syste
 	err = Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		select {
 		case <-process.Done():
-			return false, fmt.Errorf("it ended at once: %w\n%s", process.Err(), Tail(console, tailLines))
+			return false, fmt.Errorf("systemd-nspawn exited at once: %w\n%s", process.Err(), Tail(console, tailLines))
 		default:
 		}
 		if m.leader == 0 {
@@ -200,18 +201,18 @@ exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec syste
 		if m.leader == 0 {
 			return false, nil
 		}
-		state, _ := m.Run(ctx, "systemctl is-system-running") // fails until it runs
+		state, _ := m.Run(ctx, "systemctl is-system-running") // fails until systemd runs
 		state = strings.TrimSpace(state)
 		return state == "running" || state == "degraded", nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("it did not come up within %s\n%s", machineBoot, Tail(console, tailLines))
+		err = fmt.Errorf("the machine was not ready within %s\n%s", machineBoot, Tail(console, tailLines))
 	}
 	return err
 }
 
-// firstProcess returns the process below pid that is the first of a PID namespace one level down,
-// or 0.
+// firstProcess returns the descendant of pid that is the first process of a PID namespace one level
+// down, or 0.
 func firstProcess(pid int) int {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -253,7 +254,7 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	return string(out), err
 }
 
-// ScriptError is the failure of a script.
+// ScriptError reports a failed script.
 type ScriptError struct {
 	Script string
 	Code   int
@@ -278,8 +279,8 @@ func (m *Machine) Close() error {
 	return errors.Join(errs...)
 }
 
-// removeGroups removes a tree of empty control groups. The machine's systemd removes those that it
-// still uses.
+// removeGroups removes a tree of empty control groups. The machine's systemd removes the groups
+// that it still uses.
 func removeGroups(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -24,10 +24,11 @@ const (
 	postgresUser  = "lab"
 )
 
-// postgresAccounts are accounts for the server if this process is root, which PostgreSQL refuses.
+// postgresAccounts are accounts for the server if this process is root, because PostgreSQL does not
+// run as root.
 var postgresAccounts = []string{"postgres", "nobody"}
 
-// PostgresAvailable reports whether [StartPostgres] can work on this machine, and if not why.
+// PostgresAvailable reports whether [StartPostgres] works on this machine, and if not, why.
 func PostgresAvailable() (reason string, ok bool) {
 	for _, name := range []string{"initdb", "postgres"} {
 		if _, err := postgresProgram(name); err != nil {
@@ -40,11 +41,11 @@ func PostgresAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// StartPostgres makes a database cluster under dir and serves it on a loopback port until stop is
-// called, which removes it. It returns a connection string of a superuser. The server does not wait
-// for the disk, unless one of the settings is "fsync=on".
+// StartPostgres creates a database cluster under dir and serves it on a loopback port until stop is
+// called. stop also removes the cluster. The connection string is a superuser's. The server does
+// not sync its writes, unless one of the settings is "fsync=on".
 //
-// If this process is root, the data is in a temporary directory instead, because the server's
+// If this process is root, a temporary directory holds the data instead, because the server's
 // account may have no access to dir.
 func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
 	p := &postgres{dir: dir, password: rand.Text()}
@@ -119,13 +120,13 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.process.Done():
-			return false, fmt.Errorf("it ended at once (%w):\n%s", p.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("postgres exited at once (%w):\n%s", p.process.Err(), Tail(logPath, tailLines))
 		default:
 			return p.ready()
 		}
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("it was not ready within %s:\n%s", postgresStart, Tail(logPath, tailLines))
+		err = fmt.Errorf("postgres was not ready within %s:\n%s", postgresStart, Tail(logPath, tailLines))
 	}
 	return err
 }
@@ -165,7 +166,7 @@ func (p *postgres) prepare(cmd *exec.Cmd) {
 	cmd.Env = []string{"PATH=" + programPath(), "LANG=C", "TZ=UTC"}
 }
 
-// ready reads the server's status in the last line of its PID file.
+// ready reads the server's status from the last line of its PID file.
 func (p *postgres) ready() (bool, error) {
 	content, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +177,7 @@ func (p *postgres) ready() (bool, error) {
 	return len(lines) > statusLine && strings.TrimSpace(lines[statusLine]) == "ready", err
 }
 
-// stop stops the server without waiting for its clients and removes its files.
+// stop stops the server without waiting for its clients, and removes its files.
 func (p *postgres) stop() {
 	if p.process != nil {
 		_ = p.process.Stop(syscall.SIGINT, stopPatience)
@@ -186,8 +187,8 @@ func (p *postgres) stop() {
 	}
 }
 
-// postgresProgram finds a program of the newest PostgreSQL. Debian keeps those of a server off the
-// PATH.
+// postgresProgram finds a program of the newest PostgreSQL. Debian does not put server programs on
+// the PATH.
 func postgresProgram(name string) (string, error) {
 	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(versions) > 0 {
@@ -221,5 +222,5 @@ func postgresAccount() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, fmt.Errorf("PostgreSQL refuses to run as root, and none of the accounts %s exists", strings.Join(postgresAccounts, ", "))
+	return nil, fmt.Errorf("PostgreSQL does not run as root, and none of the accounts %s exists", strings.Join(postgresAccounts, ", "))
 }

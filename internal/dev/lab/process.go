@@ -14,8 +14,8 @@ import (
 // stopPatience is the grace period between SIGTERM and SIGKILL for a child process.
 const stopPatience = 30 * time.Second
 
-// command returns a child process whose process group gets a SIGTERM when ctx ends, and is killed
-// after the grace period.
+// command returns a child process. Its process group receives SIGTERM when ctx is done, and is
+// killed after the grace period.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -24,16 +24,16 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Process is a background program that writes into a log file. Its own process group keeps a ^C in
-// the terminal from it, and on Linux it gets a SIGTERM if the parent dies.
+// Process is a background program that writes to a log file. It has its own process group, so that
+// ^C in the terminal does not reach it. On Linux it receives SIGTERM when the parent dies.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error // valid once done is closed
 }
 
-// StartProcess starts a program with a whole environment and appends its output to logFile. When
-// ctx ends the program gets a SIGTERM and, after a grace period, is killed.
+// StartProcess starts a program with the complete environment env and appends its output to
+// logFile. When ctx is done, the program receives SIGTERM and is killed after a grace period.
 func StartProcess(ctx context.Context, binary string, args, env []string, logFile string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = env
@@ -58,7 +58,7 @@ func start(cmd *exec.Cmd, logFile string) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel ties the child to the thread that made it, so that thread must outlive the
+		// The kernel ties the child to the thread that started it, so the thread must outlive the
 		// child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -78,13 +78,13 @@ func start(cmd *exec.Cmd, logFile string) (*Process, error) {
 	return p, nil
 }
 
-// Pid returns the process id.
+// Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err waits for the end of the process and returns its error.
+// Err waits until the process has exited and returns its error.
 func (p *Process) Err() error {
 	<-p.done
 	return p.err
@@ -93,7 +93,8 @@ func (p *Process) Err() error {
 // Signal sends a signal to the process, not to its children.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop sends a signal, waits, and kills the process after patience, which is an error.
+// Stop sends a signal and waits for the process to exit. It kills the process after patience and
+// then returns an error.
 func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", p.cmd.Path, err)
@@ -107,10 +108,10 @@ func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	}
 	_ = p.Signal(syscall.SIGKILL)
 	<-p.done
-	return fmt.Errorf("%s did not end within %s and was killed", p.cmd.Path, patience)
+	return fmt.Errorf("%s did not exit within %s and was killed", p.cmd.Path, patience)
 }
 
-// Poll calls try at once and every interval until it is done, fails, or ctx ends.
+// Poll calls try at once and at every interval until try is done or fails, or ctx is done.
 func Poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -20,7 +20,7 @@ import (
 // Server is a running workflow-server.
 type Server struct {
 	URL          string // for clients and jobs
-	Token        string // of the admin
+	Token        string // the admin's token
 	Organization string
 	DataDir      string
 	LogFile      string
@@ -30,9 +30,9 @@ type Server struct {
 // ServerOptions configure a [Server]. Only Binary and Dir are required.
 type ServerOptions struct {
 	Binary   string // path of workflow-server
-	Dir      string // of its data directory and log
+	Dir      string // holds the data directory and the log
 	Host     string // listen address; "" = 127.0.0.1
-	Port     int    // 0 = a free one
+	Port     int    // 0 = a free port
 	Database string // "" = the default, SQLite in the data directory
 	Env      []string
 	Args     []string
@@ -40,8 +40,8 @@ type ServerOptions struct {
 
 const serverReady = 3 * time.Minute
 
-// StartServer starts a workflow-server and waits until it is ready. It stops with Process.Stop or
-// ctx.
+// StartServer starts a workflow-server and waits until it is ready. The server runs until
+// Process.Stop is called or ctx is done.
 func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	host := o.Host
 	if host == "" {
@@ -76,7 +76,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	token, err := os.ReadFile(filepath.Join(s.DataDir, "admin-token"))
 	if err != nil {
 		_ = p.Stop(syscall.SIGTERM, stopPatience)
-		return nil, fmt.Errorf("reading the admin token that the server wrote: %w", err)
+		return nil, fmt.Errorf("reading the server's admin token: %w", err)
 	}
 	s.Token = strings.TrimSpace(string(token))
 	var user struct {
@@ -86,7 +86,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	if err := s.Call(ctx, http.MethodGet, "/api/user", nil, &user); err != nil || len(user.Organizations) == 0 {
 		_ = p.Stop(syscall.SIGTERM, stopPatience)
-		return nil, fmt.Errorf("asking the server for its organization: %w", errors.Join(err, errors.New("no organization")))
+		return nil, fmt.Errorf("reading the server's organization: %w", errors.Join(err, errors.New("no organization")))
 	}
 	s.Organization = user.Organizations[0].GitHubLogin
 	return s, nil
@@ -115,13 +115,13 @@ func (s *Server) waitReady(ctx context.Context) error {
 		case <-s.Process.Done():
 			return fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), Tail(s.LogFile, 20))
 		case <-ctx.Done():
-			return fmt.Errorf("the server was not ready within %s; the end of its log:\n%s", serverReady, Tail(s.LogFile, 20))
+			return fmt.Errorf("the server was not ready within %s; last lines of its log:\n%s", serverReady, Tail(s.LogFile, 20))
 		}
 	}
 }
 
-// Call makes one API call as the admin, with in and out as JSON unless they are nil; any status but
-// a 2xx is an error.
+// Call makes one API call as the admin, with in and out as JSON unless they are nil. A status other
+// than 2xx is an error.
 func (s *Server) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -159,7 +159,7 @@ func (s *Server) Call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// Pool makes an agent pool and returns its id and token.
+// Pool creates an agent pool and returns its ID and token.
 func (s *Server) Pool(ctx context.Context, name string) (id, token string, err error) {
 	var out struct {
 		ID         string `json:"id"`
@@ -175,13 +175,13 @@ func (s *Server) Pool(ctx context.Context, name string) (id, token string, err e
 // AgentOptions configure an [Agent].
 type AgentOptions struct {
 	Binary     string // path of customer-managed-workflow-agent
-	Dir        string // of its state directory, configuration and log
+	Dir        string // holds the state directory, the configuration and the log
 	ServiceURL string
 	Token      string
 	Target     string            // docker or process
 	Settings   map[string]string // more PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
-	Env        []string          // whole environment, extended by the settings
-	Args       []string          // more arguments of its run command
+	Env        []string          // complete environment; the settings are added to it
+	Args       []string          // more arguments for its run command
 }
 
 // Agent is a running agent.
@@ -191,7 +191,7 @@ type Agent struct {
 }
 
 // StartAgent starts an agent that is configured by its environment. It returns when the process
-// runs, perhaps before the agent is online.
+// runs, possibly before the agent is online.
 func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	state := filepath.Join(o.Dir, "state")
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -219,9 +219,9 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	return a, nil
 }
 
-// FreePort returns a TCP port of host that was free a moment ago.
+// FreePort returns a TCP port of host that was free when FreePort checked it.
 func FreePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:noctx // It does not wait for anyone.
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:noctx // Listen does not block.
 	if err != nil {
 		return 0, fmt.Errorf("finding a free port on %s: %w", host, err)
 	}
@@ -229,7 +229,7 @@ func FreePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Tail returns the last n lines of a file, or a line with the error.
+// Tail returns the last n lines of a file, or the error of reading it as a line.
 func Tail(path string, n int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// systemDirs are program directories that the PATH often lacks.
+// systemDirs are program directories that are often not on the PATH.
 var systemDirs = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
 func findProgram(name string) (string, error) {

@@ -80,7 +80,7 @@ func (w *buildWatch) count() string {
 	case w.packages > 0:
 		return fmt.Sprintf(", %d packages compiled", w.packages)
 	case w.fetched > 0:
-		return fmt.Sprintf(", %d modules fetched", w.fetched)
+		return fmt.Sprintf(", %d modules downloaded", w.fetched)
 	}
 	return ""
 }

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log" //nolint:depguard // The registry's library takes no other; what it is given writes nowhere.
+	"log" //nolint:depguard // The registry's library accepts no other logger. The lab's logger discards its output.
 	"net"
 	"net/http"
 	"slices"
@@ -29,9 +29,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Registry is an image registry in this process, on loopback, where engines need no TLS.
+// Registry is an image registry in this process, on loopback, where engines do not require TLS.
 type Registry struct {
-	// Host is the registry's address, the first part of its images' names.
+	// Host is the registry's address, the first part of the image names.
 	Host string
 
 	options RegistryOptions
@@ -40,7 +40,7 @@ type Registry struct {
 
 	mu    sync.Mutex
 	held  chan struct{} // not nil while layers are held; closed by Release
-	asked chan struct{} // receives a value for each held layer
+	asked chan struct{} // receives a value for each held request
 }
 
 // RegistryOptions are the credentials of a [Registry].
@@ -52,7 +52,7 @@ type RegistryOptions struct {
 type Picture struct {
 	Arch  string            // amd64, arm64, …
 	Files map[string]string // path to content, all world-readable
-	Pad   []byte            // content of one more file, to make a download last
+	Pad   []byte            // content of one more file, to lengthen the download
 }
 
 // StartRegistry starts a registry that keeps its images in memory.
@@ -79,7 +79,7 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// guard checks the credentials, and holds layers until Release.
+// guard checks the credentials, and holds requests for layers until Release.
 func (r *Registry) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if r.options.Username != "" && !r.knows(req) {
@@ -142,7 +142,8 @@ func (r *Registry) Release() {
 	}
 }
 
-// Push makes an image, stores it under repository:tag, and returns its names by tag and by digest.
+// Push creates an image, stores it under repository:tag, and returns its name by tag and its name
+// by digest.
 func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) (tagged, pinned string, err error) {
 	image, err := p.image()
 	if err != nil {
@@ -166,7 +167,7 @@ func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) 
 	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
 }
 
-// Take moves an image from an engine of this host to the registry, under repository:tag, and
+// Take moves an image from an engine on this host to the registry, under repository:tag, and
 // returns its name.
 func (r *Registry) Take(ctx context.Context, engine *Engine, image, repository, tag string) (ref string, err error) {
 	docker, err := engine.Client()

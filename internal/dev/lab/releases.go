@@ -14,33 +14,35 @@ import (
 	"time"
 )
 
-// The releases of [MakeReleases].
+// The versions of the releases that [MakeReleases] returns.
 const (
 	FirstRelease = "v1.0.0"
 	NextRelease  = "v1.1.0"
-	// ReleaseHome is where these releases and install.sh look for updates. A test may listen there
-	// or name the URL of its own server.
+	// ReleaseHome is the address at which these releases and install.sh check for updates. A test
+	// may listen there or pass the URL of its own server.
 	ReleaseHome = "http://127.0.0.1:47180"
 )
 
-// Releases are signed releases of this checkout for this platform, made by "make packages". All
+// Releases are signed releases of this checkout for this platform, created by "make packages". All
 // tests of a run share the files and must not change them.
 type Releases struct {
-	// Mirror is the directory to serve over HTTP. It has one directory per version, and the
+	// Mirror is the directory to serve over HTTP. It holds one directory per version, and the
 	// repositories apt and yum.
 	Mirror     string
 	PublicKey  string // file: the release key as PEM
-	PrivateKey string // file: its private half, for tests to sign with
+	PrivateKey string // file: the private release key, for signing in tests
 	ArchiveKey string // file: the GPG key of packages and repositories, armored
 }
 
 // Dir returns the directory with the files of a version.
 func (r Releases) Dir(version string) string { return filepath.Join(r.Mirror, version) }
 
-// releasesKept is how long the cache keeps releases of other source states after their last use.
+// releasesKept is the time that the cache keeps releases of other source states after their last
+// use.
 const releasesKept = 3 * time.Hour
 
-// ReleasesAvailable reports whether this machine can make releases, and if not what it lacks.
+// ReleasesAvailable reports whether this machine can build releases, and if not, which program is
+// missing.
 func ReleasesAvailable() (reason string, ok bool) {
 	for program, from := range map[string]string{
 		"make": "make", "gpg": "gnupg", "apt-ftparchive": "apt-utils", "createrepo_c": "createrepo-c",
@@ -52,9 +54,10 @@ func ReleasesAvailable() (reason string, ok bool) {
 	return "", true
 }
 
-// MakeReleases finds [FirstRelease] and [NextRelease] of this checkout in the cache, or makes them,
-// which takes about a minute (and once five more for goreleaser) and is reported on progress. Both
-// have the same sources and are signed by the keys of this machine.
+// MakeReleases returns [FirstRelease] and [NextRelease] of this checkout. If they are not in the
+// cache, it creates them, which takes about a minute (plus five minutes once for goreleaser) and is
+// reported on progress. Both releases have the same sources and are signed with this machine's
+// keys.
 func MakeReleases(ctx context.Context, progress io.Writer) (Releases, error) {
 	root, err := Root()
 	if err != nil {
@@ -62,7 +65,7 @@ func MakeReleases(ctx context.Context, progress io.Writer) (Releases, error) {
 	}
 	key, err := releaseFingerprint(ctx, root)
 	if err != nil {
-		return Releases{}, fmt.Errorf("looking for what releases are made from: %w", err)
+		return Releases{}, fmt.Errorf("reading release files: %w", err)
 	}
 	dir, err := cached(ctx, releasesName, key, func(draft string) error {
 		for _, version := range []string{FirstRelease, NextRelease} {
@@ -93,7 +96,7 @@ func releaseFingerprint(ctx context.Context, root string) (string, error) {
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("asking git for the files of the checkout: %w", err)
+		return "", fmt.Errorf("listing the checkout's files: %w", err)
 	}
 	var key fingerprint
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
@@ -102,7 +105,7 @@ func releaseFingerprint(ctx context.Context, root string) (string, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, but still in git's index
+			continue // deleted, but still in the index
 		} else if err != nil {
 			return "", err
 		}
@@ -125,16 +128,16 @@ func isReleased(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md") && !strings.Contains(name, "/testdata/")
 }
 
-// Packages is one run of "make packages" for this platform, with the keys of this machine.
+// Packages is one run of "make packages" for this platform, with this machine's keys.
 type Packages struct {
 	Checkout string // root of the repository
 	Version  string
 	Dist     string
 	Mirror   string   // "" = in Dist
-	Env      []string // whole environment; nil = the current one
+	Env      []string // complete environment; nil = the current one
 }
 
-// Make runs it and reports its progress.
+// Make runs "make packages" and reports its progress.
 func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 	cache, err := CacheDir()
 	if err != nil {
@@ -149,7 +152,7 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 		env = os.Environ()
 	}
 	for _, variable := range env {
-		// Variables of a make that started the tests.
+		// A make that started the tests sets these variables.
 		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKELEVEL" {
 			cmd.Env = append(cmd.Env, variable)
 		}
@@ -183,20 +186,20 @@ func keepReleaseKey(dir string) error {
 		return fmt.Errorf("reading the key that signed the releases: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "release.pem"), key, 0o600); err != nil {
-		return fmt.Errorf("keeping the key that signed the releases: %w", err)
+		return fmt.Errorf("storing the key that signed the releases: %w", err)
 	}
 	return nil
 }
 
-// forgetReleases deletes unused releases of other source states: every change to the product makes
-// new ones, and they are large.
+// forgetReleases deletes unused releases of other source states. Every change to the product
+// creates new releases, and they are large.
 func forgetReleases(used string) {
 	now := time.Now()
-	_ = os.Chtimes(used, now, now) // on failure they are made again one day
+	_ = os.Chtimes(used, now, now) // after a failure, the next run builds them again
 	all, _ := filepath.Glob(filepath.Join(filepath.Dir(used), releasesName+"-*"))
 	for _, dir := range all {
 		if info, err := os.Stat(dir); err == nil && dir != used && now.Sub(info.ModTime()) > releasesKept {
-			_ = os.RemoveAll(dir) // the next run deletes the rest
+			_ = os.RemoveAll(dir) // the next run deletes the remaining ones
 		}
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// rootfs is the file system of an image, made from this machine's files. Its paths begin with a
+// rootfs is an image's file system, created from this machine's files. Its paths begin with a
 // slash.
 type rootfs struct {
 	entries map[string]rootEntry
 }
 
 type rootEntry struct {
-	mode fs.FileMode // with its type; permissions count for directories and texts
+	mode fs.FileMode // with the type; permissions apply only to directories and texts
 	uid  int
 	link string // target of a symbolic link
 	text string // content of a text
@@ -80,8 +80,8 @@ func (r *rootfs) program(ctx context.Context, name, host string) error {
 	return nil
 }
 
-// tree copies a directory except for what skip matches. Links stay links, and programs bring their
-// libraries.
+// tree copies a directory, except for the paths that skip matches. Links remain links, and each
+// program is copied with its libraries.
 func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name string) bool) error {
 	return filepath.WalkDir(host, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -112,15 +112,15 @@ func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name str
 	})
 }
 
-// fingerprint adds all inputs of the file system. Files of this machine count by size and
-// modification time, because hashing them takes as long as making the image.
+// fingerprint adds all inputs of the file system. For this machine's files it adds only size and
+// modification time, because hashing them takes as long as creating the image.
 func (r *rootfs) fingerprint(key *fingerprint) error {
 	for name, entry := range r.entries {
 		value := fmt.Sprintf("%v %d %q %q", entry.mode, entry.uid, entry.link, entry.text)
 		if entry.host != "" {
 			info, err := os.Stat(entry.host)
 			if err != nil {
-				return fmt.Errorf("looking at what goes into the image: %w", err)
+				return fmt.Errorf("reading an image input: %w", err)
 			}
 			value += fmt.Sprintf(" %s %d %d", info.Mode(), info.Size(), info.ModTime().UnixNano())
 		}
@@ -132,7 +132,7 @@ func (r *rootfs) fingerprint(key *fingerprint) error {
 func (r *rootfs) writeTar(w io.Writer) error {
 	out := tar.NewWriter(w)
 	done := map[string]bool{"/": true}
-	// add writes the parent directories of an entry first.
+	// add writes an entry, after its parent directories.
 	var add func(name string, entry rootEntry) error
 	add = func(name string, entry rootEntry) error {
 		if done[name] {
@@ -199,7 +199,7 @@ func (e rootEntry) write(out *tar.Writer, name string) error {
 	return err
 }
 
-// libraries returns the shared libraries of a program, none for a static one or a script.
+// libraries returns the shared libraries of a program; a static program or a script has none.
 func libraries(ctx context.Context, program string) ([]string, error) {
 	out, err := command(ctx, "ldd", program).CombinedOutput()
 	var exit *exec.ExitError

@@ -25,16 +25,16 @@ const sshCommand = `#!/bin/sh
 case "$SSH_ORIGINAL_COMMAND" in
 "git-upload-pack "*) exec git shell -c "$SSH_ORIGINAL_COMMAND" ;;
 esac
-echo "this server serves repositories for reading" >&2
+echo "this server only serves repositories for reading" >&2
 exit 1
 `
 
-// SSHServer lets git read repositories over ssh from OpenSSH's own server. The user is the current
-// one, and only the server's key gives access.
+// SSHServer is an OpenSSH server from which git reads repositories. The user is the current one,
+// and only the server's login key is accepted.
 type SSHServer struct {
 	// PrivateKey is the login key, in OpenSSH's format.
 	PrivateKey string
-	// KnownHosts is the server's line in a known_hosts file.
+	// KnownHosts is the server's line for a known_hosts file.
 	KnownHosts string
 
 	user    string
@@ -42,7 +42,7 @@ type SSHServer struct {
 	process *Process
 }
 
-// SSHAvailable reports whether [StartSSHServer] can work on this machine, and if not why.
+// SSHAvailable reports whether [StartSSHServer] works on this machine, and if not, why.
 func SSHAvailable() (reason string, ok bool) {
 	for _, name := range []string{"sshd", "ssh-keygen"} {
 		if _, err := findProgram(name); err != nil {
@@ -53,7 +53,7 @@ func SSHAvailable() (reason string, ok bool) {
 }
 
 // StartSSHServer starts an ssh server on loopback with its files in dir. A non-empty passphrase
-// protects its login key. The caller closes the server.
+// protects its login key. The caller must close the server.
 func StartSSHServer(ctx context.Context, dir, passphrase string) (*SSHServer, error) {
 	s := new(SSHServer)
 	if err := s.start(ctx, dir, passphrase); err != nil {
@@ -117,12 +117,12 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-s.process.Done():
-			return false, fmt.Errorf("it ended at once (%w):\n%s", s.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("sshd exited at once (%w):\n%s", s.process.Err(), Tail(logPath, tailLines))
 		default:
 		}
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(s.port))
 		if err != nil {
-			return false, nil //nolint:nilerr // It does not listen yet.
+			return false, nil //nolint:nilerr // sshd does not listen yet.
 		}
 		return true, conn.Close()
 	})
@@ -164,7 +164,7 @@ func writeSSHConfig(dir string, port int) (path string, err error) {
 		"AuthorizedKeysFile " + filepath.Join(dir, "client.pub"),
 		"AuthenticationMethods publickey",
 		"PermitRootLogin prohibit-password",
-		"StrictModes no", // temporary directories are not strict
+		"StrictModes no", // sshd rejects the permissions of temporary directories
 		"UsePAM no",
 		"DisableForwarding yes",
 		"PermitTTY no",

@@ -26,13 +26,13 @@ const (
 type Tools struct {
 	// Dir holds pulumi and pulumi-language-yaml.
 	Dir string
-	// ProviderDir holds pulumi-resource-lab; "" without the provider. It belongs in a Pulumi home
-	// and not on the PATH, where the CLI would warn about it at every step.
+	// ProviderDir holds pulumi-resource-lab; "" without the provider. The provider must be in a
+	// Pulumi home: the CLI warns at every step about a provider on the PATH.
 	ProviderDir string
 }
 
-// PulumiTools finds the pinned programs in the cache or builds them, which takes minutes and is
-// reported on progress.
+// PulumiTools returns the pinned programs from the cache, or builds them, which takes minutes and
+// is reported on progress.
 func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 	tools, err := PulumiCLI(ctx, progress)
 	if err != nil {
@@ -72,7 +72,7 @@ func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 	return tools, err
 }
 
-// Pulumi returns the path of the CLI.
+// Pulumi returns the path of the pulumi CLI.
 func (t Tools) Pulumi() string { return filepath.Join(t.Dir, pulumiBinary) }
 
 // Provider returns the path of the provider's program.
@@ -96,9 +96,9 @@ func (t Tools) Home(dir string) error {
 	return nil
 }
 
-// Env returns a whole environment for the CLI, which inherits only the PATH, the temporary
-// directory and the proxies. [Tools.Home] has prepared home. An empty backendURL or token is
-// omitted.
+// Env returns a complete environment for the CLI, which inherits only the PATH, the temporary
+// directory and the proxies. home must have been prepared by [Tools.Home]. An empty backendURL or
+// token is omitted.
 func (t Tools) Env(home, backendURL, token string) []string {
 	env := append(t.Quiet(),
 		"PATH="+t.Dir+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -123,7 +123,7 @@ func (t Tools) Env(home, backendURL, token string) []string {
 }
 
 // Quiet returns the variables that limit the CLI's connections to its backend: no update check, no
-// downloads of plugins, no package registry.
+// plugin downloads, no package registry.
 func (Tools) Quiet() []string {
 	return []string{
 		"PULUMI_SKIP_UPDATE_CHECK=true",
@@ -159,7 +159,7 @@ func (b builder) module(ctx context.Context, name string, programs []program) (s
 	src := filepath.Join(b.root, "internal", "dev", "tools", name)
 	var key fingerprint
 	if err := key.addModule(src); err != nil {
-		return "", fmt.Errorf("reading the module of %s: %w", programs[0].what, err)
+		return "", fmt.Errorf("reading the module files of %s: %w", programs[0].what, err)
 	}
 	key.add("go", b.goVersion)
 	key.add("platform", runtime.GOOS+"/"+runtime.GOARCH)
@@ -177,7 +177,7 @@ func (b builder) module(ctx context.Context, name string, programs []program) (s
 }
 
 func (b builder) build(ctx context.Context, src, out string, p program) error {
-	cmd := command(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false",
+	cmd := command(ctx, "go", "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false",
 		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
@@ -195,7 +195,7 @@ func goVersion(ctx context.Context, dir string) (string, error) {
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("asking Go for its version (is Go on the PATH?): %w", err)
+		return "", fmt.Errorf("reading Go's version (Go must be on the PATH): %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Exhibit is data of a job that is visible outside of it.
+// Exhibit is data of a job that is visible outside the job.
 type Exhibit struct {
 	Where   string
 	Content []byte
-	Pid     int // of the process, or 0
+	Pid     int // the process ID, or 0
 }
 
-// Visible collects what an engine reports about the containers and volumes with a label:
-// descriptions, processes, stored output, and all events since a time.
+// Visible collects an engine's reports on the containers and volumes with a label: descriptions,
+// processes, stored output, and all events since a time.
 func (e *Engine) Visible(ctx context.Context, label string, since time.Time) ([]Exhibit, error) {
 	docker, err := e.Client()
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *Engine) Visible(ctx context.Context, label string, since time.Time) ([]
 	for _, c := range list.Items {
 		found, err := docker.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("describing the container %s: %w", c.ID, err)
+			return nil, fmt.Errorf("inspecting the container %s: %w", c.ID, err)
 		}
 		top, err := docker.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"auxww"}})
 		if err != nil {
@@ -101,8 +101,8 @@ func events(ctx context.Context, docker *client.Client, since time.Time) ([]byte
 	}
 }
 
-// Processes collects the arguments of all processes of this machine, as ps shows them, and the
-// readable environments.
+// Processes collects the arguments of all processes on this machine, as ps prints them, and their
+// environments if readable.
 func Processes() []Exhibit {
 	var seen []Exhibit
 	for _, name := range []string{"cmdline", "environ"} {
@@ -111,7 +111,7 @@ func Processes() []Exhibit {
 			content, err := os.ReadFile(file)
 			pid, numberErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			if err != nil || numberErr != nil {
-				continue // ended, or unreadable
+				continue // exited, or unreadable
 			}
 			seen = append(seen, Exhibit{Where: file, Content: content, Pid: pid})
 		}

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Clock is a machine's clock that a test sets. The zero value is a day in 2084.
+// Clock is a machine's clock that a test sets. The zero value is set to a day in 2084.
 type Clock struct {
 	mu         sync.Mutex
 	wall, boot time.Duration
 	start      string
 }
 
-// Now returns the time of day.
+// Now returns the current date and time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Unix(0, 0).UTC().Add(1e6*time.Hour + c.wall)
 }
 
-// Boot returns the boot's id and the time since then.
+// Boot returns the boot ID and the time since the boot.
 func (c *Clock) Boot() (string, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,14 +34,14 @@ func (c *Clock) Pass(d time.Duration) {
 	c.boot += d
 }
 
-// Set changes the time of day by d.
+// Set changes the date and time by d, and not the time since the boot.
 func (c *Clock) Set(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall += d
 }
 
-// Reboot reboots the machine.
+// Reboot sets a new boot ID and restarts the time since the boot.
 func (c *Clock) Reboot() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,8 +49,8 @@ func (c *Clock) Reboot() {
 	c.boot = 0
 }
 
-// Restore resumes the machine from a snapshot made d ago, with the same id, while the time of day
-// continues.
+// Restore resumes the machine from a snapshot that is d old. The boot ID is the same and the time
+// since the boot goes back by d; the date and time do not change.
 func (c *Clock) Restore(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

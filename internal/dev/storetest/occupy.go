@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Occupy blocks writes to the database at dsn, which has the form of the server's setting, until
-// release is called.
+// Occupy blocks writes to the database until release is called. dsn has the form of the server's
+// setting.
 func Occupy(t testing.TB, dsn string) (release func()) {
 	t.Helper()
 	driver, name, statements := "pgx", dsn, []string{"BEGIN", "LOCK TABLE updates, server_beat IN EXCLUSIVE MODE"}
@@ -38,7 +38,7 @@ func Occupy(t testing.TB, dsn string) (release func()) {
 			t.Errorf("releasing the database: %v", err)
 		}
 		if err := conn.Close(); err != nil {
-			t.Errorf("giving the connection back: %v", err)
+			t.Errorf("closing the connection: %v", err)
 		}
 	}
 }

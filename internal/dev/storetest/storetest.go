@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // for the admin connection that makes databases
+	_ "github.com/jackc/pgx/v5/stdlib" // for the admin connection that creates databases
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
@@ -23,11 +23,11 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// PostgresEnv names a connection string of a PostgreSQL superuser. Without it the tests start their
-// own server, if PostgreSQL is installed.
+// PostgresEnv is the environment variable with the connection string of a PostgreSQL superuser. If
+// it is not set, the tests start their own server, if PostgreSQL is installed.
 const PostgresEnv = "WORKFLOW_TEST_POSTGRES"
 
-// Log returns a log that discards its entries.
+// Log returns a logger that discards its entries.
 func Log() *logrus.Entry {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
@@ -41,14 +41,15 @@ func SQLite(t testing.TB) *store.DB {
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
 }
 
-// SQLiteAt is [SQLite] with a machine's clock that the test sets.
+// SQLiteAt is like [SQLite], with a clock that the test sets.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
 }
 
-// tempDir is t.TempDir in memory if that has room: these tests mostly wait for disk syncs.
+// tempDir is like t.TempDir, but in memory if enough is free, because these tests mostly wait for
+// disk syncs.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	const memory, enough = "/dev/shm", 2 << 30
@@ -75,36 +76,36 @@ func Postgres(t testing.TB) *store.DB {
 	return open(t, postgres.database(t), "", nil)
 }
 
-// PostgresURL returns the address of a PostgreSQL database without tables, for tests of upgrades.
-// It is removed with the test.
+// PostgresURL returns the address of a PostgreSQL database without tables, for upgrade tests. The
+// database is removed with the test.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)
 }
 
-// PostgresPair opens one empty PostgreSQL database twice, as two servers do.
+// PostgresPair opens one empty PostgreSQL database twice, like two servers.
 func PostgresPair(t testing.TB) (first, second *store.DB) {
 	t.Helper()
 	dsn := postgres.database(t)
 	return open(t, dsn, "", nil), open(t, dsn, "", nil)
 }
 
-// PostgresDSN makes an empty PostgreSQL database that is removed with the test and returns its
+// PostgresDSN creates an empty PostgreSQL database that is removed with the test, and returns its
 // address, for tests that run servers as processes.
 func PostgresDSN(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)
 }
 
-// Each runs a test on an empty database of each engine.
+// Each runs a test with an empty database of each engine.
 func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t)) })
 	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
 }
 
-// Main runs the tests of a package and stops the PostgreSQL server that they may have started.
-// TestMain passes its result to os.Exit.
+// Main runs a package's tests, and stops the PostgreSQL server if they started one. TestMain must
+// pass the result to os.Exit.
 func Main(m *testing.M) int {
 	defer postgres.stop()
 	return m.Run()
@@ -124,7 +125,7 @@ func open(t testing.TB, dsn, blobs string, clock store.Clock) *store.DB {
 	return db
 }
 
-// postgres is the server that the tests of one binary share.
+// postgres is the server that all tests of a test binary share.
 var postgres server
 
 type server struct {
@@ -142,7 +143,7 @@ func (s *server) start() {
 		return
 	}
 	if reason, ok := lab.PostgresAvailable(); !ok {
-		s.skip = "PostgreSQL cannot be started here (" + reason + "); set " + PostgresEnv + " to use another one"
+		s.skip = "PostgreSQL cannot be started on this machine (" + reason + "); set " + PostgresEnv + " to use a running server"
 		return
 	}
 	if s.dir, s.err = os.MkdirTemp("", "storetest"); s.err != nil {

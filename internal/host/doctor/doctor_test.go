@@ -182,7 +182,7 @@ func TestAllIsWell(t *testing.T) {
 		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
 		t.Errorf("the launch document: %s", w.place.launch)
 	}
-	if got := Summary(report); got != "14 ok, 3 left out" {
+	if got := Summary(report); got != "14 ok, 3 skipped" {
 		t.Errorf("the summary is %q", got)
 	}
 }
@@ -197,13 +197,13 @@ func TestBrokenNetwork(t *testing.T) {
 	}{
 		{"wrong name", func(t *testing.T, w *world) { w.set("service_url=https://no-such-host.invalid") }, "dns", Fail, []string{"no-such-host.invalid"}},
 		{"closed port", func(t *testing.T, w *world) { w.set("service_url=https://" + closedPort(t)) }, "tcp", Fail, []string{"refused"}},
-		{"self-signed", func(t *testing.T, w *world) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"signed by itself", "ca_certificate_file"}},
+		{"self-signed", func(t *testing.T, w *world) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"self-signed", "ca_certificate_file"}},
 		{"no TLS there", func(t *testing.T, w *world) {
 			w.set("service_url=" + strings.Replace(w.server.URL, "http:", "https:", 1))
 		}, "tls", Fail, []string{"does not speak TLS"}},
-		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"does not know", "run configure"}},
-		{"no pool's token", func(t *testing.T, w *world) { w.with = 403 }, "token", Fail, []string{"refuses", "a message"}},
-		{"no token", func(t *testing.T, w *world) { w.options.Token = nil }, "token", Fail, []string{"there is no token"}},
+		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure"}},
+		{"no pool's token", func(t *testing.T, w *world) { w.with = 403 }, "token", Fail, []string{"denies access", "a message"}},
+		{"no token", func(t *testing.T, w *world) { w.options.Token = nil }, "token", Fail, []string{"no token is configured"}},
 		{"no exchange", func(t *testing.T, w *world) {
 			w.options.Token = func(context.Context) (string, error) { return "", errors.New("no policy lets it in") }
 		}, "token", Fail, []string{"no policy lets it in"}},
@@ -279,7 +279,7 @@ func TestBrokenHost(t *testing.T) {
 			w.set("working_directory=" + dir)
 		}, "runner", Fail, []string{"does not run"}},
 		{"a file for a state directory", func(t *testing.T, w *world) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
-		{"below a file", func(t *testing.T, w *world) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be looked at"}},
+		{"below a file", func(t *testing.T, w *world) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be examined"}},
 		{"everybody's state directory", func(t *testing.T, w *world) {
 			dir := t.TempDir()
 			if err := os.Chmod(dir, 0o777); err != nil {
@@ -364,10 +364,10 @@ func TestBrokenJob(t *testing.T) {
 			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
 		}, "job-dns", Fail, []string{"not known here", "192.0.2.53", "docker_network"}},
 		{"no way to the server", func(w *world) {
-			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "nothing takes a connection", Advice: "a"}
-		}, "job-server", Fail, []string{"logs and results", "nothing takes a connection", "docker_network"}},
+			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
+		}, "job-server", Fail, []string{"logs and results", "no address accepts a connection", "docker_network"}},
 		{"no way to the external URL", func(w *world) {
-			w.place.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "nothing takes a connection", Advice: "a"}
+			w.place.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
 		}, "job-server", Fail, []string{"https://outside.example.com", "pulumi gets"}},
 		{"the clock in the job", func(w *world) {
 			w.place.report.Traces[0].SkewKnown, w.place.report.Traces[0].Skew = true, -time.Hour
@@ -380,7 +380,7 @@ func TestBrokenJob(t *testing.T) {
 				&reach.Trace{URL: "https://ok.example.com", Code: 200},
 			)
 		}, "job-reach", Fail, []string{"git.example.com: not known", "ok.example.com: answers with status 200", "correct it"}},
-		{"cannot be removed", func(w *world) { w.place.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"remove the trial job: the disk is read-only"}},
+		{"cannot be removed", func(w *world) { w.place.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"removing the trial job: the disk is read-only"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -456,7 +456,7 @@ func TestEngineAnswers(t *testing.T) {
 		{"nothing is pulled", func(w *world) {
 			w.set("pull_image=false")
 			w.options.JobImage = "a/b:1"
-		}, "image", OK, []string{"a/b:1 is there"}},
+		}, "image", OK, []string{"a/b:1 exists"}},
 		{"offline", func(w *world) { w.options.Offline = true }, "image", Skip, []string{"--offline"}},
 		{"no embeddable", func(w *world) {}, "runner", Fail, []string{"no runner for linux/amd64"}},
 	} {

@@ -1,12 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/agent/executor"
@@ -39,18 +40,20 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 	if !facts.SameHost {
 		details = append(details, "on another host, or in a virtual machine: "+facts.Name)
 	}
-	switch known := knownEscapes(facts.Components); {
+	known := knownEscapes(facts.Components)
+	var r Result
+	switch {
 	case facts.Open:
-		r := warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
+		r = warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
 			"use its socket, or protect it with TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH)")
-		r.Details = append(append([]string{found}, details...), known...)
-		return r
 	case len(known) > 0:
-		r := warn("known ways out of a container exist for this engine's versions", "update the engine with its containerd and runc, unless your distribution has corrected them in these versions")
-		r.Details = append(append([]string{found}, details...), known...)
-		return r
+		r = warn("known container escapes exist for this engine's versions",
+			"update the engine with its containerd and runc, unless your distribution has fixed these versions")
+	default:
+		return ok(found, details...)
 	}
-	return ok(found, details...)
+	r.Details = slices.Concat([]string{found}, details, known)
+	return r
 }
 
 // splitAdvice splits an error of the form "what is wrong: what to do".
@@ -71,13 +74,8 @@ func (e *examination) checkEngineDisk(context.Context) Result {
 
 func (e *examination) checkImage(ctx context.Context) Result {
 	c := e.opts.Config
-	image, asked := defaultImage, false
-	switch {
-	case e.opts.JobImage != "":
-		image, asked = e.opts.JobImage, true
-	case c.OverrideImageReference != "":
-		image, asked = c.OverrideImageReference, true
-	}
+	named := cmp.Or(e.opts.JobImage, c.OverrideImageReference)
+	image, asked := cmp.Or(named, defaultImage), named != ""
 	advice := "check the image's name, the registry's credentials on this host (docker login as the agent's user), and the engine's way to the registry"
 	switch {
 	case !c.AllowsImage(image):
@@ -86,7 +84,7 @@ func (e *examination) checkImage(ctx context.Context) Result {
 		}
 		return fail("allowed_images does not allow "+image, "add it to allowed_images, or name another image")
 	case e.opts.Offline && c.PullImage:
-		return skip("left out, because of --offline: " + image + " would be pulled")
+		return skip("skipped, because of --offline: " + image + " would be pulled")
 	}
 	arch, err := e.opts.Engine.EnsureImage(ctx, image, e.opts.Progress)
 	if err != nil {
@@ -94,15 +92,14 @@ func (e *examination) checkImage(ctx context.Context) Result {
 			advice = "pull the image on the engine's host, or set pull_image to true"
 		}
 		if !asked {
-			r := warn(err.Error(), advice+"; or name the image of your jobs with --job-image")
-			return r
+			return warn(err.Error(), advice+"; or name the image of your jobs with --job-image")
 		}
 		return fail(err.Error(), advice)
 	}
 	e.image = image
 	found := image + " can be pulled"
 	if !c.PullImage {
-		found = image + " is there (pull_image is false)"
+		found = image + " exists (pull_image is false)"
 	}
 	if arch != e.facts.Arch {
 		return warn(fmt.Sprintf("%s, made for %s on a %s engine", found, arch, e.facts.Arch), "use an image for the engine's architecture: emulation is slow, where it works at all")
@@ -142,7 +139,7 @@ func (e *examination) sameVersion(ctx context.Context, path string) Result {
 	cmd.WaitDelay = trialCleanup
 	out, err := cmd.Output()
 	if err != nil {
-		return fail(fmt.Sprintf("%s does not run: %v", path, plainExit(err)), "install it again, from the archive or package of this agent")
+		return fail(fmt.Sprintf("%s does not run: %v", path, reason(err)), "install it again, from the archive or package of this agent")
 	}
 	return e.versions(path, termtext.OneLine(strings.TrimSpace(string(out)), 0))
 }
@@ -152,11 +149,4 @@ func (e *examination) versions(what, version string) Result {
 		return warn(fmt.Sprintf("%s is version %s, and the agent %s", what, version, e.opts.Version), "install both from one archive or package")
 	}
 	return ok(what + " is version " + version)
-}
-
-func plainExit(err error) error {
-	if p, isPath := errors.AsType[*os.PathError](err); isPath {
-		return p.Err
-	}
-	return err
 }

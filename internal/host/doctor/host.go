@@ -67,7 +67,7 @@ func (e *examination) checkState(context.Context) Result {
 		}
 		return ok(dir + " does not exist yet and can be made")
 	case err != nil:
-		return fail(fmt.Sprintf("%s cannot be looked at: %v", dir, reason(err)), "let the agent's user in, or set state_directory")
+		return fail(fmt.Sprintf("%s cannot be examined: %v", dir, reason(err)), "give the agent's user access to it, or set state_directory")
 	case !info.IsDir():
 		return fail(dir+" is not a directory", "remove it, or set state_directory")
 	case info.Mode().Perm()&0o022 != 0:
@@ -78,9 +78,9 @@ func (e *examination) checkState(context.Context) Result {
 			"run doctor as the agent's user, for example with sudo -u: what it finds now is not what the agent would")
 	}
 	if err := writable(dir); err != nil {
-		return fail(fmt.Sprintf("%s takes no files: %v", dir, reason(err)), "look for a full or read-only disk, or set state_directory")
+		return fail(fmt.Sprintf("%s is not writable: %v", dir, reason(err)), "check for a full or read-only disk, or set state_directory")
 	}
-	return ok(dir + " takes files")
+	return ok(dir + " is writable")
 }
 
 func writable(dir string) (err error) {
@@ -116,18 +116,14 @@ func (e *examination) checkDisk(context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
 	}
-	dir := e.opts.Config.StateDirectory
-	if _, err := os.Stat(dir); err != nil {
-		dir = existing(dir)
-	}
-	return e.space(dir, "the logs of jobs", "make room, or set state_directory to a larger disk")
+	return e.space(existing(filepath.Join(e.opts.Config.StateDirectory, "file")), "the logs of jobs", "make room, or set state_directory to a larger disk")
 }
 
 func (e *examination) space(dir, what, advice string) Result {
 	free, total, err := e.opts.Disk(dir)
 	switch {
 	case err != nil:
-		return skip(fmt.Sprintf("the disk of %s cannot be looked at: %v", dir, reason(err)))
+		return skip(fmt.Sprintf("the disk of %s cannot be examined: %v", dir, reason(err)))
 	case total == 0:
 		return skip("the disk of " + dir + " does not say how large it is")
 	}

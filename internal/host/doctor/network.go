@@ -28,7 +28,7 @@ func (e *examination) checkProxy(ctx context.Context) Result {
 	case c == nil:
 		return noConfig()
 	case e.opts.Offline:
-		return skip("left out, because of --offline")
+		return offline()
 	}
 	ca, err := c.CACertificates()
 	if err != nil {
@@ -60,11 +60,11 @@ func (e *examination) checkTCP(context.Context) Result {
 	case !e.way.Reached(reach.StageConnect):
 		return fail(e.way.Problem, e.way.Advice)
 	case len(e.way.Refused) > 0:
-		r := warn(e.way.Connected+" takes connections, and other addresses of the host do not", "mend those addresses, or take them out of DNS: each costs time")
+		r := warn(e.way.Connected+" accepts connections, and other addresses of the host do not", "fix those addresses, or remove them from DNS: each costs time")
 		r.Details = e.way.Refused
 		return r
 	}
-	return ok(e.way.Connected + " takes connections")
+	return ok(e.way.Connected + " accepts connections")
 }
 
 func (e *examination) checkTLS(context.Context) Result {
@@ -84,7 +84,7 @@ func (e *examination) checkTLS(context.Context) Result {
 	}
 	for _, c := range t.Certificates {
 		if left := time.Until(c.NotAfter); left < expiryWarn {
-			return withChain(warn(found, fmt.Sprintf("renew the certificate of %s, which ends in %d hours", c.Subject, int(left.Hours()))), t)
+			return withChain(warn(found, fmt.Sprintf("renew the certificate of %s, which expires in %d hours", c.Subject, int(left.Hours()))), t)
 		}
 	}
 	return withChain(ok(found), t)
@@ -99,7 +99,7 @@ func withChain(r Result, t *reach.Trace) Result {
 
 func (e *examination) checkServer(context.Context) Result {
 	if e.way.Failed == reach.StageTLS {
-		return skip("not looked at, because of: TLS")
+		return skip("not checked, because of: TLS")
 	}
 	return judge(e.way)
 }
@@ -114,18 +114,18 @@ func judge(t *reach.Trace) Result {
 	case t.Code == http.StatusUnauthorized, t.Code == http.StatusForbidden:
 		return ok(fmt.Sprintf("answers, in %d ms", t.Took.Milliseconds()))
 	case t.Code >= 500:
-		return fail(fmt.Sprintf("%s answers with status %d", t.URL, t.Code), "look at the server's log; the agent goes on trying")
+		return fail(fmt.Sprintf("%s answers with status %d", t.URL, t.Code), "check the server's log; the agent keeps trying")
 	}
-	return warn(fmt.Sprintf("%s answers with status %d (%s), not like a control plane that wants a token", t.URL, t.Code, t.ContentType),
+	return warn(fmt.Sprintf("%s answers with status %d (%s), unlike a control plane that requires a token", t.URL, t.Code, t.ContentType),
 		"check that service_url is the base URL of the control plane's API, such as https://api.pulumi.com")
 }
 
 func (e *examination) checkClock(context.Context) Result { return clock(e.way) }
 
-// clock compares the clock of the place where t was traced with the server's.
+// clock compares the server's clock with the clock of the machine or container that traced t.
 func clock(t *reach.Trace) Result {
 	if !t.SkewKnown {
-		return skip("the server does not say what time it is")
+		return skip("the server does not report its time")
 	}
 	skew, direction := t.Skew, "ahead of"
 	if skew < 0 {
@@ -148,13 +148,13 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	c := e.opts.Config
 	switch {
 	case e.opts.Client == nil:
-		return skip("the server's URL makes no sense")
+		return skip("the server's URL is invalid")
 	case e.opts.Token == nil:
-		return fail("there is no token", "run configure, or set token or PULUMI_AGENT_TOKEN")
+		return fail("no token is configured", "run configure, or set token or PULUMI_AGENT_TOKEN")
 	}
 	what := "the token"
 	if c.UsesOIDC() {
-		what = "the token got for that of oidc_token_file"
+		what = "the token exchanged for oidc_token_file"
 	}
 	token, err := e.opts.Token(ctx)
 	if err != nil {
@@ -164,13 +164,13 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	var api *protocol.APIError
 	switch {
 	case errors.As(err, &api) && api.Code == http.StatusUnauthorized:
-		return fail("the server does not know "+what, "the token is wrong or was revoked: make a new one for the pool, and run configure")
+		return fail("the server rejects "+what, "the token is wrong or was revoked: create a new token for the pool, and run configure")
 	case errors.As(err, &api) && api.Code == http.StatusForbidden:
-		return fail("the server refuses "+what+": "+api.Message, "use the token of an agent pool; if it is, the pool may have been deleted")
+		return fail("the server denies access to "+what+": "+api.Message, "use the token of an agent pool; if it is, the pool may have been deleted")
 	case err != nil:
-		return fail(err.Error(), "try again; if it stays, look at the server's log")
+		return fail(err.Error(), "try again; if the error remains, check the server's log")
 	case !e.token.Proven:
-		return warn("not checked: the server answers the same with and without "+what, "check service_url; the agent's first poll will show whether the token is good")
+		return warn("not checked: the server answers the same with and without "+what, "check service_url; the agent's first poll will show whether the token is valid")
 	case e.token.PoolID == "":
 		return ok("the server accepts " + what)
 	case c.RunnerPoolID != "" && c.RunnerPoolID != e.token.PoolID:

@@ -136,9 +136,9 @@ func runAll(ctx context.Context, checks []check, done func(Result)) {
 			}
 			switch {
 			case len(missing) > 0:
-				s.result = Result{Status: Skip, Found: "not looked at, because of: " + strings.Join(missing, ", ")}
+				s.result = Result{Status: Skip, Found: "not checked, because of: " + strings.Join(missing, ", ")}
 			case ctx.Err() != nil:
-				s.result = Result{Status: Skip, Found: "not looked at, because the doctor was told to stop"}
+				s.result = Result{Status: Skip, Found: "not checked, because the doctor was stopped"}
 			default:
 				begin = time.Now()
 				s.result = runOne(ctx, c)
@@ -158,7 +158,7 @@ func runOne(ctx context.Context, c check) Result {
 	defer cancel()
 	r := c.run(limited)
 	if r.Status == Fail && errors.Is(context.Cause(limited), errTooLong) && r.Advice == "" {
-		r.Advice = "it took longer than " + c.limit.String() + ": try again, and look for what is slow"
+		r.Advice = "the check took longer than " + c.limit.String() + ": try again, and find the cause of the delay"
 	}
 	return r
 }
@@ -176,4 +176,6 @@ func warn(found, advice string) Result { return Result{Status: Warn, Found: foun
 
 func fail(found, advice string) Result { return Result{Status: Fail, Found: found, Advice: advice} }
 
-func noConfig() Result { return skip("there is no configuration that can be read") }
+func noConfig() Result { return skip("no configuration can be read") }
+
+func offline() Result { return skip("skipped, because of --offline") }

@@ -40,7 +40,7 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 		}
 		version, err := versionOf(ctx, file, p.arg, path)
 		if err != nil {
-			return fail(fmt.Sprintf("%s does not run: %v", file, plainExit(err)), p.advice)
+			return fail(fmt.Sprintf("%s does not run: %v", file, reason(err)), p.advice)
 		}
 		versions = append(versions, version)
 	}

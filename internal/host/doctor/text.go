@@ -36,7 +36,7 @@ func Summary(report Report) string {
 	for _, p := range []struct {
 		status Status
 		text   string
-	}{{Fail, "failed"}, {Warn, "to look at"}, {OK, "ok"}, {Skip, "left out"}} {
+	}{{Fail, "failed"}, {Warn, "to review"}, {OK, "ok"}, {Skip, "skipped"}} {
 		if n := count[p.status]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, p.text))
 		}

@@ -48,15 +48,10 @@ func (e *examination) checkJob(ctx context.Context) Result {
 		return jobFailed(err, said)
 	}
 	if len(report.Traces) != len(urls)+len(e.opts.Reach) && !e.opts.Offline {
-		return fail("the trial job did not look at what it was told", "install agent and runner from one archive or package")
+		return fail("the trial job did not probe the requested URLs", "install agent and runner from one archive or package")
 	}
-	for i, t := range report.Traces {
-		if i < len(urls) {
-			e.trial.server = append(e.trial.server, t)
-		} else {
-			e.trial.more = append(e.trial.more, t)
-		}
-	}
+	n := min(len(urls), len(report.Traces))
+	e.trial = trial{report.Traces[:n], report.Traces[n:]}
 	if len(report.Engines) > 0 {
 		return e.engineReached(report.Engines)
 	}
@@ -104,7 +99,7 @@ func (e *examination) engineReached(addresses []string) Result {
 }
 
 func jobFailed(err error, said string) Result {
-	advice := "this is how every job would fail: mend it, then run doctor again"
+	advice := "every job would fail like this: fix the cause, then run doctor again"
 	r := fail(err.Error(), advice)
 	if said != "" {
 		r.Details = []string{"it said: " + said}
@@ -131,13 +126,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	if err != nil {
 		return nil, "", fmt.Errorf("ca_certificate_file: %w", err)
 	}
-	forwarded, proxy := map[string]string{}, map[string]string{}
-	for _, v := range e.opts.Config.ForwardedEnv() {
-		forwarded[v.Name] = v.Value.Reveal()
-	}
-	for _, v := range e.opts.Config.ProxyEnv() {
-		proxy[v.Name] = v.Value.Reveal()
-	}
+	forwarded, proxy := config.Reveal(e.opts.Config.ForwardedEnv()), config.Reveal(e.opts.Config.ProxyEnv())
 	spec := executor.Spec{
 		JobID: "doctor-" + strings.ToLower(rand.Text()[:12]), Epoch: 1, Owner: e.opts.Owner,
 		Labels: map[string]string{"doctor": "true"},
@@ -174,7 +163,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
 		defer cancel()
 		if cerr := ex.Remove(clean, h); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("remove the trial job: %w", cerr))
+			err = errors.Join(err, fmt.Errorf("removing the trial job: %w", cerr))
 		}
 		if e.opts.Temporary && e.opts.Engine != nil {
 			if cerr := e.opts.Engine.RemoveRunners(clean, e.opts.Owner); cerr != nil {
@@ -187,11 +176,11 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	}
 	exit, err := ex.Wait(ctx, h)
 	if err != nil {
-		return nil, "", fmt.Errorf("the trial job did not end in time: %w", err)
+		return nil, "", fmt.Errorf("the trial job did not finish in time: %w", err)
 	}
 	output, err := readOutput(ctx, ex, h)
 	if err != nil {
-		return nil, "", fmt.Errorf("the output of the trial job could not be read: %w", err)
+		return nil, "", fmt.Errorf("reading the output of the trial job: %w", err)
 	}
 	if report := findReport(output); report != nil && exit.Success() {
 		return report, "", nil
@@ -236,16 +225,12 @@ func findReport(output []byte) *reach.Report {
 
 func lastLine(output []byte) string {
 	all := strings.Split(strings.TrimSpace(string(output)), "\n")
-	said := termtext.OneLine(all[len(all)-1], 0)
-	if len(said) > maxSaid {
-		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
-	}
-	return said
+	return termtext.OneLine(all[len(all)-1], maxSaid)
 }
 
 func (e *examination) checkJobDNS(context.Context) Result {
 	if len(e.trial.server) == 0 {
-		return skip("left out, because of --offline")
+		return offline()
 	}
 	t := e.trial.server[0]
 	var details []string
@@ -262,7 +247,7 @@ func (e *examination) checkJobDNS(context.Context) Result {
 
 func (e *examination) checkJobServer(context.Context) Result {
 	if len(e.trial.server) == 0 {
-		return skip("left out, because of --offline")
+		return offline()
 	}
 	result := ok("jobs reach " + e.opts.Config.ServiceURL)
 	if len(e.trial.server) == 1 && e.token.ExternalURL == "" {

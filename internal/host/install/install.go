@@ -21,13 +21,14 @@ import (
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
 	"workflowagent/internal/host/upkeep"
+	"workflowagent/internal/termtext"
 )
 
-// Options are the command line of install.sh.
+// Options are the command line of install.sh, which has checked it.
 type Options struct {
-	System    bool   // for the machine instead of the current user
-	Dir       string // "" means the default
-	NoService bool   // do not touch services
+	System    bool // for the machine instead of the current user
+	Dir       string
+	NoService bool // do not touch services
 	Docker    bool
 	Process   bool
 	NoPath    bool // do not offer to extend PATH
@@ -43,10 +44,7 @@ type Options struct {
 	Out, Err io.Writer
 }
 
-const (
-	systemRoot  = "/opt/" + release.Program
-	systemLinks = "/usr/local/bin"
-)
+const systemLinks = "/usr/local/bin"
 
 // configurations are the files that an uninstallation keeps in a user's installation.
 var configurations = []string{"pulumi-workflow-agent.yaml", "pulumi-deployment-agent.yaml"}
@@ -201,12 +199,7 @@ func (i *installer) restore(ctx context.Context, before string) error {
 
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, lines[len(lines)-1])
+	return termtext.OneLine(lines[len(lines)-1], 0)
 }
 
 func (i *installer) service() service.Options {
@@ -219,30 +212,17 @@ func (i *installer) lingerHint() {
 		return
 	}
 	if _, err := os.Lstat("/var/lib/systemd/linger/" + name); err != nil {
-		i.say("Your service ends with your last session, unless you run: loginctl enable-linger")
+		i.say("Your service stops with your last session, unless you run: loginctl enable-linger")
 	}
 }
 
 func (i *installer) root() (string, error) {
-	uid := os.Geteuid()
-	if i.System && uid != 0 {
-		return "", errors.New("--system needs root: run install.sh with sudo, or use --user")
-	}
-	if info, err := os.Stat(i.home); err == nil && !i.System && uid == 0 && i.home != "" {
+	if info, err := os.Stat(i.home); err == nil && !i.System && os.Geteuid() == 0 {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 {
 			return "", fmt.Errorf("you are root, but %s belongs to another user: run this without sudo to install for yourself, or use --system", i.home)
 		}
 	}
-	root := i.Dir
-	switch {
-	case root == "" && i.System:
-		root = systemRoot
-	case root == "" && i.home == "":
-		return "", errors.New("HOME is not set, so there is no home directory to install into: set it, or use --dir DIR")
-	case root == "":
-		root = filepath.Join(i.home, ".pulumi", "bin", release.Program)
-	}
-	root, err := filepath.Abs(root)
+	root, err := filepath.Abs(i.Dir)
 	if err != nil {
 		return "", fmt.Errorf("finding the directory to install into: %w", err)
 	}
@@ -255,7 +235,7 @@ func (i *installer) root() (string, error) {
 	return root, nil
 }
 
-// packaged refuses a second agent next to a package manager's.
+// packaged rejects a second agent next to a package manager's.
 func (i *installer) packaged(ctx context.Context) error {
 	found, _ := exec.LookPath(release.Program) // "" if missing
 	for _, file := range []string{found, "/usr/bin/" + release.Program} {

@@ -24,6 +24,7 @@ import (
 
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
 )
@@ -73,7 +74,7 @@ func (m *machine) run(t *testing.T, o Options) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	o.Out, o.Err, o.NoPath = &out, &out, true
-	o.Keys = release.Keys{&m.key.PublicKey}
+	o.Keys, o.Dir = release.Keys{&m.key.PublicKey}, m.root()
 	if o.Version != "" {
 		o.Explicit, o.Stage = true, m.stage(t, o.Version)
 	}
@@ -116,7 +117,7 @@ func (m *machine) stage(t *testing.T, version string) string {
 		t.Fatal(err)
 	}
 	sums := fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(packed.Bytes()), name)
-	signature, err := release.Sign(m.key, sums)
+	signature, err := signing.Sign(m.key, sums)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestDowngrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	stage := m.stage(t, "v1.0.0")
-	i := &installer{Options: Options{Version: "v1.0.0", Stage: stage, Silent: true, NoService: true}, home: m.home}
+	i := &installer{Options: Options{Version: "v1.0.0", Dir: m.root(), Stage: stage, Silent: true, NoService: true}, home: m.home}
 	if err := i.run(t.Context()); err == nil || !strings.Contains(err.Error(), "--version v1.0.0") || m.current(t) != "v1.1.0" {
 		t.Errorf("unasked: %v, current is %s", err, m.current(t))
 	}

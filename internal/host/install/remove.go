@@ -128,8 +128,8 @@ func (i *installer) waitForProcesses(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes still run programs of %s, such as deployments with deploy_target: process, whose next step would fail: "+
-				"wait for them (%s%s drain --wait), or use --yes; nothing was removed", i.at.Root, i.sudo(), release.Program)
+			return fmt.Errorf("nothing was removed: programs in %s are still running, for example for deployments with deploy_target process; "+
+				"wait until they finish (%s%s drain --wait), or use --yes, which makes their next step fail", i.at.Root, i.sudo(), release.Program)
 		}
 		if err := retry.Sleep(ctx, time.Second/4); err != nil {
 			return err

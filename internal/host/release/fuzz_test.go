@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/release/signing"
 )
 
 func FuzzParseChannel(f *testing.F) {
@@ -61,18 +63,18 @@ func FuzzKeysAndSignatures(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	public, err := PublicPEM(key)
+	public, err := signing.PublicPEM(key)
 	if err != nil {
 		f.Fatal(err)
 	}
-	signature, err := Sign(key, []byte("signed"))
+	signature, err := signing.Sign(key, []byte("signed"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(public, signature)
 	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), []byte{0x30, 0x80})
 	f.Fuzz(func(t *testing.T, text, signature []byte) {
-		if _, err := ParsePrivateKey(text); err != nil && len(text) > 80 && strings.Contains(err.Error(), string(text)) {
+		if _, err := signing.ParsePrivateKey(text); err != nil && len(text) > 80 && strings.Contains(err.Error(), string(text)) {
 			t.Fatalf("the error repeats the key: %v", err)
 		}
 		keys, err := ParseKeys(text)

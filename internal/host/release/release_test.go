@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/release/signing"
 )
 
 func newKey(t *testing.T) (*ecdsa.PrivateKey, []byte) {
@@ -24,7 +26,7 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := PublicPEM(key)
+	public, err := signing.PublicPEM(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func TestSignatures(t *testing.T) {
 		"stranger":     {stranger, "what is signed", ErrSignature},
 		"changed data": {first, "what was signed", ErrSignature},
 	} {
-		signature, err := Sign(c.key, data)
+		signature, err := signing.Sign(c.key, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,11 +120,11 @@ func TestOpenSSL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := ParsePrivateKey(text)
+		key, err := signing.ParsePrivateKey(text)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		signature, err := Sign(key, data)
+		signature, err := signing.Sign(key, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,14 +162,14 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	}
 	wrongCurve := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	for name, text := range map[string][]byte{"nothing": nil, "no PEM": []byte("x"), "P-384": wrongCurve} {
-		if key, err := ParsePrivateKey(text); err == nil || key != nil {
+		if key, err := signing.ParsePrivateKey(text); err == nil || key != nil {
 			t.Errorf("%s: ParsePrivateKey = %v, %v, want an error", name, key, err)
 		}
 		if keys, err := ParseKeys(text); err == nil || keys != nil {
 			t.Errorf("%s: ParseKeys = %v, %v, want an error", name, keys, err)
 		}
 	}
-	public, err := PublicPEM(other)
+	public, err := signing.PublicPEM(other)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,9 @@ func TestShareConfig(t *testing.T) {
 	}
 	made := filepath.Join(t.TempDir(), "new.yaml")
 	kept := filepath.Join(t.TempDir(), "kept.yaml")
-	if err := os.WriteFile(kept, []byte("token: pul-1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(kept, []byte("token: pul-1\n"), 0o644))
 	for _, path := range []string{made, kept} {
-		if err := shareConfig(path, "nobody"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, shareConfig(path, "nobody"))
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -40,15 +36,9 @@ func TestShareConfig(t *testing.T) {
 		t.Errorf("the file became %q, %v", data, err)
 	}
 	others := filepath.Join(t.TempDir(), "others.yaml")
-	if err := os.WriteFile(others, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(others, 12345, 12345); err != nil {
-		t.Fatal(err)
-	}
-	if err := shareConfig(others, "nobody"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(others, nil, 0o600))
+	must(t, os.Chown(others, 12345, 12345))
+	must(t, shareConfig(others, "nobody"))
 	if info, err := os.Stat(others); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("another user's file became %v, %v", info.Mode(), err)
 	}
@@ -75,24 +65,18 @@ func TestReachable(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "agent")
-	if err := os.WriteFile(program, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(program, nil, 0o755))
 	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), dir+" is closed") {
 		t.Errorf("through a closed directory: %v", err)
 	}
 	if err := reachable(program, "root"); err != nil {
 		t.Error(err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o711))
 	if err := reachable(program, "nobody"); err != nil {
 		t.Error(err)
 	}
-	if err := os.Chmod(program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(program, 0o700))
 	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), program+" is closed") {
 		t.Errorf("a program for root only: %v", err)
 	}

@@ -27,25 +27,19 @@ func TestChoicesAreKept(t *testing.T) {
 	} {
 		want := base
 		want.Account, want.Profile, want.Config, want.Docker = chosen.Account, chosen.Profile, chosen.Config, chosen.Docker
-		if err := Remember(s, want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Remember(s, want))
 		got, err := readChoices(path, base)
 		if err != nil || got != want {
 			t.Errorf("got %+v, want %+v, %v", got, want, err)
 		}
 	}
 	// Reverting the last choice leaves no file.
-	if err := Remember(s, base); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Remember(s, base))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file is there: %v", err)
 	}
 	for _, text := range []string{"DOCKER=perhaps\n", "DOCKER\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 		if _, err := readChoices(path, base); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: got %v", text, err)
 		}
@@ -54,9 +48,7 @@ func TestChoicesAreKept(t *testing.T) {
 	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Uninstall())
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after uninstall the file is there: %v", err)
 	}
@@ -73,23 +65,15 @@ func TestUnitOfPackage(t *testing.T) {
 		}
 	}
 	want(false, "", "no unit at all")
-	if err := os.WriteFile(filepath.Join(packages, "agent.service"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(packages, "agent.service"), nil, 0o644))
 	want(true, "", "a package's unit")
 	want(true, "/usr/lib/agent/agent", "brought up to date by its own binary")
 	want(false, "/opt/agent", "a binary from elsewhere")
 	mask := filepath.Join(admin, "agent.service")
-	if err := os.Symlink("/dev/null", mask); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/dev/null", mask))
 	want(true, "", "masked")
-	if err := os.Remove(mask); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(mask, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(mask))
+	must(t, os.WriteFile(mask, nil, 0o644))
 	want(false, "", "the administrator has a unit of that name")
 }
 
@@ -119,9 +103,7 @@ func TestOldConfiguration(t *testing.T) {
 	current, old := filepath.Join(dir, "new.yaml"), filepath.Join(dir, "old.yaml")
 	for _, step := range []struct{ made, want string }{{"", current}, {old, old}, {current, current}} {
 		if step.made != "" {
-			if err := os.WriteFile(step.made, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(step.made, nil, 0o600))
 		}
 		if got := firstFile(current, old); got != step.want {
 			t.Errorf("with %q made: %s, want %s", step.made, got, step.want)

@@ -13,9 +13,7 @@ func TestEnvironmentFile(t *testing.T) {
 	values := map[string]string{
 		"PLAIN": "http://proxy.internal:3128", "SPACED": "hello world", "DOLLAR": "a$b`c", "QUOTES": `"it's" \ done`, "PERCENT": "100%done",
 	}
-	if err := setEnvironment(path, values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, setEnvironment(path, values))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v", info.Mode(), err)
 	}
@@ -28,12 +26,8 @@ func TestEnvironmentFile(t *testing.T) {
 	}
 
 	commented := "# mine\n" + string(data) + "OTHER=1\n"
-	if err := os.WriteFile(path, []byte(commented), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := setEnvironment(path, map[string]string{"PLAIN": "", "OTHER": "2"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(commented), 0o600))
+	must(t, setEnvironment(path, map[string]string{"PLAIN": "", "OTHER": "2"}))
 	data, err = os.ReadFile(path)
 	if err != nil || !strings.HasPrefix(string(data), "# mine\n") || strings.Contains(string(data), "PLAIN") || !strings.HasSuffix(string(data), "\nOTHER=2\n") {
 		t.Errorf("after the change: %q, %v", data, err)
@@ -56,9 +50,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 		t.Error("a file was written all the same")
 	}
 	// An invalid file is not rewritten.
-	if err := os.WriteFile(path, []byte("A=\"open\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("A=\"open\n"), 0o600))
 	if err := setEnvironment(path, map[string]string{"B": "x"}); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("got %v", err)
 	}

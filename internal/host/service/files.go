@@ -18,28 +18,54 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// replaceFile replaces the file by one rename if it differs. undo restores the old content.
+// registration is a file of a service manager and its new text; without text it must not exist.
+type registration struct {
+	path string
+	text []byte
+}
+
+// replaceAll writes or removes the files, all or none. undo restores their previous state.
+func replaceAll(files []registration) (undo func() error, err error) {
+	var undos []func() error
+	undo = func() error {
+		var errs []error
+		for _, u := range undos {
+			errs = append(errs, u())
+		}
+		return errors.Join(errs...)
+	}
+	for _, f := range files {
+		back, err := replaceFile(f.path, f.text, 0o644)
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+		undos = append(undos, back)
+	}
+	return undo, nil
+}
+
+// replaceFile replaces the file by one rename if it differs; without text it removes the file. undo
+// restores the previous state.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
-	existed := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if existed && bytes.Equal(before, text) {
-		return func() error { return nil }, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	if err := durable.WriteFile(path, text, mode); err != nil {
-		return nil, err
-	}
-	return func() error {
-		if !existed {
+	write := func(text []byte) error {
+		if text == nil {
 			return os.Remove(path)
 		}
-		return durable.WriteFile(path, before, mode)
-	}, nil
+		return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), durable.WriteFile(path, text, mode))
+	}
+	if (before == nil) == (text == nil) && bytes.Equal(before, text) {
+		return func() error { return nil }, nil
+	}
+	return func() error { return write(before) }, write(text)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // SetEnvironment changes variables in the environment file of a service; an empty value removes

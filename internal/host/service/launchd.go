@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/retry"
 )
 
 // launchdSystem implements launchd as a system of kardianos/service.
@@ -97,10 +99,6 @@ func (l *launchd) Install() error {
 	if err := l.rights(); err != nil {
 		return err
 	}
-	text, err := l.render()
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(l.logFile()), 0o755); err != nil {
 		return fmt.Errorf("creating the directory of the log: %w", err)
 	}
@@ -111,11 +109,9 @@ func (l *launchd) Install() error {
 	}
 	helper := registration{path: l.helper().File()}
 	if l.options.Updates != nil {
-		if helper.text, err = l.renderUpdates(); err != nil {
-			return err
-		}
+		helper.text = l.renderUpdates()
 	}
-	if _, err := replaceAll([]registration{{l.File(), text}, helper}); err != nil {
+	if _, err := replaceAll([]registration{{l.File(), l.render()}, helper}); err != nil {
 		return fmt.Errorf("writing the property list: %w", err)
 	}
 	return nil
@@ -294,8 +290,6 @@ func (l *launchd) loaded(ctx context.Context) (bool, error) {
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()
-	tick := time.NewTicker(launchdPause)
-	defer tick.Stop()
 	for {
 		_, err := l.ctl(ctx, "bootstrap", l.domain, l.File())
 		switch exitCode(err) {
@@ -310,9 +304,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 		} else if loaded {
 			return l.kickstart(ctx)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if retry.Sleep(ctx, launchdPause) != nil {
 			return fmt.Errorf("launchd did not load %s within %s: %w; see plutil -lint %s and the system log", l.options.Name, launchdTime, err, l.File())
 		}
 	}
@@ -339,21 +331,17 @@ func (l *launchd) bootout(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()
-	tick := time.NewTicker(launchdPause)
-	defer tick.Stop()
 	for {
 		loaded, err := l.loaded(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err
 		case err == nil && !loaded:
-			return nil // also if it was gone before the bootout
+			return nil // also if the service was unloaded before the bootout
 		case refused != nil:
 			return refused
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if retry.Sleep(ctx, launchdPause) != nil {
 			return fmt.Errorf("launchd did not unload %s within %s: see launchctl print %s", l.options.Name, launchdTime, l.target())
 		}
 	}

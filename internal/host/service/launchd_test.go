@@ -27,10 +27,7 @@ func TestPropertyLists(t *testing.T) {
 		{"daemon.plist", Options{Executable: "/opt/a&b/customer-managed-workflow-agent", Account: "deploy", Config: "/etc/a <b>.yaml"}},
 		{"agent.plist", Options{Executable: "/Users/ann/.pulumi/bin/customer-managed-workflow-agent", User: true}},
 	} {
-		text, err := newLaunchd(mustDefault(t, tt.options), &scripted{}, "/Users/ann").render()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := newLaunchd(mustDefault(t, tt.options), &scripted{}, "/Users/ann").render()
 		golden(t, tt.file, text)
 		for decoder := xml.NewDecoder(strings.NewReader(string(text))); ; {
 			if _, err := decoder.Token(); errors.Is(err, io.EOF) {
@@ -80,9 +77,7 @@ func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 	}
 	root := t.TempDir()
 	o.Executable = filepath.Join(root, "agent")
-	if err := os.WriteFile(o.Executable, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(o.Executable, nil, 0o755))
 	o.Name, o.Config = "test-agent", filepath.Join(root, "agent.yaml")
 	l := newLaunchd(mustDefault(t, o), commands, "")
 	l.root = root
@@ -111,9 +106,7 @@ func TestLaunchctlStart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			commands := &scripted{rules: tt.rules}
 			l := scratchLaunchd(t, Options{}, commands)
-			if err := l.Install(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Install())
 			commands.want(t)
 			synctest.Test(t, func(t *testing.T) {
 				err := l.Start()
@@ -134,9 +127,7 @@ func TestLaunchctlStart(t *testing.T) {
 func TestLaunchctlNeverAgrees(t *testing.T) {
 	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {{err: &exitError{"launchctl bootstrap", exitIO, "Input/output error"}}}}}
 	l := scratchLaunchd(t, Options{}, commands)
-	if err := l.Install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Install())
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		if err := l.Start(); err == nil || !strings.Contains(err.Error(), "Input/output error") {
@@ -170,19 +161,13 @@ func TestDaemonFiles(t *testing.T) {
 		t.Fatalf("a binary that the account cannot reach: %v", err)
 	}
 	for _, dir := range []string{filepath.Dir(l.root), l.root} { // t.TempDir closes them
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(dir, 0o755))
 	}
 	check := func(account, uid string) {
 		t.Helper()
 		l.options.Account = account
-		if err := l.Install(); err != nil {
-			t.Fatal(err)
-		}
-		if err := SetEnvironment(l, map[string]string{"HTTPS_PROXY": "http://proxy.internal:3128"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Install())
+		must(t, SetEnvironment(l, map[string]string{"HTTPS_PROXY": "http://proxy.internal:3128"}))
 		for _, path := range []string{l.EnvironmentFile(), l.logFile(), l.options.Config} {
 			info, err := os.Stat(path)
 			if err != nil {
@@ -195,9 +180,7 @@ func TestDaemonFiles(t *testing.T) {
 	}
 	check("nobody", nobody.Uid)
 	// The way back: the administrator owns the configuration, the agent owns the rest.
-	if err := os.Chown(l.options.Config, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(l.options.Config, 0, 0))
 	check("", "0")
 
 	l.options.Account = "no-such-user-here"
@@ -205,9 +188,7 @@ func TestDaemonFiles(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	l.options.Account = "root"
-	if err := os.Chown(l.options.Executable, 12345, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(l.options.Executable, 12345, 0))
 	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "another user can change "+l.options.Executable) {
 		t.Errorf("another user's binary as root: %v", err)
 	}

@@ -14,41 +14,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/retry"
 )
-
-// Notify reports to systemd that the service is ready, then its status and, while alive returns
-// true, the watchdog's signal. It returns when ctx has ended and systemd knows that the service
-// stops. Without a listening service manager it does nothing.
-func Notify(ctx context.Context, alive func() bool, status func() string) {
-	reported := status()
-	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+reported)
-	if !listening || err != nil {
-		return
-	}
-	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // systemd may have stopped listening
-	interval, err := daemon.SdWatchdogEnabled(false)
-	watched := err == nil && interval > 0
-	if !watched {
-		interval = time.Minute
-	}
-	tick := time.NewTicker(min(interval/3, 10*time.Second))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if watched && alive() {
-			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next one may succeed
-		}
-		if now := status(); now != reported {
-			if _, err := daemon.SdNotify(false, "STATUS="+now); err == nil {
-				reported = now
-			}
-		}
-	}
-}
 
 // Managed reports whether a service manager started this process.
 func Managed() bool {
@@ -69,48 +36,66 @@ type Supervision struct {
 	line  func() string
 	alive func() bool
 
-	started  bool
-	end      context.CancelFunc
+	end      context.CancelFunc // nil before the first line
 	notifier sync.WaitGroup
 }
 
-// Say sets both. A nil alive stands for an agent that waits for its configuration.
+// Say sets both. A nil alive means that the agent waits for its configuration.
 func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.line, s.alive = line, alive
-	if s.started {
-		return
+	if s.end == nil {
+		var ctx context.Context
+		ctx, s.end = context.WithCancel(context.Background())
+		s.notifier.Go(func() { s.notify(ctx) })
 	}
-	s.started = true
-	var ctx context.Context
-	ctx, s.end = context.WithCancel(context.Background())
-	s.notifier.Go(func() { Notify(ctx, s.isAlive, s.text) })
 }
 
 // Close reports that the service stops, if it was ready.
 func (s *Supervision) Close() {
 	s.mu.Lock()
-	started := s.started
+	end := s.end
 	s.mu.Unlock()
-	if started {
-		s.end()
+	if end != nil {
+		end()
 		s.notifier.Wait()
 	}
 }
 
-func (s *Supervision) text() string {
+func (s *Supervision) now() (line string, alive bool) {
 	s.mu.Lock()
-	line := s.line
+	getLine, getAlive := s.line, s.alive
 	s.mu.Unlock()
-	return line()
+	return getLine(), getAlive == nil || getAlive()
 }
 
-func (s *Supervision) isAlive() bool {
-	s.mu.Lock()
-	alive := s.alive
-	s.mu.Unlock()
-	return alive == nil || alive()
+// notify reports to systemd that the service is ready, then its line and, while the agent is alive,
+// the watchdog's signal. It returns after ctx has ended and systemd has received that the service
+// stops. Without a listening service manager it does nothing.
+func (s *Supervision) notify(ctx context.Context) {
+	reported, _ := s.now()
+	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+reported)
+	if !listening || err != nil {
+		return
+	}
+	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // systemd may have stopped listening
+	interval, err := daemon.SdWatchdogEnabled(false)
+	watched := err == nil && interval > 0
+	if !watched {
+		interval = time.Minute
+	}
+	for retry.Sleep(ctx, min(interval/3, 10*time.Second)) == nil {
+		line, alive := s.now()
+		if watched && alive {
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next signal may succeed
+		}
+		if line != reported {
+			if _, err := daemon.SdNotify(false, "STATUS="+line); err == nil {
+				reported = line
+			}
+		}
+	}
 }
 
 // WaitingForConfiguration begins the status of a service without a token.
@@ -118,9 +103,9 @@ const WaitingForConfiguration = "waiting for a configuration"
 
 const configPause = 2 * time.Second
 
-// AwaitConfiguration returns the configuration once it identifies the agent. On a terminal it
-// returns an error at once; a service waits, because its package was installed before it could be
-// configured, and a restart would not help. It returns nil without an error when stopped.
+// AwaitConfiguration returns the configuration after it identifies the agent. A service waits for
+// that, because its package was installed before it could be configured, and a restart would not
+// help. Other processes return at once. It returns nil without an error when stopped.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {
@@ -133,15 +118,7 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.Warnf("no token is configured: run customer-managed-workflow-agent configure, or write it to %s", c.File())
-	logged := ""
-	tick := time.NewTicker(configPause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, nil //nolint:nilnil // stopped before anything was configured, which is no error
-		case <-tick.C:
-		}
+	for logged := ""; retry.Sleep(ctx, configPause) == nil; {
 		c, err := load()
 		if err == nil && HasIdentity(c) {
 			log.Info("the configuration is complete")
@@ -153,9 +130,10 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 			log.WithError(err).Warn("reading the configuration failed; trying again")
 		}
 	}
+	return nil, nil //nolint:nilnil // stopped before anything was configured, which is no error
 }
 
-// HasIdentity reports whether the configuration identifies the agent. A sample's token does not count.
+// HasIdentity reports whether the configuration identifies the agent, other than by a sample's token.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
 // LoadEnvironment sets a file's variables that are unset, for managers that read no such files.

@@ -25,14 +25,9 @@ func packagedLists() map[string]Options {
 // TestPackagedPropertyLists compares packaging/launchd with service install; -update writes it.
 func TestPackagedPropertyLists(t *testing.T) {
 	for dir, options := range packagedLists() {
-		text, err := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()
 		path := filepath.Join(packaged, dir, DefaultName+".plist")
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		golden(t, filepath.Join("..", path), text)
 	}
 }
@@ -73,10 +68,7 @@ func TestPropertyListValues(t *testing.T) {
 			},
 		},
 	} {
-		text, err := newLaunchd(mustDefault(t, tt.options), &scripted{}, tt.home).render()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := newLaunchd(mustDefault(t, tt.options), &scripted{}, tt.home).render()
 		want := map[string]any{
 			"Label": DefaultName, "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false},
 			"ThrottleInterval": uint64(10), "ExitTimeOut": uint64(30), "AbandonProcessGroup": true, "ProcessType": "Background",
@@ -100,10 +92,7 @@ func TestUpdatePropertyListValues(t *testing.T) {
 		Root: "/opt/a&b", Program: "/opt/a&b/proven/agent", State: "/var/lib/<x>", Stage: "/var/lib/<x>/updates",
 		Request: "/var/lib/<x>/updates/request.json", Journal: "/opt/a&b/update.json",
 	}}
-	text, err := newLaunchd(mustDefault(t, options), &scripted{}, "").renderUpdates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := newLaunchd(mustDefault(t, options), &scripted{}, "").renderUpdates()
 	got := map[string]any{}
 	if _, err := plist.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
@@ -129,9 +118,7 @@ func TestUpdatePropertyListValues(t *testing.T) {
 // broken one, which shows that they detect errors.
 func TestPropertyListsElsewhere(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.plist")
-	if err := os.WriteFile(broken, []byte(`<?xml version="1.0"?><plist version="1.0"><dict><key>Label</dict></plist>`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(broken, []byte(`<?xml version="1.0"?><plist version="1.0"><dict><key>Label</dict></plist>`), 0o600))
 	for _, command := range [][]string{
 		{"xmllint", "--noout", "--nonet"},
 		{"python3", "-c", "import plistlib, sys; plistlib.load(open(sys.argv[1], 'rb'))"},

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	_ "embed" // for the templates
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,15 +20,11 @@ var plistText string
 // stepsVersion is the first systemd that supports growing pauses between restarts.
 const stepsVersion = 254
 
-func (s *systemd) render(version int) ([]byte, error) {
+func (s *systemd) render(version int) []byte {
 	o := s.options
-	arguments := runArguments(o)
-	for i, argument := range arguments {
-		arguments[i] = unitQuote(argument)
-	}
 	values := map[string]string{
 		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
-		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": strings.Join(arguments, " "),
+		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": unitCommand(runArguments(o)),
 		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": protectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
 	}
 	return fill(unitText, values, map[string]bool{
@@ -38,15 +32,27 @@ func (s *systemd) render(version int) ([]byte, error) {
 	})
 }
 
-func (l *launchd) render() ([]byte, error) {
-	var arguments strings.Builder
-	for _, argument := range append(runArguments(l.options), "--env-file", l.EnvironmentFile()) {
-		arguments.WriteString("\t\t<string>" + xmlEscape(argument) + "</string>\n")
-	}
+func (l *launchd) render() []byte {
 	return fill(plistText, map[string]string{
-		"Program": DefaultName, "Name": l.options.Name, "Arguments": strings.TrimSuffix(arguments.String(), "\n"),
+		"Program": DefaultName, "Name": l.options.Name, "Arguments": l.plistArguments(runArguments(l.options)),
 		"Account": xmlEscape(l.options.Account), "LogFile": xmlEscape(l.logFile()),
 	}, map[string]bool{"Account": l.options.Account != ""})
+}
+
+// plistArguments returns a command line, with the environment file that launchd does not read itself.
+func (l *launchd) plistArguments(arguments []string) string {
+	var lines []string
+	for _, argument := range append(arguments, "--env-file", l.EnvironmentFile()) {
+		lines = append(lines, "\t\t<string>"+xmlEscape(argument)+"</string>")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func unitCommand(arguments []string) string {
+	for i, argument := range arguments {
+		arguments[i] = unitQuote(argument)
+	}
+	return strings.Join(arguments, " ")
 }
 
 func runArguments(o Options) []string {
@@ -78,46 +84,30 @@ func protectHome(paths ...string) string {
 // fill replaces {{Name}} in a template, and keeps or drops the text between lines {{if Name}} or
 // {{if not Name}}, {{else}} and {{end}}. text/template would link every exported method of every
 // type into the binary, which makes the agent a third larger.
-func fill(text string, values map[string]string, conditions map[string]bool) ([]byte, error) {
+func fill(text string, values map[string]string, conditions map[string]bool) []byte {
 	var pairs []string
 	for name, value := range values {
 		pairs = append(pairs, "{{"+name+"}}", value)
 	}
 	replacer := strings.NewReplacer(pairs...)
-	known := strings.NewReplacer(blank(pairs)...)
-	var out strings.Builder
-	var open []bool
+	var out bytes.Buffer
+	var open []bool // conditions of the enclosing {{if}}
 	for line := range strings.Lines(text) {
-		word, isWord := strings.CutPrefix(strings.TrimSpace(line), "{{")
-		word, isWhole := strings.CutSuffix(word, "}}")
+		word, _ := strings.CutPrefix(strings.TrimSpace(line), "{{")
 		name, isIf := strings.CutPrefix(word, "if ")
 		name, negated := strings.CutPrefix(name, "not ")
-		switch holds, isKnown := conditions[name]; {
-		case isWord && isWhole && isIf && isKnown:
-			open = append(open, holds != negated)
-		case isWord && isWhole && word == "else" && len(open) > 0:
+		switch {
+		case isIf:
+			open = append(open, conditions[strings.TrimSuffix(name, "}}")] != negated)
+		case word == "else}}":
 			open[len(open)-1] = !open[len(open)-1]
-		case isWord && isWhole && word == "end" && len(open) > 0:
+		case word == "end}}":
 			open = open[:len(open)-1]
-		case strings.Contains(known.Replace(line), "{{"):
-			return nil, fmt.Errorf("a line of the service's template cannot be filled: %s", strings.TrimSpace(line))
 		case !slices.Contains(open, false):
-			out.WriteString(replacer.Replace(line))
+			_, _ = replacer.WriteString(&out, line) // a buffer accepts everything
 		}
 	}
-	if len(open) > 0 {
-		return nil, errors.New("the template of the service has an {{if}} without {{end}}")
-	}
-	return []byte(out.String()), nil
-}
-
-// blank returns pairs for a replacer that removes the same words.
-func blank(pairs []string) []string {
-	blanks := slices.Clone(pairs)
-	for i := 1; i < len(blanks); i += 2 {
-		blanks[i] = ""
-	}
-	return blanks
+	return out.Bytes()
 }
 
 // unitEscape prevents systemd from expanding a value (systemd.unit(5), specifiers).
@@ -199,93 +189,27 @@ func (u *Updates) check() error {
 	return nil
 }
 
-func (s *systemd) renderUpdates(version int) (path, unit []byte, err error) {
+func (s *systemd) renderUpdates(version int) (path, unit []byte) {
 	o := s.options
-	arguments := updateArguments(o)
-	for i, argument := range arguments {
-		arguments[i] = unitQuote(argument)
-	}
 	values := map[string]string{
 		"Program": DefaultName, "Name": unitEscape(o.Name), "Description": displayName,
 		"Request": unitEscape(o.Updates.Request), "Journal": unitEscape(o.Updates.Journal),
 		"Root": unitPath(o.Updates.Root), "State": unitPath(o.Updates.State),
-		"ExecStart": strings.Join(arguments, " "), "EnvironmentFile": unitEscape(s.EnvironmentFile()),
+		"ExecStart": unitCommand(updateArguments(o)), "EnvironmentFile": unitEscape(s.EnvironmentFile()),
 		"ProtectHome": protectHome(o.Updates.Root, o.Config), "WantedBy": wantedBy(o),
 	}
 	conditions := map[string]bool{
 		"User": o.User, "Restarts": version >= oneshotRestartVersion, "RestartSteps": version >= stepsVersion,
 	}
-	if path, err = fill(updatePathText, values, conditions); err != nil {
-		return nil, nil, err
-	}
-	unit, err = fill(updateUnitText, values, conditions)
-	return path, unit, err
+	return fill(updatePathText, values, conditions), fill(updateUnitText, values, conditions)
 }
 
 // oneshotRestartVersion is the first systemd that restarts a unit of type oneshot.
 const oneshotRestartVersion = 244
 
-func (l *launchd) renderUpdates() ([]byte, error) {
-	var arguments strings.Builder
-	for _, argument := range append(updateArguments(l.options), "--env-file", l.EnvironmentFile()) {
-		arguments.WriteString("\t\t<string>" + xmlEscape(argument) + "</string>\n")
-	}
+func (l *launchd) renderUpdates() []byte {
 	return fill(updatePlistText, map[string]string{
-		"Program": DefaultName, "Name": l.options.Name, "Arguments": strings.TrimSuffix(arguments.String(), "\n"),
+		"Program": DefaultName, "Name": l.options.Name, "Arguments": l.plistArguments(updateArguments(l.options)),
 		"Request": xmlEscape(l.options.Updates.Request), "Journal": xmlEscape(l.options.Updates.Journal), "LogFile": xmlEscape(l.logFile()),
 	}, nil)
-}
-
-// registration is a file of a service manager and its new text; without text it must not exist.
-type registration struct {
-	path string
-	text []byte
-}
-
-// replaceAll writes or removes the files, all or none. undo restores their previous state.
-func replaceAll(files []registration) (undo func() error, err error) {
-	var undos []func() error
-	undo = func() error {
-		var errs []error
-		for _, u := range undos {
-			errs = append(errs, u())
-		}
-		return errors.Join(errs...)
-	}
-	for _, f := range files {
-		var back func() error
-		if f.text == nil {
-			back, err = removeFile(f.path)
-		} else {
-			back, err = replaceFile(f.path, f.text, 0o644)
-		}
-		if err != nil {
-			return nil, errors.Join(err, undo())
-		}
-		undos = append(undos, back)
-	}
-	return undo, nil
-}
-
-// removeFile removes a file if it exists. The returned function restores it.
-func removeFile(path string) (undo func() error, err error) {
-	before, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() error { return nil }, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(path); err != nil {
-		return nil, err
-	}
-	return func() error {
-		_, err := replaceFile(path, before, 0o644)
-		return err
-	}, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

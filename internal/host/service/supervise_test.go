@@ -25,9 +25,7 @@ func manager(t *testing.T) (told func() string) {
 	return func() string {
 		t.Helper()
 		buf := make([]byte, 4096)
-		if err := listener.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, listener.SetReadDeadline(time.Now().Add(time.Minute)))
 		n, err := listener.Read(buf)
 		if err != nil {
 			t.Fatal(err)
@@ -57,9 +55,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	}
 	// An incomplete file does not end the wait.
 	for _, text := range []string{"token\n", "token: pul-1\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	select {
 	case r := <-done:
@@ -106,9 +102,7 @@ func TestLoadEnvironment(t *testing.T) {
 	path := settings(t, "# proxies\nWORKFLOW_TEST_A=\"one two\"\nWORKFLOW_TEST_B=from-file\n")
 	t.Setenv("WORKFLOW_TEST_B", "set before")
 	t.Cleanup(func() { os.Unsetenv("WORKFLOW_TEST_A") })
-	if err := LoadEnvironment(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, LoadEnvironment(path))
 	if a, b := os.Getenv("WORKFLOW_TEST_A"), os.Getenv("WORKFLOW_TEST_B"); a != "one two" || b != "set before" {
 		t.Errorf("got %q and %q", a, b)
 	}
@@ -123,8 +117,6 @@ func TestLoadEnvironment(t *testing.T) {
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

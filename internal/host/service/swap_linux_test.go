@@ -27,12 +27,8 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 			dir := t.TempDir()
 			victim, config, link := filepath.Join(t.TempDir(), "shadow"), filepath.Join(dir, "config"), filepath.Join(dir, "link")
 			const secret = "SECRET=of-root\n"
-			if err := os.WriteFile(victim, []byte(secret), 0o604); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(victim, link); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(victim, []byte(secret), 0o604))
+			must(t, os.Symlink(victim, link))
 			owner := 0
 			if name == "content" {
 				owner = 12345
@@ -52,12 +48,8 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 					t.Fatalf("the file behind the link became %v %d:%d", info.Mode(), stat.Uid, stat.Gid)
 				}
 				unlessRoots(t, dir, secret)
-				if err := os.RemoveAll(link); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(victim, link); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(link))
+				must(t, os.Symlink(victim, link))
 			}
 		})
 	}
@@ -84,15 +76,9 @@ func unlessRoots(t *testing.T, dir, secret string) {
 
 func renew(t *testing.T, path string, owner int) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(path, owner, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(path))
+	must(t, os.WriteFile(path, nil, 0o600))
+	must(t, os.Chown(path, owner, 0))
 }
 
 // swapping exchanges two names until stop is called.
@@ -122,12 +108,8 @@ func TestHardLinksKeepTheirOwner(t *testing.T) {
 	}
 	dir := t.TempDir()
 	victim, config := filepath.Join(dir, "shadow"), filepath.Join(dir, "config")
-	if err := os.WriteFile(victim, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(victim, config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(victim, nil, 0o600))
+	must(t, os.Link(victim, config))
 	for name, err := range map[string]error{"shareConfig": shareConfig(config, "nobody"), "giveFile": giveFile(config, "nobody", true)} {
 		if err == nil {
 			t.Errorf("%s took a file with two names", name)

@@ -20,9 +20,7 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, got, 0o644))
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
@@ -58,10 +56,7 @@ func TestUnits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := s.render(tt.version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := s.render(tt.version)
 		golden(t, tt.file, text)
 	}
 }
@@ -94,9 +89,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 	}}
 	s := userService(t, commands)
 	const show = "systemctl --user show --property=LoadState --value customer-managed-workflow-agent.service"
-	if err := s.Install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Install())
 	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show)
 	first, err := os.ReadFile(s.File())
 	if err != nil || !bytes.Contains(first, []byte("ExecStart=/opt/agent run\n")) {
@@ -104,9 +97,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 	}
 
 	s.options.Executable = "/opt/newer"
-	if err := s.Install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Install())
 	second, err := os.ReadFile(s.File())
 	if err != nil || !bytes.Contains(second, []byte("ExecStart=/opt/newer run\n")) {
 		t.Fatalf("%s\n%v", second, err)
@@ -145,12 +136,8 @@ func TestFailedFirstInstallLeavesNothing(t *testing.T) {
 
 func TestMaskStays(t *testing.T) {
 	s := userService(t, &scripted{})
-	if err := os.MkdirAll(filepath.Dir(s.File()), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(os.DevNull, s.File()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(s.File()), 0o755))
+	must(t, os.Symlink(os.DevNull, s.File()))
 	for _, err := range []error{s.Install(), s.Uninstall()} {
 		if err == nil || !strings.Contains(err.Error(), "systemctl --user unmask "+DefaultName) {
 			t.Errorf("got %v", err)
@@ -167,14 +154,9 @@ func TestServicesShareTheirState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit, err := s.render(252)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unit := s.render(252)
 	for name, text := range map[string]string{"first.service": string(unit), "other.service": "[Service]\nUser=www\nStateDirectory=www\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	for _, tt := range []struct {
 		unit, account string
@@ -199,9 +181,7 @@ func TestUninstall(t *testing.T) {
 	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Uninstall())
 	commands.want(t, "systemctl --user disable --now customer-managed-workflow-agent.service",
 		"systemctl --user daemon-reload", "systemctl --user reset-failed customer-managed-workflow-agent.service")
 	if _, err := os.Stat(s.File()); !errors.Is(err, os.ErrNotExist) {
@@ -279,5 +259,12 @@ func TestOptions(t *testing.T) {
 		if _, err := o.withDefaults(); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

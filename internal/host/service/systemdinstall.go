@@ -38,28 +38,22 @@ func (s *systemd) Install() error {
 		if err := reachable(s.options.Executable, s.options.Account); err != nil {
 			return err
 		}
-		// An upgrade does not fail because of what prevents the service from starting.
+		// An upgrade of a package does not fail for a cause that only keeps the service from starting.
 		if s.options.Docker && !s.options.Packaged {
 			if err := groupExists("docker"); err != nil {
 				return err
 			}
 		}
-	}
-	if !s.options.User {
 		if err := shareConfig(s.options.Config, s.options.Account); err != nil {
 			return err
 		}
-	}
-	files, err := s.registrations(version)
-	if err != nil {
-		return err
 	}
 	if s.options.Updates == nil {
 		if err := s.forgetUpdates(ctx); err != nil {
 			return err
 		}
 	}
-	undo, err := replaceAll(files)
+	undo, err := replaceAll(s.registrations(version))
 	if err != nil {
 		return fmt.Errorf("writing the unit: %w", err)
 	}
@@ -119,22 +113,16 @@ func sharesState(dirs []string, unit, account string) error {
 	return nil
 }
 
-func (s *systemd) registrations(version int) ([]registration, error) {
-	text, err := s.render(version)
-	if err != nil {
-		return nil, err
-	}
-	files := []registration{{s.File(), text}}
+func (s *systemd) registrations(version int) []registration {
+	files := []registration{{s.File(), s.render(version)}}
 	if s.packaged {
-		return files, nil
+		return files
 	}
 	var path, helper []byte
 	if s.options.Updates != nil {
-		if path, helper, err = s.renderUpdates(version); err != nil {
-			return nil, err
-		}
+		path, helper = s.renderUpdates(version)
 	}
-	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper}), nil
+	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper})
 }
 
 func (s *systemd) allUnits() []string {

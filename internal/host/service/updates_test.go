@@ -34,10 +34,7 @@ func TestUpdateUnits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, unit, err := s.renderUpdates(tt.version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path, unit := s.renderUpdates(tt.version)
 		golden(t, tt.file+".path", path)
 		golden(t, tt.file+".service", unit)
 	}
@@ -46,16 +43,13 @@ func TestUpdateUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	// An old systemd does not support restarts of oneshot units.
-	if _, unit, err := s.renderUpdates(239); err != nil || bytes.Contains(unit, []byte("\nRestart=")) || !bytes.Contains(unit, []byte("\nStartLimitBurst=20\n")) {
+	if _, unit := s.renderUpdates(239); bytes.Contains(unit, []byte("\nRestart=")) || !bytes.Contains(unit, []byte("\nStartLimitBurst=20\n")) {
 		t.Errorf("%s\n%v", unit, err)
 	}
-	if main, err := s.render(252); err != nil || !bytes.Contains(main, []byte(" --updates /var/lib/workflow-agent/updates\n")) {
+	if main := s.render(252); !bytes.Contains(main, []byte(" --updates /var/lib/workflow-agent/updates\n")) {
 		t.Errorf("the service does not know where to ask for updates: %s\n%v", main, err)
 	}
-	daemon, err := newLaunchd(mustDefault(t, system), &scripted{}, "/Users/ann").renderUpdates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemon := newLaunchd(mustDefault(t, system), &scripted{}, "/Users/ann").renderUpdates()
 	golden(t, "daemon-update.plist", daemon)
 	for decoder := xml.NewDecoder(bytes.NewReader(daemon)); ; {
 		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
@@ -101,34 +95,24 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 	commands.rules[show+helper] = []answer{{out: "loaded"}}
 	commands.calls = nil
 
-	if err := s.Install(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Enable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Install())
+	must(t, s.Enable(t.Context()))
 	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show+main, show+path, show+helper,
 		"systemctl --user enable "+main+" "+path+" "+helper, "systemctl --user restart "+path)
 	there(path, helper, main)
 
 	// An installation that can no longer update itself has no helper.
 	s.options.Updates = nil
-	if err := s.Install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Install())
 	commands.want(t, "systemctl --version", "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
 		"systemctl --user daemon-reload", show+main)
 	there(main)
 
 	s.options.Updates = updates
-	if err := s.Install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Install())
 	commands.calls = nil
 	s.options.Updates = nil // an uninstallation need not know
-	if err := s.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Uninstall())
 	commands.want(t, "systemctl --user disable --now "+main, "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
 		"systemctl --user daemon-reload", "systemctl --user reset-failed "+main+" "+helper)
 	there()
@@ -140,16 +124,12 @@ func TestUpdateHelperOfLaunchd(t *testing.T) {
 	l := newLaunchd(o, commands, t.TempDir())
 	enable := "launchctl enable " + l.domain + "/test-agent"
 	look := "launchctl print " + l.domain + "/test-agent-update"
-	if err := l.Enable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Enable(t.Context()))
 	commands.want(t, enable, look, "launchctl bootstrap "+l.domain+" "+l.home+"/Library/LaunchAgents/test-agent-update.plist")
 
 	// Without updates, an existing helper is unloaded.
 	l.options.Updates = nil
 	commands.rules["launchctl print"] = []answer{{}, notLoaded}
-	if err := l.Enable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Enable(t.Context()))
 	commands.want(t, enable, look, "launchctl bootout "+l.domain+"/test-agent-update", look)
 }

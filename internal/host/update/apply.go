@@ -63,16 +63,16 @@ type Applier struct {
 // Result is the result of an update.
 type Result struct {
 	Outcome  Outcome
-	From, To string // "" if no update was started
+	From, To string // "" without an update
 	Reason   string // why the new version was rolled back
 }
 
-// Outcome is how an update ended.
+// Outcome is the outcome of an update.
 type Outcome string
 
 // The outcomes.
 const (
-	Nothing Outcome = "nothing" // nothing to do
+	Nothing Outcome = ""        // nothing to do
 	Updated Outcome = "updated" // the new version works
 	Back    Outcome = "back"    // the new version failed and was rolled back
 )
@@ -86,83 +86,56 @@ var ErrFailedBefore = errors.New("it was tried and rolled back less than a day a
 // ErrNotConfirmable is returned if the agent has not reached its server to confirm an update.
 var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
-// Apply first completes an interrupted update, then installs the staged release. Without a request
-// it returns the result of the former.
+// Apply first completes an interrupted update, then installs the release in the directory stage.
+// Without a request there, or with stage "", it returns the result of the former.
 //
 // Apply does not trust the stage: it copies the files and checks the copy with the applier's keys.
 // It removes the request except after [ErrBusy]; staging again is cheap. An error before the swap
 // changes nothing. After the swap, a new version that does not reach the progress of the old one is
 // rolled back, with outcome Back and no error. If ctx ends after the swap, the journal stays and
-// Recover continues.
-func (a *Applier) Apply(ctx context.Context, stage string) (Result, error) {
-	root, unlock, err := a.open()
-	if err != nil {
-		return Result{Outcome: Nothing}, fmt.Errorf("updating %s: %w", a.Root, explain(err))
-	}
-	defer unlock()
-	result, err := a.apply(ctx, root, stage)
+// the next Apply continues.
+func (a *Applier) Apply(ctx context.Context, stage string) (result Result, err error) {
+	err = a.locked(func(root *os.Root) error {
+		if result, err = a.recover(ctx, root); err != nil || stage == "" {
+			return err
+		}
+		if _, err := os.Lstat(filepath.Join(stage, RequestFile)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		result, err = a.apply(ctx, root, stage)
+		return err
+	})
 	if err != nil {
 		return result, fmt.Errorf("updating %s: %w", a.Root, explain(err))
 	}
 	return result, nil
 }
 
-// Recover completes an update that was interrupted after its swap, and cleans up after one that was
-// interrupted before. It returns [ErrBusy] while an update is in progress.
-func (a *Applier) Recover(ctx context.Context) (Result, error) {
-	root, unlock, err := a.open()
-	if err != nil {
-		return Result{Outcome: Nothing}, fmt.Errorf("ending the interrupted update of %s: %w", a.Root, explain(err))
-	}
-	defer unlock()
-	result, err := a.recover(ctx, root)
-	if err != nil {
-		return result, fmt.Errorf("ending the interrupted update of %s: %w", a.Root, explain(err))
-	}
-	return result, nil
-}
-
-func (a *Applier) open() (root *os.Root, unlock func(), err error) {
-	if err := a.checkOwner(); err != nil {
-		return nil, nil, err
-	}
-	if root, err = os.OpenRoot(a.Root); err != nil {
-		return nil, nil, err
-	}
-	free, err := lockFile(root, rootLock)
-	if err != nil {
-		_ = root.Close()
-		return nil, nil, err
-	}
-	return root, func() {
-		free()
-		_ = root.Close()
-	}, nil
-}
-
+// recover completes an update that was interrupted after its swap, and removes the leftovers of an
+// update that was interrupted before.
 func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	if err := clean(root); err != nil {
-		return Result{Outcome: Nothing}, err
+		return Result{}, err
 	}
 	j, err := readJournal(root)
 	if err != nil {
 		// No Applier wrote it, and it is not needed: current names a complete version.
-		return Result{Outcome: Nothing}, errors.Join(err, root.Rename(JournalFile, JournalFile+".broken"))
+		return Result{}, errors.Join(err, root.Rename(JournalFile, JournalFile+".broken"))
 	}
 	if j == nil {
-		return Result{Outcome: Nothing}, nil
+		return Result{}, nil
 	}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
 	if now, err := a.Current(); err == nil && now != j.From && now != j.To {
 		log.WithField("current", now).Warn("an update was interrupted, and another version was installed since: it stays")
-		return Result{Outcome: Nothing}, forget(root)
+		return Result{}, forget(root)
 	}
-	log.Warn("an update was interrupted, and is ended now")
+	log.Warn("an update was interrupted: completing it")
 	if j.Tries++; j.Tries > maxTries && j.Phase == forward {
 		j.Phase, j.Reason = backward, "the update was interrupted too often"
 	}
 	if err := j.write(root); err != nil {
-		return Result{Outcome: Nothing}, err
+		return Result{}, err
 	}
 	return a.conclude(ctx, root, j)
 }
@@ -180,16 +153,9 @@ func clean(root *os.Root) error {
 const maxTries = 3
 
 func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
-	result, err := a.recover(ctx, root)
-	if err != nil {
-		return result, err
-	}
-	if _, err := os.Lstat(filepath.Join(path, RequestFile)); errors.Is(err, fs.ErrNotExist) {
-		return result, nil
-	}
 	stage, err := openIntake(path)
 	if err != nil {
-		return Result{Outcome: Nothing}, err
+		return Result{}, err
 	}
 	defer func() { _ = stage.Close() }()
 	from, to, err := a.prepare(ctx, root, stage)
@@ -200,11 +166,11 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	if err != nil {
 		err = errors.Join(err, root.RemoveAll(incomingDir))
 	}
-	// A request that stays would be applied again at once, and fail again. Removing it after the
-	// journal exists tells the agent that it was not refused.
+	// A remaining request would be applied again at once, and fail again. The agent learns from the
+	// journal, which already exists, that its request was not refused.
 	err = errors.Join(err, stage.RemoveAll(RequestFile))
 	if j == nil {
-		return Result{Outcome: Nothing}, err
+		return Result{}, err
 	}
 	step("taken")
 	result, concluded := a.conclude(ctx, root, j)
@@ -232,17 +198,17 @@ func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to s
 	}
 	failed, ok, err := a.Failed()
 	if err != nil {
-		a.Log.WithError(err).Warn("it is not known which version failed before")
+		a.Log.WithError(err).Warn("reading the last failed version failed")
 	}
 	if ok && !want.Explicit && failed.Holds(want.Version, a.time()) {
 		return from, "", fmt.Errorf("%s: %w (%s: %s)", want.Version, ErrFailedBefore, failed.At.Format(time.RFC3339), failed.Reason)
 	}
 	log := a.Log.WithFields(logrus.Fields{"from": from, "to": want.Version})
-	log.Info("an update is checked and unpacked")
+	log.Info("verifying and unpacking an update")
 	if err := a.takeIn(ctx, root, stage, want.Version); err != nil {
 		return from, "", err
 	}
-	return from, want.Version, a.add(root, want.Version)
+	return from, want.Version, put(root, want.Version)
 }
 
 // takeIn copies, checks and unpacks a version into a directory of the root, and runs it once.
@@ -286,7 +252,7 @@ func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*j
 func (a *Applier) goal(ctx context.Context, to string) (Progress, error) {
 	if a.Ready != nil {
 		if err := a.Ready(ctx); err != nil {
-			return "", fmt.Errorf("the update to %s is put off: %w", to, err)
+			return "", fmt.Errorf("postponing the update to %s: %w", to, err)
 		}
 	}
 	if a.Service == nil {

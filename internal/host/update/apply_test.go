@@ -68,7 +68,7 @@ func (h *house) pid(t testing.TB) int {
 
 func (h *house) updates(t testing.TB, version string) {
 	t.Helper()
-	if err := Unstage(h.stage); err != nil {
+	if err := os.RemoveAll(h.stage); err != nil {
 		t.Fatal(err)
 	}
 	h.put(t, version, newRelease(t, h.key, version, polls))
@@ -289,7 +289,7 @@ func TestShutdown(t *testing.T) {
 	if from, to, ok := a.Underway(); from != "v1.0.0" || to != "v1.1.0" || !ok {
 		t.Errorf("the update from %q to %q is under way: %v", from, to, ok)
 	}
-	if result, err := h.applier().Recover(t.Context()); err != nil || result.Outcome != Updated {
+	if result, err := h.applier().Apply(t.Context(), ""); err != nil || result.Outcome != Updated {
 		t.Errorf("Recover: %+v, %v", result, err)
 	}
 	h.works(t, "v1.1.0")
@@ -364,7 +364,7 @@ func TestTwoAtOnce(t *testing.T) {
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	a := h.applier()
 	a.Ready = func(ctx context.Context) error {
-		for _, err := range []error{second(h.applier().Apply(ctx, h.stage)), second(h.applier().Recover(ctx))} {
+		for _, err := range []error{second(h.applier().Apply(ctx, h.stage)), second(h.applier().Apply(ctx, ""))} {
 			if !errors.Is(err, ErrBusy) {
 				t.Errorf("the second update: %v", err)
 			}
@@ -454,7 +454,7 @@ func TestOvertaken(t *testing.T) {
 		if err := errors.Join(os.Remove(current), os.Symlink(versionsDir+"/v1.2.0", current), (&unit{root: h.root}).start()); err != nil {
 			t.Fatal(err)
 		}
-		if result, err := h.applier().Recover(t.Context()); err != nil || result.Outcome != Nothing {
+		if result, err := h.applier().Apply(t.Context(), ""); err != nil || result.Outcome != Nothing {
 			t.Errorf("%s: Recover: %+v, %v", from, result, err)
 		}
 		h.works(t, "v1.2.0")

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,9 @@ import (
 
 const (
 	timeout  = 3 * time.Minute // for the first poll, which a server may hold for 50 s
-	interval = time.Second     // between two checks
+	interval = time.Second     // between two health checks
 	steady   = 5 * time.Second // for which one process must stay healthy
-	callTime = 2 * time.Minute // for one call to the service manager
+	callTime = 3 * time.Minute // for the calls to the service manager
 )
 
 // conclude completes an update, forward or backward. Each step can be repeated after a crash.
@@ -59,7 +60,7 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		log.WithError(err).Error("the old version is current again, but does not work either")
 		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
-	if err := writeFailure(root, Failure{Version: j.To, At: a.time().UTC(), Reason: j.Reason}); err != nil {
+	if err := store(root, failureFile, Failure{Version: j.To, At: a.time().UTC(), Reason: j.Reason}); err != nil {
 		log.WithError(err).Error("recording the failed version failed, so it may be tried again at once")
 	}
 	step("noted")
@@ -67,6 +68,7 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 	return result, a.drop(root, j)
 }
 
+// confirm ends an update whose new version works.
 func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	step("healthy")
 	if err := point(root, provenLink, j.To); err != nil {
@@ -84,6 +86,7 @@ func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	return nil
 }
 
+// drop ends an update that was rolled back.
 func (a *Applier) drop(root *os.Root, j *journal) error {
 	if err := forget(root); err != nil {
 		return err
@@ -108,15 +111,11 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 		return nil
 	}
 	call, cancel := context.WithTimeout(ctx, callTime)
-	health, err := a.Service.Health(call)
-	cancel()
-	if err != nil || health.Version != version {
-		call, cancel := context.WithTimeout(ctx, callTime)
-		err := a.Service.Restart(call)
-		cancel()
-		if err != nil {
-			// A service manager that shuts down also refuses and ends this process.
-			_ = retry.Sleep(ctx, or(a.steady, steady))
+	defer cancel()
+	if health, err := a.Service.Health(call); err != nil || health.Version != version {
+		if err := a.Service.Restart(call); err != nil {
+			// A service manager that shuts down also refuses, and then stops this process.
+			_ = retry.Sleep(ctx, cmp.Or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
 	}
@@ -126,7 +125,8 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 
 // await waits until one process of the version has been ready for some time.
 func (a *Applier) await(ctx context.Context, version string, want Progress) error {
-	ctx, cancel := context.WithTimeout(ctx, or(a.Timeout, timeout))
+	limit := cmp.Or(a.Timeout, timeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var since time.Time
 	var pid int
@@ -137,7 +137,7 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 		switch {
 		case good && (since.IsZero() || pid != health.PID):
 			pid, since = health.PID, time.Now()
-		case good && time.Since(since) >= or(a.steady, steady):
+		case good && time.Since(since) >= cmp.Or(a.steady, steady):
 			return nil
 		case !good:
 			since = time.Time{}
@@ -145,27 +145,20 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 			case err == nil && (health.Version == version || health.Version == ""):
 				last = fmt.Sprintf("%s is %s", version, health.Progress)
 			case err == nil:
-				last = fmt.Sprintf("the service is %s, with the version %q", health.Progress, health.Version)
+				last = fmt.Sprintf("%q is %s", health.Version, health.Progress)
 			case ctx.Err() == nil:
 				last = err.Error()
 			}
 		}
-		if retry.Sleep(ctx, or(a.interval, interval)) != nil {
-			return fmt.Errorf("%s did not become ready in %v: %s", version, or(a.Timeout, timeout), last)
+		if retry.Sleep(ctx, cmp.Or(a.interval, interval)) != nil {
+			return fmt.Errorf("%s did not become ready in %v: %s", version, limit, last)
 		}
 	}
 }
 
-func or(d, usual time.Duration) time.Duration {
-	if d == 0 {
-		return usual
-	}
-	return d
-}
-
 // Files in the root of an installation, readable for all users.
 const (
-	// JournalFile exists between an update's swap and its confirmation; [Applier.Recover] reads it.
+	// JournalFile exists between an update's swap and its confirmation.
 	JournalFile = "update.json"
 	// failureFile holds the newest version that failed.
 	failureFile = "update-failed.json"
@@ -179,7 +172,7 @@ const (
 	backward phase = "backward" // back to the old one
 )
 
-// journal is what any process needs to complete an update.
+// journal holds the state from which any process can complete an update.
 type journal struct {
 	Phase  phase     `json:"phase"`
 	From   string    `json:"from"`
@@ -190,7 +183,7 @@ type journal struct {
 	At     time.Time `json:"at"`
 }
 
-// check refuses a journal that no update can have written.
+// check rejects a journal that no update can have written.
 func (j journal) check() error {
 	order, err := compare(j.To, j.From)
 	switch {
@@ -199,47 +192,36 @@ func (j journal) check() error {
 	case order <= 0:
 		return fmt.Errorf("%s is not newer than %s", j.To, j.From)
 	case j.Phase != forward && j.Phase != backward:
-		return fmt.Errorf("the phase %q is not known", j.Phase)
+		return fmt.Errorf("the phase %q is unknown", j.Phase)
 	case j.Wait != NotRunning && j.Wait != Waiting && j.Wait != Polled:
-		return fmt.Errorf("%q is no state to wait for", j.Wait)
+		return fmt.Errorf("the progress %q cannot be waited for", j.Wait)
 	}
 	return nil
 }
 
 func readJournal(root *os.Root) (*journal, error) {
-	text, err := readIn(root, JournalFile, 16<<10)
+	var j journal
+	err := load(root, JournalFile, &j)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // no journal is the usual case
-	}
-	var j journal
-	if err == nil {
-		err = json.Unmarshal(text, &j)
 	}
 	if err == nil {
 		err = j.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the journal of an update, %s: %w", JournalFile, err)
+		return nil, fmt.Errorf("reading the update journal %s: %w", JournalFile, err)
 	}
 	return &j, nil
 }
 
-func (j *journal) write(root *os.Root) error {
-	text, err := json.MarshalIndent(j, "", "  ")
-	if err != nil {
-		return err
-	}
-	return replace(root, JournalFile, text)
-}
+func (j *journal) write(root *os.Root) error { return store(root, JournalFile, j) }
 
+// forget removes the journal.
 func forget(root *os.Root) error {
-	if err := root.Remove(JournalFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return syncDir(root, ".")
+	return errors.Join(root.RemoveAll(JournalFile), syncDir(root, "."))
 }
 
-// retryAfter is how long a failed version is not tried again, unless the operator asks for it.
+// retryAfter is the time before a failed version is tried again, unless the operator requests it.
 const retryAfter = 24 * time.Hour
 
 // Failure is a version that failed and was rolled back.
@@ -258,7 +240,8 @@ func (f Failure) Holds(version string, now time.Time) bool {
 
 // Failed returns the newest version that failed here; ok is false without one.
 func (i Installation) Failed() (f Failure, ok bool, err error) {
-	text, err := readPlain(filepath.Join(i.Root, failureFile), 16<<10)
+	path := filepath.Join(i.Root, failureFile)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, false, nil
 	}
@@ -269,12 +252,12 @@ func (i Installation) Failed() (f Failure, ok bool, err error) {
 		err = release.CheckVersion(f.Version)
 	}
 	if err != nil {
-		return Failure{}, false, fmt.Errorf("reading which version failed, %s: %w", filepath.Join(i.Root, failureFile), err)
+		return Failure{}, false, fmt.Errorf("reading the last failed version from %s: %w", path, err)
 	}
 	return f, true, nil
 }
 
-// Pending reports whether an update is unfinished: in progress, or waiting for [Applier.Recover].
+// Pending reports whether an update is unfinished: in progress, or waiting for the next [Applier.Apply].
 func (i Installation) Pending() bool {
 	_, err := os.Lstat(filepath.Join(i.Root, JournalFile))
 	return err == nil
@@ -286,18 +269,10 @@ func (i Installation) Underway() (from, to string, ok bool) {
 	if err != nil {
 		return "", "", false
 	}
-	defer func() { _ = root.Close() }()
+	defer func() { _ = root.Close() }() // nothing was written through it
 	j, err := readJournal(root)
 	if err != nil || j == nil {
 		return "", "", false
 	}
 	return j.From, j.To, true
-}
-
-func writeFailure(root *os.Root, f Failure) error {
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return err
-	}
-	return replace(root, failureFile, text)
 }

@@ -125,8 +125,8 @@ func TestDiskFullAtSwap(t *testing.T) {
 			if err := os.Remove(ballast); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := h.applier().Recover(t.Context()); err != nil {
-				t.Errorf("Recover: %v", err)
+			if _, err := h.applier().Apply(t.Context(), ""); err != nil {
+				t.Errorf("completing: %v", err)
 			}
 			h.works(t, end)
 			h.updates(t, "v1.1.1")

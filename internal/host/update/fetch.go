@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -25,12 +26,12 @@ const (
 	maxArchive = 512 << 20
 )
 
-// stallTime is how long a request may receive nothing.
-const stallTime = 30 * time.Second
+// stallTime is how long a request may receive nothing. Tests lower it.
+var stallTime = 30 * time.Second
 
 var (
 	errStalled  = errors.New("the server sent nothing for too long")
-	errTooLarge = errors.New("the answer is larger than any file of a release")
+	errTooLarge = errors.New("the file is larger than any file of a release")
 )
 
 // client returns a client that limits every answer. The caller's context limits whole transfers.
@@ -39,7 +40,7 @@ func (f *Finder) client(limit int64) *http.Client {
 	if f.Client != nil && f.Client.Transport != nil {
 		next = f.Client.Transport
 	}
-	return &http.Client{Transport: careful{next: next, stall: f.stall, limit: limit}, CheckRedirect: checkRedirect}
+	return &http.Client{Transport: careful{next: next, limit: limit}, CheckRedirect: checkRedirect}
 }
 
 func checkRedirect(req *http.Request, via []*http.Request) error {
@@ -47,29 +48,28 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return errors.New("too many redirects")
 	}
 	if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
-		return errors.New("it redirects from https to " + req.URL.Scheme)
+		return errors.New("the server redirects from https to " + req.URL.Scheme)
 	}
 	return nil
 }
 
-// careful is a transport that ends answers that stall or grow too large.
+// careful is a transport that stops answers that stall or grow too large.
 type careful struct {
 	next  http.RoundTripper
-	stall time.Duration
 	limit int64
 }
 
 func (c careful) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	timer := time.AfterFunc(c.stall, func() { cancel(errStalled) })
+	timer := time.AfterFunc(stallTime, func() { cancel(errStalled) })
 	resp, err := c.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		timer.Stop()
 		cancel(nil)
 		return nil, stalled(ctx, err)
 	}
-	timer.Reset(c.stall)
-	resp.Body = &carefulBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, stall: c.stall, left: c.limit}
+	timer.Reset(stallTime)
+	resp.Body = &carefulBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, left: c.limit}
 	return resp, nil
 }
 
@@ -83,10 +83,9 @@ func stalled(ctx context.Context, err error) error {
 type carefulBody struct {
 	io.ReadCloser
 
-	ctx    context.Context //nolint:containedctx // that of the one request whose body this is
+	ctx    context.Context //nolint:containedctx // the context of one request
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
-	stall  time.Duration
 	left   int64
 }
 
@@ -97,7 +96,7 @@ func (b *carefulBody) Read(p []byte) (int, error) {
 		return 0, errTooLarge
 	}
 	if n > 0 {
-		b.timer.Reset(b.stall)
+		b.timer.Reset(stallTime)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = stalled(b.ctx, err)
@@ -123,7 +122,7 @@ func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadC
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, 0, err // it names the URL, without a password
+		return nil, 0, err // names the URL, without a password
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
@@ -145,13 +144,13 @@ func (e statusError) Is(target error) bool {
 	return target == ErrNotFound && (e.code == http.StatusNotFound || e.code == http.StatusGone)
 }
 
-func readSmall(body io.ReadCloser) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxSmall+1))
-	_ = body.Close()
+// readSmall reads and closes a small file.
+func readSmall(file io.ReadCloser) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(file, maxSmall+1))
 	if err == nil && len(data) > maxSmall {
 		err = errTooLarge
 	}
-	return data, err
+	return data, errors.Join(err, file.Close())
 }
 
 // ErrReplay is returned if a mirror serves an older state than before.
@@ -172,12 +171,12 @@ func remember(path, home, channel string, now release.Channel) error {
 		return nil
 	}
 	known := map[string]seen{}
-	text, err := readPlain(path, maxSmall)
+	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &known)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading what was seen of the mirror: %w; remove %s if you trust the mirror", err, path)
+		return fmt.Errorf("reading the last seen state of the mirror: %w; remove %s if you trust the mirror", err, path)
 	}
 	key := fmt.Sprintf("%.8x", sha256.Sum256([]byte(home+"\x00"+channel)))
 	before, ok := known[key]
@@ -197,7 +196,7 @@ func remember(path, home, channel string, now release.Channel) error {
 	}
 	// Not a secret, and readable for both accounts that check for updates.
 	if err := durable.WriteFile(path, text, 0o644, renameio.IgnoreUmask()); err != nil {
-		return fmt.Errorf("remembering the state of the mirror: %w", err)
+		return fmt.Errorf("recording the state of the mirror: %w", err)
 	}
 	return nil
 }

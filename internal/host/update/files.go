@@ -1,9 +1,9 @@
 package update
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -29,47 +29,37 @@ func openPlain(dir *os.Root, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := f.Stat()
-	if err == nil && (!after.Mode().IsRegular() || !os.SameFile(before, after)) {
-		err = fmt.Errorf("%s was exchanged while it was opened", name)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
+	if after, err := f.Stat(); err != nil || !os.SameFile(before, after) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", name), err, f.Close())
 	}
 	return f, nil
 }
 
-func readPlain(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	return readOpen(f, limit)
-}
-
-func readIn(dir *os.Root, name string, limit int64) ([]byte, error) {
+// readPlain reads a small file that [openPlain] accepts.
+func readPlain(dir *os.Root, name string) ([]byte, error) {
 	f, err := openPlain(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	return readOpen(f, limit)
+	return readSmall(f)
 }
 
-func readOpen(f *os.File, limit int64) ([]byte, error) {
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+// load reads a small JSON file.
+func load(dir *os.Root, name string, into any) error {
+	text, err := readPlain(dir, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", f.Name())
+	return json.Unmarshal(text, into)
+}
+
+// store replaces a JSON file.
+func store(dir *os.Root, name string, from any) error {
+	text, err := json.MarshalIndent(from, "", "  ")
+	if err != nil {
+		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", f.Name(), limit)
-	}
-	return data, err
+	return replace(dir, name, text)
 }
 
 // finish syncs and closes a file.
@@ -84,11 +74,7 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode)); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return finish(f)
+	return errors.Join(err, f.Chmod(mode), finish(f))
 }
 
 // next is the name of a file or link until it replaces the previous one.
@@ -118,6 +104,7 @@ func syncDir(dir *os.Root, name string) error {
 	return finish(f)
 }
 
+// sweep removes all entries but the named ones.
 func sweep(dir *os.Root, but ...string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
@@ -148,4 +135,27 @@ func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return lock.Release, nil
+}
+
+// locked calls do while this process holds the installation's lock. It returns [ErrBusy] if another
+// process holds the lock.
+func (i Installation) locked(do func(root *os.Root) error) error {
+	if err := i.checkOwner(); err != nil {
+		return err
+	}
+	return lockedDir(i.Root, rootLock, do)
+}
+
+func lockedDir(path, lock string, do func(dir *os.Root) error) error {
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }() // every written file was closed
+	unlock, err := lockFile(dir, lock)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do(dir)
 }

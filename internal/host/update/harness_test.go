@@ -27,6 +27,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/retry"
 )
@@ -136,7 +137,7 @@ func signed(t testing.TB, key *ecdsa.PrivateKey, f files) files {
 
 func sign(t testing.TB, key *ecdsa.PrivateKey, data []byte) []byte {
 	t.Helper()
-	signature, err := release.Sign(key, data)
+	signature, err := signing.Sign(key, data)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ const (
 	incomingDir = ".incoming" // of an update in progress
 	rootLock    = ".update.lock"
 
-	// SeenFile remembers the newest state of the mirror, for updates by hand.
+	// SeenFile is the memory of an update by hand: the newest seen state of the mirror.
 	SeenFile = "releases-seen.json"
 	// ManualStage is the directory into which an update by hand downloads.
 	ManualStage = ".download"
@@ -82,41 +82,28 @@ func (i Installation) Current() (string, error) {
 	return version, nil
 }
 
-// Updater returns the path of the program that applies and recovers: that of the version that
-// worked last, because the one being tried may be broken. [Installation.Prove] creates the link.
+// Updater returns the path of the program that applies updates: the program of the version that
+// worked last, because a new version may be broken. [Installation.Prove] creates the link.
 func (i Installation) Updater() string {
 	return filepath.Join(i.Root, provenLink, release.Program)
 }
 
 // Prove records that the current version works, unless an update is in progress.
 func (i Installation) Prove() error {
-	if err := i.checkOwner(); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(i.Root)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	unlock, err := lockFile(root, rootLock)
+	err := i.locked(func(root *os.Root) error {
+		version, err := i.Current()
+		if err != nil || i.Pending() {
+			return err
+		}
+		return point(root, provenLink, version)
+	})
 	if errors.Is(err, ErrBusy) {
 		return nil // that update decides
 	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	version, err := i.Current()
-	if err != nil {
-		return err
-	}
-	if now, err := root.Readlink(provenLink); i.Pending() || err == nil && now == versionsDir+"/"+version {
-		return nil
-	}
-	return point(root, provenLink, version)
+	return err
 }
 
-// checkOwner refuses an installation in which other users could replace the service's program.
+// checkOwner rejects an installation in which other users could replace the service's program.
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
 	if us == 0 { // a user who can rename a parent directory can replace all of it
@@ -180,7 +167,7 @@ func (e *PackagedError) Removal() string {
 	return "brew uninstall " + e.Package
 }
 
-// askTime is the timeout of a package manager's query: its database may be locked.
+// askTime is the timeout of a package manager's query, whose database may be locked.
 const askTime = 20 * time.Second
 
 // owner returns a [*PackagedError] if a package owns the file, or nil. The path has no links.
@@ -228,7 +215,7 @@ func executing(root *os.Root, version string) bool {
 			return true
 		}
 	}
-	// Not every account sees others' processes, but no process can write to a running program.
+	// Some accounts cannot see other users' processes, but no process can write to a running program.
 	for _, name := range release.Programs() {
 		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
 		if errors.Is(err, syscall.ETXTBSY) {

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
 
@@ -39,6 +41,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	stallTime = 5 * time.Second
 	os.Exit(m.Run())
 }
 
@@ -66,7 +69,7 @@ func runChild(text string) error {
 	case "apply":
 		_, err = a.Apply(ctx, c.Stage)
 	case "recover":
-		_, err = a.Recover(ctx)
+		_, err = a.Apply(ctx, "")
 	case "place":
 		var i Installation
 		if i, err = OpenInstallation(c.Root, nil); err == nil {
@@ -87,7 +90,7 @@ func runChild(text string) error {
 // run runs a child. It returns the step at which the child was killed, or "" if it finished.
 func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
-	public, err := release.PublicPEM(key)
+	public, err := signing.PublicPEM(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +128,7 @@ func (h *house) complete(t *testing.T, step string) {
 	}
 }
 
-// killSteps are the steps that a test must see, so that a moved step cannot skip a window.
+// killSteps lists the steps that each test must observe, so that a moved step cannot go untested.
 var killSteps = map[string][]string{
 	polls:   {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "healthy", "proven", "confirmed"},
 	crashes: {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
@@ -244,7 +247,7 @@ func TestGivenUp(t *testing.T) {
 	for range maxTries {
 		kill("recover", "restarted")
 	}
-	result, err := h.applier().Recover(t.Context())
+	result, err := h.applier().Apply(t.Context(), "")
 	if err != nil || result.Outcome != Back || !strings.Contains(result.Reason, "interrupted too often") {
 		t.Errorf("Recover: %+v, %v", result, err)
 	}
@@ -338,8 +341,8 @@ func TestBrokenJournal(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(h.root, JournalFile), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.applier().Recover(t.Context()); err == nil || !strings.Contains(err.Error(), JournalFile) {
-			t.Errorf("Recover: %v", err)
+		if _, err := h.applier().Apply(t.Context(), ""); err == nil || !strings.Contains(err.Error(), JournalFile) {
+			t.Errorf("completing: %v", err)
 		}
 		h.works(t, "v1.0.0")
 		h.updates(t, "v1.1.0")

@@ -12,14 +12,14 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// FlatVersion stands for the programs of older installers, which are in the root itself.
+// FlatVersion is the version of the programs that older installers put into the root itself.
 const FlatVersion = "v0.0.0-flat"
 
 // links returns the names in the root of an installation that lead to its current version.
 func links() []string { return append(release.Programs(), release.OldName) }
 
 // OpenInstallation returns the installation in a directory, which may be missing or empty. It
-// refuses other content, except configurations, the files that an uninstallation keeps.
+// rejects other content, except configurations, the files that an uninstallation keeps.
 func OpenInstallation(dir string, configurations []string) (Installation, error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -72,29 +72,22 @@ func (i Installation) Place(ctx context.Context, keys release.Keys, stage, versi
 	}
 	created, err := makeDirs(filepath.Join(i.Root, versionsDir))
 	if err == nil {
-		err = i.place(ctx, keys, stage, version)
+		a := &Applier{Installation: i, Keys: keys}
+		err = i.locked(func(root *os.Root) error {
+			err := a.place(ctx, root, stage, version)
+			if err != nil && i.Version == "" {
+				err = errors.Join(err, removeAll(root, append(links(), currentLink, versionsDir+"/"+version, rootLock)...))
+			}
+			return err
+		})
 	}
 	if err == nil {
 		return nil
 	}
 	for _, dir := range created {
-		_ = os.Remove(dir) // fails if something else uses the directory by now
+		_ = os.Remove(dir) // fails if another program uses the directory by now
 	}
 	return fmt.Errorf("installing %s into %s: %w", version, i.Root, explain(err))
-}
-
-func (i Installation) place(ctx context.Context, keys release.Keys, stage, version string) error {
-	a := &Applier{Installation: i, Keys: keys}
-	root, unlock, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	err = a.placeLocked(ctx, root, stage, version)
-	if err != nil && i.Version == "" {
-		err = errors.Join(err, removeAll(root, append(links(), currentLink, versionsDir+"/"+version, rootLock)...))
-	}
-	return err
 }
 
 // makeDirs creates a directory and returns the created ones, the deepest first.
@@ -116,7 +109,7 @@ func removeAll(root *os.Root, names ...string) error {
 	return errors.Join(errs...)
 }
 
-func (a *Applier) placeLocked(ctx context.Context, root *os.Root, path, version string) error {
+func (a *Applier) place(ctx context.Context, root *os.Root, path, version string) error {
 	if err := clean(root); err != nil {
 		return err
 	}
@@ -161,68 +154,51 @@ func (a *Applier) placeLocked(ctx context.Context, root *os.Root, path, version 
 // adopt makes a version of the programs in the root, which the release then replaces at once.
 func (a *Applier) adopt(root *os.Root) error {
 	dir := versionsDir + "/" + FlatVersion
-	if err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755)); err != nil {
+	err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755))
+	for _, name := range release.Programs() {
+		if info, lerr := root.Lstat(name); lerr == nil && info.Mode().IsRegular() {
+			err = errors.Join(err, root.Link(name, dir+"/"+name))
+		}
+	}
+	err = errors.Join(err, root.Symlink(release.Program, dir+"/"+release.OldName), syncDir(root, dir))
+	if err != nil {
 		return err
 	}
-	var found []string
-	for _, name := range links() {
-		if info, err := root.Lstat(name); err == nil && (info.Mode().IsRegular() || info.Mode()&fs.ModeSymlink != 0) {
-			found = append(found, name)
-		}
-	}
-	for _, name := range found {
-		target, err := root.Readlink(name)
-		if err == nil {
-			err = root.Symlink(filepath.Base(target), dir+"/"+name)
-		} else {
-			err = root.Link(name, dir+"/"+name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(syncDir(root, dir), point(root, currentLink, FlatVersion)); err != nil {
-		return err
-	}
-	for _, name := range found {
-		if err := setLink(root, name, currentLink+"/"+name); err != nil {
-			return err
-		}
-	}
-	step("adopted")
-	return nil
+	return point(root, currentLink, FlatVersion)
 }
 
 // put moves the unpacked release to its final name. If that version exists, its files are replaced
 // one by one, so that no running program misses one.
 func put(root *os.Root, version string) error {
 	from, to := incomingDir+"/"+unpackedDir, versionsDir+"/"+version
-	if _, err := root.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-		err = root.Rename(from, to)
-		return errors.Join(err, syncDir(root, versionsDir), root.RemoveAll(incomingDir))
+	var err error
+	if info, lerr := root.Lstat(to); lerr != nil || !info.IsDir() {
+		err = errors.Join(root.RemoveAll(to), root.Rename(from, to))
+	} else {
+		err = fs.WalkDir(root.FS(), from, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			target := to + strings.TrimPrefix(path, from)
+			if d.IsDir() {
+				return root.MkdirAll(target, 0o755)
+			}
+			return root.Rename(path, target)
+		})
 	}
-	err := fs.WalkDir(root.FS(), from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		target := to + strings.TrimPrefix(path, from)
-		if d.IsDir() {
-			return root.MkdirAll(target, 0o755)
-		}
-		return root.Rename(path, target)
-	})
-	step("repaired")
-	return errors.Join(err, syncDir(root, to), root.RemoveAll(incomingDir))
+	if err != nil {
+		return err
+	}
+	err = errors.Join(syncDir(root, to), syncDir(root, versionsDir))
+	step("placed")
+	return errors.Join(err, root.RemoveAll(incomingDir))
 }
 
 // Revert makes an earlier version current again.
 func (i Installation) Revert(version string) error {
-	root, unlock, err := (&Applier{Installation: i}).open()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return errors.Join(point(root, currentLink, version), root.RemoveAll(provenLink))
+	return i.locked(func(root *os.Root) error {
+		return errors.Join(point(root, currentLink, version), root.RemoveAll(provenLink))
+	})
 }
 
 // InUse reports whether a process still executes a program of the installation.
@@ -252,21 +228,11 @@ func (i Installation) Remove() error {
 	if _, err := os.Lstat(i.Root); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	root, err := os.OpenRoot(i.Root)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	unlock, err := lockFile(root, rootLock)
-	if err != nil {
-		return err
-	}
 	names := append(links(), currentLink, provenLink, versionsDir, SeenFile, ManualStage, incomingDir, JournalFile, JournalFile+".broken", failureFile, rootLock)
 	for _, name := range names {
 		names = append(names, next(name))
 	}
-	err = removeAll(root, names...)
-	unlock()
+	err := lockedDir(i.Root, rootLock, func(root *os.Root) error { return removeAll(root, names...) })
 	if err == nil {
 		_ = os.Remove(i.Root) // fails if it is not empty
 	}

@@ -42,10 +42,7 @@ type Options struct {
 	// Memory is a file with the newest channel file seen, against replays; "" records nothing.
 	Memory string
 
-	// For tests; zero values are this machine and the default limits.
-	goos, goarch string
-	stall        time.Duration
-	now          func() time.Time
+	goos, goarch string // tests change them; "" means this machine
 }
 
 // Finder finds releases and stages them. It is safe for concurrent use.
@@ -73,34 +70,28 @@ func Open(o Options) (*Finder, error) {
 	if o.goos == "" {
 		o.goos, o.goarch = runtime.GOOS, runtime.GOARCH
 	}
-	if o.stall == 0 {
-		o.stall = stallTime
-	}
-	if o.now == nil {
-		o.now = time.Now
-	}
 	if len(o.Keys) == 0 {
 		return nil, release.ErrNoKeys
 	}
 	if o.Channel != release.Stable && o.Channel != release.Beta {
-		return nil, fmt.Errorf("the update channel %q is not known: use %s or %s", o.Channel, release.Stable, release.Beta)
+		return nil, fmt.Errorf("the update channel %q is unknown: use %s or %s", o.Channel, release.Stable, release.Beta)
 	}
 	if o.Home == "" {
-		return nil, errors.New("this build has no URL of releases: name the URL of a mirror")
+		return nil, errors.New("this build has no release URL: name the URL of a mirror")
 	}
 	f := &Finder{Options: o}
 	text, api := strings.CutPrefix(o.Home, "github+")
 	home, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || home.Host == "" || home.Scheme != "https" && home.Scheme != "http" || home.RawQuery != "" || home.Fragment != "" {
 		// The text and the parser's error may hold a password.
-		return nil, errors.New("the URL of the releases must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
+		return nil, errors.New("the release URL must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
 	}
 	f.home = home
 	if api || strings.EqualFold(home.Hostname(), "github.com") {
 		parts := strings.Split(strings.Trim(home.Path, "/"), "/")
 		n := len(parts)
 		if n < 2 || !api && n != 2 {
-			return nil, fmt.Errorf("the URL of the releases %s must end with OWNER/REPO", home.Redacted())
+			return nil, fmt.Errorf("the release URL %s must end with OWNER/REPO", home.Redacted())
 		}
 		f.owner, f.repo = parts[n-2], parts[n-1]
 		f.home = &url.URL{Scheme: "https", Host: "api.github.com", Path: "/"}
@@ -117,7 +108,7 @@ func Open(o Options) (*Finder, error) {
 // Candidate is a found release, not verified yet except for a mirror's channel file.
 type Candidate struct {
 	Version   string
-	Published time.Time // zero if the source does not say
+	Published time.Time // zero if unknown
 	Notes     string    // a web page, or ""
 
 	source upstream.Source
@@ -144,13 +135,10 @@ func compare(a, b string) (int, error) {
 	if err := errors.Join(release.CheckVersion(a), release.CheckVersion(b)); err != nil {
 		return 0, err
 	}
-	va, err := semver.StrictNewVersion(a[1:])
-	if err != nil {
-		return 0, fmt.Errorf("reading the version %s: %w", a, err)
-	}
-	vb, err := semver.StrictNewVersion(b[1:])
-	if err != nil {
-		return 0, fmt.Errorf("reading the version %s: %w", b, err)
+	va, errA := semver.StrictNewVersion(a[1:])
+	vb, errB := semver.StrictNewVersion(b[1:])
+	if err := errors.Join(errA, errB); err != nil {
+		return 0, fmt.Errorf("comparing %s with %s: %w", a, b, err)
 	}
 	return va.Compare(vb), nil
 }
@@ -188,11 +176,11 @@ func (f *Finder) shown() string {
 func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
-	// A source belongs to one search, whose result it remembers.
+	// A source serves one search and holds its result.
 	source := f.newSource(want)
 	updater, err := upstream.NewUpdater(upstream.Config{
 		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
-		// The source leaves only the matching archive, whose name the updater would not expect.
+		// The source returns only the matching archive, whose name the updater would not expect.
 		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
 	})
 	if err != nil {

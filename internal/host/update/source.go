@@ -22,53 +22,46 @@ func (f *Finder) newSource(want string) upstream.Source {
 	if f.owner != "" {
 		return &gitHub{Finder: f, want: want}
 	}
-	return &mirror{Finder: f, want: want, links: map[int64]*url.URL{}}
+	return &mirror{Finder: f, want: want}
 }
 
+// wanted returns the files of a release that an update needs.
 func (f *Finder) wanted(version string) ([]string, error) {
 	archive, err := release.Archive(version, f.goos, f.goarch)
 	return []string{archive, release.ChecksumsFile, release.ChecksumsFile + release.SignatureSuffix}, err
 }
 
-// mirror is a directory with releases on any HTTP server. go-selfupdate's own source knows no
-// signed channel file, downloads no second validation file, and takes no client.
+// mirror is a directory with releases on any HTTP server. go-selfupdate's own source supports no
+// signed channel file, downloads no second validation file, and accepts no client.
 type mirror struct {
 	*Finder
 
 	want  string
-	links map[int64]*url.URL // by the number of the asset
+	links []*url.URL // of the assets, by their ID
 }
 
 func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
-	found := listed{version: m.want}
+	found := &upstream.HttpRelease{TagName: m.want}
 	if m.want == "" {
 		channel, err := m.channel(ctx)
 		if err != nil {
 			return nil, err
 		}
-		found = listed{version: channel.Version, published: channel.Published}
-	} else if err := m.exists(ctx); err != nil {
+		found.TagName, found.PublishedAt = channel.Version, channel.Published
+	} else if _, err := m.small(ctx, m.want+"/"+release.ChecksumsFile); errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	} else if err != nil {
 		return nil, err
 	}
-	names, err := m.wanted(found.version)
+	names, err := m.wanted(found.TagName)
 	if err != nil {
 		return nil, err
 	}
 	for i, name := range names {
-		id := int64(i + 1)
-		m.links[id] = m.home.JoinPath(found.version, name)
-		found.assets = append(found.assets, file{id: id, name: name, url: m.links[id].Redacted()})
+		m.links = append(m.links, m.home.JoinPath(found.TagName, name))
+		found.Assets = append(found.Assets, &upstream.HttpAsset{ID: int64(i), Name: name, URL: m.links[i].Redacted()})
 	}
 	return []upstream.SourceRelease{found}, nil
-}
-
-// exists returns [ErrNotFound] if the mirror does not have the wanted release.
-func (m *mirror) exists(ctx context.Context) error {
-	_, err := m.small(ctx, m.want+"/"+release.ChecksumsFile)
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	return err
 }
 
 // channel reads the signed file of the channel.
@@ -89,17 +82,17 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	if c, err = release.ParseChannel(text); err != nil {
 		return c, err
 	}
-	// The signature does not cover the file's name: keep the beta channel's file out of stable.
+	// The signature does not cover the file's name: reject the beta channel's file in stable.
 	if m.Channel == release.Stable && strings.Contains(c.Version, "-") {
 		return c, fmt.Errorf("%s names %s, which is no stable release: the mirror mixes up its channels", name, c.Version)
 	}
-	if c.Published.After(m.now().Add(maxAhead)) {
+	if c.Published.After(time.Now().Add(maxAhead)) {
 		return c, fmt.Errorf("%s is dated in the future (%s): check this machine's clock", name, c.Published.Format(time.RFC3339))
 	}
 	return c, remember(m.Memory, m.home.Redacted(), m.Channel, c)
 }
 
-// maxAhead is how far the publisher's clock may be ahead of ours.
+// maxAhead is the accepted difference between the publisher's clock and this machine's.
 const maxAhead = 24 * time.Hour
 
 func (m *mirror) small(ctx context.Context, name string) ([]byte, error) {
@@ -116,11 +109,7 @@ func (m *mirror) small(ctx context.Context, name string) ([]byte, error) {
 
 // DownloadReleaseAsset opens a file of the release as a [sized].
 func (m *mirror) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, id int64) (io.ReadCloser, error) {
-	link, ok := m.links[id]
-	if !ok {
-		return nil, upstream.ErrAssetNotFound
-	}
-	body, size, err := get(ctx, m.client(maxArchive), link)
+	body, size, err := get(ctx, m.client(maxArchive), m.links[id])
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +122,7 @@ type sized struct {
 	size int64
 }
 
-// gitHub finds releases. go-selfupdate's source takes no client and sends GITHUB_TOKEN anywhere.
+// gitHub finds releases. go-selfupdate's source accepts no client and sends GITHUB_TOKEN to any host.
 type gitHub struct {
 	*Finder
 
@@ -168,62 +157,35 @@ func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 	}
 	var fit []upstream.SourceRelease
 	for _, one := range all {
-		if found, ok := g.complete(upstream.NewGitHubRelease(one)); ok {
+		if found := g.complete(upstream.NewGitHubRelease(one)); found != nil {
 			fit = append(fit, found)
 		}
 	}
 	return fit, nil
 }
 
-// complete returns the release with only the required files. ok is false while files are missing,
-// as during an upload, and if its version does not fit the channel.
-func (g *gitHub) complete(from upstream.SourceRelease) (found listed, ok bool) {
-	found = listed{version: from.GetTagName(), published: from.GetPublishedAt(), draft: from.GetDraft(), prerelease: from.GetPrerelease(), page: from.GetURL()}
-	names, err := g.wanted(found.version)
-	if err != nil || g.want == "" && g.Channel == release.Stable && strings.Contains(found.version, "-") {
-		return found, false
+// complete returns the release with only the required files, or nil while files are missing, as
+// during an upload, and if the version is not in the channel.
+func (g *gitHub) complete(from upstream.SourceRelease) *upstream.HttpRelease {
+	found := &upstream.HttpRelease{
+		TagName: from.GetTagName(), PublishedAt: from.GetPublishedAt(), Draft: from.GetDraft(), Prerelease: from.GetPrerelease(), URL: from.GetURL(),
 	}
+	names, err := g.wanted(found.TagName)
+	if err != nil || g.want == "" && g.Channel == release.Stable && strings.Contains(found.TagName, "-") {
+		return nil
+	}
+	assets := from.GetAssets()
 	for _, name := range names {
-		i := slices.IndexFunc(from.GetAssets(), func(a upstream.SourceAsset) bool { return a.GetName() == name })
+		i := slices.IndexFunc(assets, func(a upstream.SourceAsset) bool { return a.GetName() == name })
 		if i < 0 {
-			return found, false
+			return nil
 		}
-		found.assets = append(found.assets, from.GetAssets()[i])
+		found.Assets = append(found.Assets, &upstream.HttpAsset{ID: assets[i].GetID(), Name: name, Size: assets[i].GetSize()})
 	}
-	return found, true
+	return found
 }
 
 func (g *gitHub) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, id int64) (io.ReadCloser, error) {
 	body, _, err := g.api(maxArchive).Repositories.DownloadReleaseAsset(ctx, g.owner, g.repo, id, g.client(maxArchive))
 	return body, err
 }
-
-// listed is a release of a source, with only the required files.
-type listed struct {
-	version, page     string
-	published         time.Time
-	draft, prerelease bool
-	assets            []upstream.SourceAsset
-}
-
-// The methods implement a release of go-selfupdate.
-
-func (r listed) GetID() int64                      { return 1 }
-func (r listed) GetTagName() string                { return r.version }
-func (r listed) GetDraft() bool                    { return r.draft }
-func (r listed) GetPrerelease() bool               { return r.prerelease }
-func (r listed) GetPublishedAt() time.Time         { return r.published }
-func (r listed) GetReleaseNotes() string           { return "" }
-func (r listed) GetName() string                   { return r.version }
-func (r listed) GetURL() string                    { return r.page }
-func (r listed) GetAssets() []upstream.SourceAsset { return r.assets }
-
-type file struct {
-	id        int64
-	name, url string
-}
-
-func (f file) GetID() int64                  { return f.id }
-func (f file) GetName() string               { return f.name }
-func (f file) GetSize() int                  { return 0 }
-func (f file) GetBrowserDownloadURL() string { return f.url }

@@ -3,7 +3,6 @@ package update
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,10 +25,10 @@ const downloadTime = time.Hour
 // ErrBusy is returned while another update is in progress.
 var ErrBusy = errors.New("another update is in progress")
 
-// Staging says where a release is put for an [Applier].
+// Staging is the place where an [Applier] finds a release.
 type Staging struct {
 	Dir string // created if missing; must hold nothing else
-	// Explicit says that the operator requests this version, even if it failed recently.
+	// Explicit means that the operator requests this version, even if it failed recently.
 	Explicit bool
 	// Progress receives the downloaded bytes; total is -1 if unknown. May be nil.
 	Progress func(done, total int64)
@@ -46,22 +45,21 @@ type request struct {
 // right checksum. After an error no request exists.
 func (f *Finder) Stage(ctx context.Context, c Candidate, s Staging) error {
 	if c.found == nil {
-		return errors.New("no release was found that could be staged")
+		return errors.New("the candidate was not found by a finder")
 	}
-	if err := f.stage(ctx, c, s); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	err := os.MkdirAll(s.Dir, 0o755)
+	if err == nil {
+		err = lockedDir(s.Dir, stageLock, func(dir *os.Root) error { return f.stage(ctx, c, s, dir) })
+	}
+	if err != nil {
 		return fmt.Errorf("downloading %s to %s: %w", c.Version, s.Dir, explain(err))
 	}
 	return nil
 }
 
-func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, downloadTime)
-	defer cancel()
-	dir, unlock, err := openStage(s.Dir)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+func (f *Finder) stage(ctx context.Context, c Candidate, s Staging, dir *os.Root) (err error) {
 	names, err := f.wanted(c.Version)
 	if err != nil {
 		return err
@@ -95,17 +93,13 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging) (err error) 
 		}
 	}
 	step("downloaded")
-	text, err := json.Marshal(request{Version: c.Version, Explicit: s.Explicit})
-	if err != nil {
-		return err
-	}
 	for name, data := range map[string][]byte{names[1]: sums, names[2]: sign} {
 		if err := writeFile(dir, name, data, 0o644); err != nil {
 			return err
 		}
 	}
 	step("signed")
-	return replace(dir, RequestFile, text)
+	return store(dir, RequestFile, request{Version: c.Version, Explicit: s.Explicit})
 }
 
 // sums downloads the checksums and their signature, by the chain that was found.
@@ -146,9 +140,9 @@ func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, e
 }
 
 // errChanged is returned for an archive whose checksum is not the signed one.
-var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed or damaged on its way")
+var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed, or damaged by the download")
 
-// download hashes the archive on the way, which go-selfupdate's validator would read into memory.
+// download hashes the archive while it writes it; go-selfupdate's validator reads all of it into memory.
 func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name string, want [32]byte, progress func(done, total int64)) error {
 	body, err := c.source.DownloadReleaseAsset(ctx, c.found, c.found.AssetID)
 	if err != nil {
@@ -169,14 +163,25 @@ func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name s
 		return err
 	}
 	defer func() { _ = to.Close() }()
-	hash := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(to, hash, &counter{progress: progress, total: total}), body); err != nil {
-		return err
-	}
-	if [32]byte(hash.Sum(nil)) != want {
-		return fmt.Errorf("%s: %w", name, errChanged)
+	if err := copyChecked(io.MultiWriter(to, &counter{progress: progress, total: total}), body, want); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return finish(to)
+}
+
+// copyChecked copies an archive and compares its SHA-256 sum.
+func copyChecked(to io.Writer, from io.Reader, want [32]byte) error {
+	hash := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(from, maxArchive+1))
+	switch {
+	case err != nil:
+		return err
+	case n > maxArchive:
+		return errTooLarge
+	case [32]byte(hash.Sum(nil)) != want:
+		return errChanged
+	}
+	return nil
 }
 
 type counter struct {
@@ -192,46 +197,14 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// same reports whether an earlier download left the archive.
 func same(dir *os.Root, name string, want [32]byte) bool {
 	f, err := openPlain(dir, name)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	hash := sha256.New()
-	_, err = io.Copy(hash, io.LimitReader(f, maxArchive))
-	return err == nil && [32]byte(hash.Sum(nil)) == want
-}
-
-// Unstage removes a staged release. It returns [ErrBusy] during a staging.
-func Unstage(path string) error {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	dir, unlock, err := openStage(path)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return sweep(dir, stageLock)
-}
-
-func openStage(path string) (dir *os.Root, unlock func(), err error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		return nil, nil, err
-	}
-	if dir, err = os.OpenRoot(path); err != nil {
-		return nil, nil, err
-	}
-	free, err := lockFile(dir, stageLock)
-	if err != nil {
-		_ = dir.Close()
-		return nil, nil, err
-	}
-	return dir, func() {
-		free()
-		_ = dir.Close()
-	}, nil
+	return copyChecked(io.Discard, f, want) == nil
 }
 
 // explain adds advice to an error that the operator can fix.
@@ -240,7 +213,7 @@ func explain(err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w: make room (an update needs about 300 MB) and try again", err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: run this as the owner of the installation, with sudo for one of the machine", err)
+		return fmt.Errorf("%w: run this as the owner of the installation, with sudo for a system installation", err)
 	}
 	return err
 }

@@ -4,8 +4,6 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +33,8 @@ var (
 
 var manPage = regexp.MustCompile(`^man/[A-Za-z0-9._-]+\.1$`)
 
-// expected returns the mode of a file that belongs to a release, and 0 for others, which are
-// skipped so that a later release may have more. Modes in the archive are ignored.
+// expected returns the mode of a known file of a release. It returns 0 for unknown files, which a
+// later release may add and which are skipped. Modes in the archive are ignored.
 func expected(name string) fs.FileMode {
 	switch {
 	case slices.Contains(release.Programs(), name):
@@ -48,7 +46,7 @@ func expected(name string) fs.FileMode {
 }
 
 // unpack writes and syncs the files of a release's archive, whose only directory is wrap, into an
-// empty directory. It refuses an archive, even a signed one, that could leave the directory.
+// empty directory. It rejects an archive, even a signed one, that could leave the directory.
 func unpack(archive io.Reader, wrap string, into *os.Root) error {
 	unzipped, err := gzip.NewReader(archive)
 	if err != nil {
@@ -137,13 +135,14 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	return finish(to)
 }
 
-// The files of an intake, in the private directory of an update in progress.
+// Names in the private directory of an update in progress.
 const (
 	copiedArchive = "archive.tar.gz"
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage of another user. Neither kind nor content of its files is trusted.
+// openIntake opens a stage that may belong to another user. Neither the type nor the content of its
+// files is trusted.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -158,7 +157,7 @@ func openIntake(path string) (*os.Root, error) {
 	}
 	after, err := dir.Stat(".")
 	if err == nil && !os.SameFile(before, after) {
-		err = fmt.Errorf("%s was exchanged while it was opened", path)
+		err = fmt.Errorf("%s was replaced while it was opened", path)
 	}
 	if err != nil {
 		_ = dir.Close()
@@ -169,10 +168,7 @@ func openIntake(path string) (*os.Root, error) {
 
 func readRequest(stage *os.Root) (request, error) {
 	var r request
-	text, err := readIn(stage, RequestFile, 4<<10)
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
+	err := load(stage, RequestFile, &r)
 	if err == nil {
 		err = release.CheckVersion(r.Version)
 	}
@@ -188,11 +184,11 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	if err != nil {
 		return err
 	}
-	sums, err := readIn(stage, release.ChecksumsFile, maxSmall)
+	sums, err := readPlain(stage, release.ChecksumsFile)
 	if err != nil {
 		return err
 	}
-	sign, err := readIn(stage, release.ChecksumsFile+release.SignatureSuffix, maxSmall)
+	sign, err := readPlain(stage, release.ChecksumsFile+release.SignatureSuffix)
 	if err != nil {
 		return err
 	}
@@ -210,15 +206,8 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 		return err
 	}
 	defer func() { _ = to.Close() }()
-	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(until{ctx, from}, maxArchive+1))
-	switch {
-	case err != nil:
+	if err := copyChecked(to, until{ctx, from}, want); err != nil {
 		return fmt.Errorf("copying %s: %w", archive, err)
-	case n > maxArchive:
-		return fmt.Errorf("%s: %w", archive, errTooLarge)
-	case [32]byte(hash.Sum(nil)) != want:
-		return fmt.Errorf("%s: %w", archive, errChanged)
 	}
 	step("copied")
 	if _, err := to.Seek(0, io.SeekStart); err != nil {
@@ -242,9 +231,9 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	return private.RemoveAll(copiedArchive)
 }
 
-// until is a reader that ends with a context.
+// until is a reader that fails after its context has ended.
 type until struct {
-	ctx context.Context //nolint:containedctx // that of the one copy
+	ctx context.Context //nolint:containedctx // the context of one copy
 	r   io.Reader
 }
 
@@ -269,7 +258,7 @@ func try(ctx context.Context, path, version string) error {
 		cmd.Dir = "/"
 		cmd.WaitDelay = time.Second
 		out, err = cmd.Output()
-		// A process that is just being started may hold the file open for writing until its exec.
+		// A child that was forked during the copy holds the file open for writing until its exec.
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			break
 		}
@@ -284,38 +273,19 @@ func try(ctx context.Context, path, version string) error {
 		}
 		return fmt.Errorf("the program of %s does not start: %s", version, text)
 	}
-	if said := strings.TrimSpace(string(out)); said != version {
-		return fmt.Errorf("the program in the archive of %s reports the version %s", version, cut(said))
+	if reported := strings.TrimSpace(string(out)); reported != version {
+		return fmt.Errorf("the program in the archive of %s reports the version %s", version, cut(reported))
 	}
 	return nil
 }
 
-// cut returns the quoted beginning of a program's output.
+// cut quotes the beginning of a program's output.
 func cut(text string) string {
 	text = strings.TrimSpace(text)
 	return fmt.Sprintf("%q", text[:min(len(text), 200)])
 }
 
-// add moves the unpacked release to its final name, which makes it available.
-func (a *Applier) add(root *os.Root, version string) error {
-	to := versionsDir + "/" + version
-	if executing(root, version) {
-		return fmt.Errorf("a job of an earlier try still runs from %s: it is replaced after the job has ended", to)
-	}
-	if err := root.RemoveAll(to); err != nil { // left by an earlier attempt
-		return err
-	}
-	if err := root.Rename(incomingDir+"/"+unpackedDir, to); err != nil {
-		return err
-	}
-	if err := syncDir(root, versionsDir); err != nil {
-		return err
-	}
-	step("placed")
-	return root.RemoveAll(incomingDir)
-}
-
-// point makes a link lead to a version, by one rename.
+// point replaces a link by one to a version, with one rename.
 func point(root *os.Root, name, version string) error {
 	if info, err := root.Stat(versionsDir + "/" + version + "/" + release.Program); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("the version %s is missing: %w", version, errors.Join(err, fs.ErrNotExist))

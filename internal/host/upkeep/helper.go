@@ -34,7 +34,8 @@ const (
 	busyPause = 2 * time.Second
 )
 
-// Run completes an interrupted update, or installs the requested one. A rollback is not an error.
+// Run completes an interrupted update, and then installs the requested one. A rollback is not an
+// error.
 func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service == nil {
 		h.service = OpenService(h.Options, install, h.Load, h.Stage)
@@ -46,20 +47,33 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service != nil {
 		a.Service, a.Ready = h.service, h.service.Ready
 	}
-	request := filepath.Join(h.Stage, update.RequestFile)
-	if _, err := os.Lstat(request); h.Stage == "" || errors.Is(err, os.ErrNotExist) {
-		return h.conclude(ctx, a, func() (update.Result, error) { return a.Recover(ctx) })
+	stage := h.Stage
+	if _, err := os.Lstat(filepath.Join(stage, update.RequestFile)); errors.Is(err, os.ErrNotExist) {
+		stage = ""
 	}
-	// The agent requests no update then, but an intruder in its account might.
+	if stage != "" {
+		if err := h.accept(a); err != nil {
+			return errors.Join(err, dropRequest(stage))
+		}
+		h.Log.WithField("stage", stage).Info("the agent requests an update that it has verified")
+	}
+	result, err := whileBusy(ctx, func() (update.Result, error) { return a.Apply(ctx, stage) })
+	if err == nil && result.Outcome == update.Nothing {
+		err = h.catchUp(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return a.Prove()
+}
+
+// accept rejects a request that an agent does not make, but an intruder in its account might.
+func (h *Helper) accept(a *update.Applier) (err error) {
 	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
-		return errors.Join(errors.New("an update was requested, but auto_update is false"), dropRequest(h.Stage))
+		return errors.New("an update was requested, but auto_update is false")
 	}
-	var err error
-	if a.Keys, err = release.BuiltinKeys(); err != nil {
-		return errors.Join(err, dropRequest(h.Stage))
-	}
-	h.Log.WithField("stage", h.Stage).Info("the agent requests an update that it has verified")
-	return h.conclude(ctx, a, func() (update.Result, error) { return a.Apply(ctx, h.Stage) })
+	a.Keys, err = release.BuiltinKeys()
+	return err
 }
 
 // dropRequest removes a request, following no link out of the state directory of its owner.
@@ -70,23 +84,6 @@ func dropRequest(stage string) error {
 	}
 	defer func() { _ = state.Close() }() // nothing was written through it
 	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
-}
-
-func (h *Helper) conclude(ctx context.Context, a *update.Applier, work func() (update.Result, error)) error {
-	var result update.Result
-	err := whileBusy(ctx, func() (err error) {
-		result, err = work()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if result.Outcome == update.Nothing {
-		if err := h.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	return a.Prove()
 }
 
 // catchUp restarts a service that does not run the current version yet, for example because the
@@ -111,15 +108,12 @@ func (h *Helper) catchUp(ctx context.Context) error {
 }
 
 // whileBusy retries while another update of the installation is in progress.
-func whileBusy(ctx context.Context, do func() error) error {
-	deadline := time.Now().Add(busyTime)
+func whileBusy(ctx context.Context, apply func() (update.Result, error)) (update.Result, error) {
+	wait, cancel := context.WithTimeout(ctx, busyTime)
+	defer cancel()
 	for {
-		err := do()
-		if !errors.Is(err, update.ErrBusy) || time.Now().After(deadline) {
-			return err
-		}
-		if retry.Sleep(ctx, busyPause) != nil {
-			return err
+		if result, err := apply(); !errors.Is(err, update.ErrBusy) || retry.Sleep(wait, busyPause) != nil {
+			return result, err
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,33 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/host/update"
 	"workflowagent/internal/retry"
 )
 
-// Source provides releases.
-type Source interface {
+// Keeper keeps the running agent up to date.
+type Keeper struct {
+	Version string // of this process
+	// Stage is the directory from which the service's helper installs; "" means no helper.
+	Stage        string
+	First, Every time.Duration // 0 means the defaults
+	Report       func() status.Report
+	Log          *logrus.Entry
+
+	source       source
+	installation *update.Installation // nil: releases are only announced
+	advice       string               // how the operator updates, if releases are only announced
+	started      time.Time
+
+	mu     sync.Mutex
+	state  status.Update
+	logged string // the last line, to log it once
+}
+
+// source provides releases.
+type source interface {
 	// Latest returns the newest release of the channel.
 	Latest(ctx context.Context) (update.Candidate, error)
 	// Stage verifies a release and puts it where the helper finds it.
@@ -39,47 +60,6 @@ const (
 	handOver = 5 * time.Minute
 )
 
-// Options configure a [Keeper].
-type Options struct {
-	Source  Source
-	Version string // of this process
-	// Install is the installation to keep current, and Stage the directory from which its helper
-	// installs. Without Install, releases are only announced.
-	Install *update.Installation
-	Stage   string
-	// Advice says how the operator updates, if releases are only announced.
-	Advice string
-	Report func() status.Report
-	Log    *logrus.Entry
-
-	First, Every time.Duration // 0 means the default
-}
-
-// Keeper keeps one agent up to date.
-type Keeper struct {
-	o       Options
-	started time.Time
-
-	mu     sync.Mutex
-	state  status.Update
-	logged string // the last line, to log it once
-}
-
-// New returns a keeper that has not checked yet.
-func New(o Options) *Keeper {
-	if o.First <= 0 {
-		o.First = firstCheck
-	}
-	if o.Every <= 0 {
-		o.Every = checkInterval
-	}
-	k := &Keeper{o: o, started: time.Now(), state: status.Update{Mode: status.UpdateTells}}
-	if o.Install != nil {
-		k.state.Mode = status.UpdateInstalls
-	}
-	return k
-}
-
 // Status returns what is known about newer releases.
 func (k *Keeper) Status() status.Update {
 	k.mu.Lock()
@@ -87,13 +67,41 @@ func (k *Keeper) Status() status.Update {
 	return k.state
 }
 
-// Run checks for releases until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
-	if k.o.Install != nil && !k.awaitUpdate(ctx) {
+// Run checks for releases until ctx ends. It logs why if auto_update has no effect.
+func (k *Keeper) Run(ctx context.Context, c *config.Config, caPEM []byte) {
+	finder, err := NewFinder(c, caPEM, filepath.Join(c.StateDirectory, update.SeenFile))
+	var install update.Installation
+	mode := plan(c, k.Version, k.Stage, err, func() (err error) {
+		install, err = update.FindOwn(ctx)
+		return err
+	})
+	required := c.AutoUpdate == config.UpdateOn
+	if mode.Mode == status.UpdateOff {
+		k.set(func(s *status.Update) { *s = mode })
+		if required {
+			k.Log.Warnf("auto_update has no effect: %s", mode.State)
+		}
 		return
 	}
-	pause, failures := k.o.First, 0
-	failing := retry.Policy{First: retryCheck, Max: k.o.Every}
+	k.set(func(s *status.Update) { s.Mode = mode.Mode })
+	k.source, k.advice = finder, mode.State
+	if mode.Mode == status.UpdateInstalls {
+		k.installation = &install
+	} else if required {
+		k.Log.Warnf("auto_update can only announce releases here: %s", mode.State)
+	}
+	k.keep(ctx)
+}
+
+func (k *Keeper) every() time.Duration { return cmp.Or(k.Every, checkInterval) }
+
+func (k *Keeper) keep(ctx context.Context) {
+	k.started = time.Now()
+	if k.installation != nil && !k.awaitUpdate(ctx) {
+		return
+	}
+	pause, failures := cmp.Or(k.First, firstCheck), 0
+	failing := retry.Policy{First: retryCheck, Max: k.every()}
 	for retry.Sleep(ctx, retry.Spread(pause)) == nil {
 		err := k.check(ctx)
 		switch {
@@ -107,17 +115,17 @@ func (k *Keeper) Run(ctx context.Context) {
 			pause = failing.Pause(failures, err)
 			failures++
 		default:
-			pause, failures = k.o.Every, 0
+			pause, failures = k.every(), 0
 		}
 	}
 }
 
 func (k *Keeper) check(ctx context.Context) error {
-	c, err := k.o.Source.Latest(ctx)
+	c, err := k.source.Latest(ctx)
 	if err != nil {
 		return err
 	}
-	newer, err := c.Newer(k.o.Version)
+	newer, err := c.Newer(k.Version)
 	if err != nil {
 		return err
 	}
@@ -131,73 +139,71 @@ func (k *Keeper) check(ctx context.Context) error {
 	if !newer {
 		return nil
 	}
-	log := k.o.Log.WithField("available", c.Version)
-	if k.o.Install == nil {
-		k.say(log.Info, "a newer release is available: "+k.o.Advice)
-		k.set(func(s *status.Update) { s.State = k.o.Advice })
+	log := k.Log.WithField("available", c.Version)
+	if k.installation == nil {
+		k.say(log.Info, "a newer release is available: "+k.advice)
+		k.set(func(s *status.Update) { s.State = k.advice })
 		return nil
 	}
-	failure, ok, err := k.o.Install.Failed()
+	failure, ok, err := k.installation.Failed()
 	if err != nil {
-		log.WithError(err).Debug("reading which version failed before failed")
+		log.WithError(err).Debug("reading the last failed version failed")
 	}
 	if ok && failure.Holds(c.Version, now) {
-		text := "it was tried and rolled back, and is tried again a day later: " + failure.Reason
+		text := "it was rolled back and will be tried again a day later: " + failure.Reason
 		k.say(log.Warn, "the newer release is not installed: "+text)
 		k.set(func(s *status.Update) { s.State = text })
 		return nil
 	}
-	k.say(log.Info, "a newer release is available, and is installed as soon as the agent can restart")
+	k.say(log.Info, "a newer release is available and will be installed as soon as the agent can restart")
 	return k.install(ctx, c, log)
 }
 
 // install hands a release over once the agent may be restarted.
 func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.Entry) error {
-	if !k.await(ctx, k.o.Every, func() bool {
-		reason := blocked(k.o.Report())
+	if !k.await(ctx, k.every(), func() bool {
+		reason := blocked(k.Report())
 		k.set(func(s *status.Update) { s.State = reason })
 		return reason == ""
 	}) {
 		return nil // the next check may find a newer one
 	}
 	k.set(func(s *status.Update) { s.State = "is downloaded and verified" })
-	if err := k.o.Source.Stage(ctx, c, update.Staging{Dir: k.o.Stage}); err != nil {
+	if err := k.source.Stage(ctx, c, update.Staging{Dir: k.Stage}); err != nil {
 		return err
 	}
 	log.Info("the release is verified and handed over to the service's helper")
 	k.set(func(s *status.Update) { s.State = "is verified and handed over to be installed" })
-	request := filepath.Join(k.o.Stage, update.RequestFile)
+	request := filepath.Join(k.Stage, update.RequestFile)
 	taken := func() bool {
 		_, err := os.Lstat(request)
 		return errors.Is(err, os.ErrNotExist)
 	}
 	if !k.await(ctx, handOver, taken) {
-		return fmt.Errorf("the service's helper has not taken %s within %s: run service install again, which registers the helper", request, handOver)
+		return fmt.Errorf("the service's helper did not accept %s within %s: run service install again, which registers the helper", request, handOver)
 	}
-	// From here on the helper ends this process, unless it refuses.
-	if !k.await(ctx, k.o.Every, func() bool { return !k.o.Install.Pending() }) {
+	// From here on the helper stops this process, unless it rejects the release.
+	if !k.await(ctx, k.every(), func() bool { return !k.installation.Pending() }) {
 		return nil
 	}
 	return fmt.Errorf("%s was not installed: the log of the service's helper has the reason", c.Version)
 }
 
-// awaitUpdate waits for the end of an update during which this process was started, and logs its
+// awaitUpdate waits until an update during which this process was started is complete, and logs its
 // outcome. It returns false if ctx ended before.
 func (k *Keeper) awaitUpdate(ctx context.Context) bool {
-	from, to, ok := k.o.Install.Underway()
+	from, to, ok := k.installation.Underway()
 	if !ok {
 		return true
 	}
 	k.set(func(s *status.Update) { s.State = "the update from " + from + " to " + to + " is not confirmed yet" })
-	for k.o.Install.Pending() {
-		if retry.Sleep(ctx, min(pollInterval, k.o.Every)) != nil {
-			return false
-		}
+	if !k.await(ctx, 0, func() bool { return !k.installation.Pending() }) {
+		return false
 	}
 	k.set(func(s *status.Update) { s.State = "" })
-	log := k.o.Log.WithFields(logrus.Fields{"from": from, "to": to})
-	current, err := k.o.Install.Current()
-	failure, failed, _ := k.o.Install.Failed() // an unreadable note counts as none
+	log := k.Log.WithFields(logrus.Fields{"from": from, "to": to})
+	current, err := k.installation.Current()
+	failure, failed, _ := k.installation.Failed() // without a readable record the reason is unknown
 	switch {
 	case err != nil:
 		k.failed(err)
@@ -215,7 +221,7 @@ func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 func (k *Keeper) failed(err error) {
 	now := time.Now()
 	k.set(func(s *status.Update) { s.CheckedAt, s.Error, s.State = &now, err.Error(), "" })
-	k.say(k.o.Log.WithError(err).Warn, "updating the agent failed; trying again later")
+	k.say(k.Log.WithError(err).Warn, "updating the agent failed; trying again later")
 }
 
 func (k *Keeper) say(log func(...any), text string) {
@@ -234,12 +240,15 @@ func (k *Keeper) set(change func(*status.Update)) {
 	change(&k.state)
 }
 
-// await waits for a condition, and reports whether it became true in time.
+// await waits for a condition, and reports whether it became true in time; limit 0 means no limit.
 func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	for !done() {
-		if retry.Sleep(ctx, min(pollInterval, k.o.Every)) != nil {
+		if retry.Sleep(ctx, min(pollInterval, k.every())) != nil {
 			return false
 		}
 	}
@@ -247,19 +256,18 @@ func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() boo
 }
 
 // blocked returns why an agent must not be restarted with another version now, in words that follow
-// "the update", or "". Most jobs do not count: they continue without the agent, which resumes them.
+// "the update", or "". Most jobs do not block: they continue without the agent, which resumes them.
 func blocked(r status.Report) string {
 	switch {
 	case r.Draining || r.Stopping || r.State == status.Draining || r.State == status.Stopping || r.State == status.Ended:
 		return "waits for the next start, because the agent is stopping"
-	// The new version could not be confirmed.
 	case !r.Server.Connected:
 		return "waits until the server answers the agent"
 	case !r.Engine.Up:
 		return "waits until jobs can run on this host"
 	case r.Slots.Free == 0 && slices.ContainsFunc(r.Jobs, func(j status.Job) bool { return j.Epoch == 0 }):
 		// Without a free slot the agent does not poll such a server.
-		return "waits for the end of a job, because the agent does not poll this server before"
+		return "waits for the end of a job, because the agent does not poll this server before then"
 	}
 	for _, j := range r.Jobs {
 		switch j.Phase {

@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-type source struct {
+type fakeSource struct {
 	mu      sync.Mutex
 	version string
 	err     error
@@ -29,33 +29,33 @@ type source struct {
 	staged  []string
 }
 
-func (s *source) Latest(context.Context) (update.Candidate, error) {
+func (s *fakeSource) Latest(context.Context) (update.Candidate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looked = append(s.looked, time.Now())
 	return update.Candidate{Version: s.version}, s.err
 }
 
-func (s *source) Stage(_ context.Context, c update.Candidate, at update.Staging) error {
+func (s *fakeSource) Stage(_ context.Context, c update.Candidate, at update.Staging) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.staged = append(s.staged, c.Version)
 	return os.WriteFile(filepath.Join(at.Dir, update.RequestFile), nil, 0o600)
 }
 
-func (s *source) set(version string, err error) {
+func (s *fakeSource) set(version string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.err = version, err
 }
 
-func (s *source) times() []time.Time {
+func (s *fakeSource) times() []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.looked)
 }
 
-func (s *source) handed() []string {
+func (s *fakeSource) handed() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.staged)
@@ -70,26 +70,23 @@ func well() status.Report {
 func installation(t *testing.T) (*update.Installation, string) {
 	t.Helper()
 	root, stage := t.TempDir(), t.TempDir()
-	if err := os.Symlink("versions/v1.0.0", filepath.Join(root, "current")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("versions/v1.0.0", filepath.Join(root, "current")))
 	return &update.Installation{Root: root, Version: "v1.0.0"}, stage
 }
 
-func keep(t *testing.T, o Options) (*Keeper, *test.Hook) {
+func keep(t *testing.T, k *Keeper) (*Keeper, *test.Hook) {
 	t.Helper()
 	log, hook := test.NewNullLogger()
 	log.SetOutput(io.Discard)
-	o.Log, o.Version = logrus.NewEntry(log), "v1.0.0"
-	if o.Report == nil {
-		o.Report = well
+	k.Log, k.Version = logrus.NewEntry(log), "v1.0.0"
+	if k.Report == nil {
+		k.Report = well
 	}
-	k := New(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		k.Run(ctx)
+		k.keep(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -110,8 +107,8 @@ func said(hook *test.Hook, text string) int {
 
 func TestLooksNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{version: "v1.0.0"}
-		k, hook := keep(t, Options{Source: s})
+		s := &fakeSource{version: "v1.0.0"}
+		k, hook := keep(t, &Keeper{source: s})
 		begin := time.Now()
 		time.Sleep(36 * time.Hour)
 		looked := s.times()
@@ -129,7 +126,7 @@ func TestLooksNowAndThen(t *testing.T) {
 		if same {
 			t.Error("the pauses are all the same: every agent of a pool would look at the same time")
 		}
-		if st := k.Status(); st.Mode != status.UpdateTells || st.Available != "" || st.CheckedAt == nil || st.Error != "" || len(hook.AllEntries()) > 0 {
+		if st := k.Status(); st.Available != "" || st.CheckedAt == nil || st.Error != "" || len(hook.AllEntries()) > 0 {
 			t.Errorf("%+v, and the log has %d lines", st, len(hook.AllEntries()))
 		}
 	})
@@ -137,8 +134,8 @@ func TestLooksNowAndThen(t *testing.T) {
 
 func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{err: errors.New("no route to host")}
-		k, hook := keep(t, Options{Source: s})
+		s := &fakeSource{err: errors.New("no route to host")}
+		k, hook := keep(t, &Keeper{source: s})
 		time.Sleep(72 * time.Hour)
 		looked := s.times()
 		for i := 1; i < len(looked); i++ {
@@ -163,8 +160,8 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 
 func TestTellsOncePerRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{version: "v1.1.0"}
-		k, hook := keep(t, Options{Source: s, Advice: "run apt-get"})
+		s := &fakeSource{version: "v1.1.0"}
+		k, hook := keep(t, &Keeper{source: s, advice: "run apt-get"})
 		time.Sleep(48 * time.Hour)
 		if n := said(hook, "run apt-get"); n != 1 {
 			t.Errorf("it was told %d times", n)
@@ -182,10 +179,10 @@ func TestTellsOncePerRelease(t *testing.T) {
 
 func TestBuildWithoutAVersionLooksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{version: "v1.1.0"}
+		s := &fakeSource{version: "v1.1.0"}
 		log, _ := test.NewNullLogger()
-		k := New(Options{Source: s, Version: "v0.0.0-dev", Log: logrus.NewEntry(log)})
-		k.Run(t.Context())
+		k := &Keeper{source: s, Version: "v0.0.0-dev", Log: logrus.NewEntry(log)}
+		k.keep(t.Context())
 		if st := k.Status(); st.Mode != status.UpdateOff || !strings.Contains(st.State, "development build") {
 			t.Errorf("%+v", st)
 		}
@@ -196,11 +193,11 @@ func TestBuildWithoutAVersionLooksOnce(t *testing.T) {
 func TestInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
-		s := &source{version: "v1.1.0"}
+		s := &fakeSource{version: "v1.1.0"}
 		var mu sync.Mutex
 		r := well()
 		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Preparing}}
-		k, hook := keep(t, Options{Source: s, Install: install, Stage: stage, Report: func() status.Report {
+		k, hook := keep(t, &Keeper{source: s, installation: install, Stage: stage, Report: func() status.Report {
 			mu.Lock()
 			defer mu.Unlock()
 			return r
@@ -218,9 +215,7 @@ func TestInstalls(t *testing.T) {
 		}
 
 		// The helper removes the request without an update: a refusal.
-		if err := os.Remove(filepath.Join(stage, update.RequestFile)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(filepath.Join(stage, update.RequestFile)))
 		time.Sleep(time.Minute)
 		if st := k.Status(); !strings.Contains(st.Error, "v1.1.0 was not installed") || len(s.handed()) != 1 {
 			t.Errorf("%+v, staged %q", st, s.handed())
@@ -231,7 +226,7 @@ func TestInstalls(t *testing.T) {
 func TestNobodyTakesTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
-		k, _ := keep(t, Options{Source: &source{version: "v1.1.0"}, Install: install, Stage: stage})
+		k, _ := keep(t, &Keeper{source: &fakeSource{version: "v1.1.0"}, installation: install, Stage: stage})
 		time.Sleep(15 * time.Minute)
 		if st := k.Status(); !strings.Contains(st.Error, "run service install") {
 			t.Errorf("%+v", st)
@@ -243,11 +238,9 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
 		note := fmt.Sprintf(`{"version": "v1.1.0", "at": %q, "reason": "it was deaf"}`, time.Now().Format(time.RFC3339))
-		if err := os.WriteFile(filepath.Join(install.Root, "update-failed.json"), []byte(note), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		s := &source{version: "v1.1.0"}
-		k, hook := keep(t, Options{Source: s, Install: install, Stage: stage})
+		must(t, os.WriteFile(filepath.Join(install.Root, "update-failed.json"), []byte(note), 0o644))
+		s := &fakeSource{version: "v1.1.0"}
+		k, hook := keep(t, &Keeper{source: s, installation: install, Stage: stage})
 		time.Sleep(14 * time.Hour)
 		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "is not installed") != 1 {
 			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "is not installed"))
@@ -273,29 +266,21 @@ func TestTellsHowAnUpdateEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				install, stage := installation(t)
 				write := func(name, text string) {
-					if err := os.WriteFile(filepath.Join(install.Root, name), []byte(text), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.WriteFile(filepath.Join(install.Root, name), []byte(text), 0o644))
 				}
 				write(update.JournalFile, `{"phase": "forward", "from": "v1.0.0", "to": "v1.1.0", "wait": "polled"}`)
-				s := &source{version: "v1.0.0"}
-				k, hook := keep(t, Options{Source: s, Install: install, Stage: stage})
+				s := &fakeSource{version: "v1.0.0"}
+				k, hook := keep(t, &Keeper{source: s, installation: install, Stage: stage})
 				time.Sleep(time.Hour)
 				if st := k.Status(); !strings.Contains(st.State, "not confirmed yet") || len(s.times()) > 0 {
 					t.Errorf("in the middle it is %+v, after %d looks", st, len(s.times()))
 				}
-				if err := os.Remove(filepath.Join(install.Root, "current")); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink("versions/"+tt.current, filepath.Join(install.Root, "current")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(filepath.Join(install.Root, "current")))
+				must(t, os.Symlink("versions/"+tt.current, filepath.Join(install.Root, "current")))
 				if tt.failed != "" {
 					write("update-failed.json", fmt.Sprintf(`{"version": %q, "at": %q, "reason": "deaf"}`, tt.failed, time.Now().Format(time.RFC3339)))
 				}
-				if err := os.Remove(filepath.Join(install.Root, update.JournalFile)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(filepath.Join(install.Root, update.JournalFile)))
 				time.Sleep(12 * time.Hour)
 				entries := hook.AllEntries()
 				if len(entries) != 1 || entries[0].Message != tt.want {

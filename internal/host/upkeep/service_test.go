@@ -39,9 +39,7 @@ func (m *managed) Restart() error                                  { m.restarts+
 func answering(t *testing.T, state string, report status.Report) {
 	t.Helper()
 	dir := filepath.Join(state, "instances", "0")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o700))
 	socket, err := control.Listen(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -115,9 +113,7 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 // A waiting agent answers no requests: its version is known from its restart on.
 func TestVersionOfAServiceThatWaits(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Symlink("versions/v1.1.0", filepath.Join(root, "current")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("versions/v1.1.0", filepath.Join(root, "current")))
 	m := &managed{state: service.State{Active: "active", PID: 7, Detail: service.WaitingForConfiguration}}
 	s := &Service{Service: m, install: update.Installation{Root: root}}
 	if health, err := s.Health(t.Context()); err != nil || health.Version != "" {
@@ -134,9 +130,7 @@ func TestVersionOfAServiceThatWaits(t *testing.T) {
 // The helper of an installation's second service restarts only that service.
 func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Symlink("versions/v1.2.0", filepath.Join(root, "current")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("versions/v1.2.0", filepath.Join(root, "current")))
 	now := time.Now()
 	log, _ := test.NewNullLogger()
 	log.SetOutput(io.Discard)
@@ -171,21 +165,15 @@ func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 func TestHelperObeysAutoUpdate(t *testing.T) {
 	root, state, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "versions", "v1.0.0"), filepath.Join(state, "updates")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o755))
 	}
 	for _, path := range []string{
 		filepath.Join(root, "versions", "v1.0.0", "customer-managed-workflow-agent"),
 		filepath.Join(state, "updates", update.RequestFile), filepath.Join(outside, update.RequestFile),
 	} {
-		if err := os.WriteFile(path, []byte("{}"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte("{}"), 0o755))
 	}
-	if err := os.Symlink("versions/v1.0.0", filepath.Join(root, "current")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("versions/v1.0.0", filepath.Join(root, "current")))
 	log, _ := test.NewNullLogger()
 	path := settings(t, "auto_update: false\n")
 	h := Helper{Log: logrus.NewEntry(log), Stage: filepath.Join(state, "updates"), Load: func() (*config.Config, error) {
@@ -200,12 +188,8 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 	}
 
 	// Nothing is removed through a link.
-	if err := os.RemoveAll(h.Stage); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, h.Stage); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(h.Stage))
+	must(t, os.Symlink(outside, h.Stage))
 	if err := h.Run(t.Context(), update.Installation{Root: root}); err == nil {
 		t.Error("a link in the place of the stage is no error")
 	}
@@ -218,17 +202,17 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		wrong := errors.New("wrong")
-		err := whileBusy(t.Context(), func() error {
+		_, err := whileBusy(t.Context(), func() (update.Result, error) {
 			if tries++; tries < 2 {
-				return update.ErrBusy
+				return update.Result{}, update.ErrBusy
 			}
-			return wrong
+			return update.Result{}, wrong
 		})
 		if tries != 2 || !errors.Is(err, wrong) {
 			t.Errorf("%d tries, %v", tries, err)
 		}
 		begin := time.Now()
-		if err := whileBusy(t.Context(), func() error { return update.ErrBusy }); !errors.Is(err, update.ErrBusy) || time.Since(begin) > busyTime+busyPause {
+		if _, err := whileBusy(t.Context(), func() (update.Result, error) { return update.Result{}, update.ErrBusy }); !errors.Is(err, update.ErrBusy) || time.Since(begin) > busyTime+busyPause {
 			t.Errorf("got %v after %s", err, time.Since(begin))
 		}
 	})
@@ -237,8 +221,13 @@ func TestBusyInstallationIsTriedAgain(t *testing.T) {
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return path
 }

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// systemBundles are the usual files with all certificate authorities of a system; systemDirs
-// are the usual directories with one file per authority.
+// systemBundles are the usual files with all certificate authorities of a system. systemDirs are
+// the usual directories with one file per authority.
 var (
 	systemBundles = []string{
 		"/etc/ssl/certs/ca-certificates.crt",
@@ -20,8 +20,9 @@ var (
 	systemDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
 )
 
-// bundleNames are the variables that make tools use another bundle than their own.
-// SSL_CERT_FILE is for Go and OpenSSL, NODE_EXTRA_CA_CERTS for Node; the others have their own.
+// bundleNames are the variables that make tools read another bundle than their default.
+// SSL_CERT_FILE applies to Go and OpenSSL, NODE_EXTRA_CA_CERTS to Node; other tools have their own
+// variables.
 var bundleNames = []string{
 	"NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE",
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
@@ -29,10 +30,10 @@ var bundleNames = []string{
 
 const maxAuthority = 1 << 20
 
-// writeBundle writes a file with the authorities that the container or host already trusts and
-// those of extra. Most tools take one file that replaces their own, so a file with only the
-// extra ones would remove all others. current and currentDirs are the existing SSL_CERT_FILE
-// and SSL_CERT_DIR.
+// writeBundle writes a file with the authorities that the container or host already trusts, and
+// those in extra. Most tools read one file that replaces their default, so a file with only extra
+// would remove all others. current and currentDirs are the existing values of SSL_CERT_FILE and
+// SSL_CERT_DIR.
 func writeBundle(path, extra, current, currentDirs string) error {
 	bundle := trusted(current, currentDirs)
 	if len(bundle) > 0 {
@@ -40,7 +41,7 @@ func writeBundle(path, extra, current, currentDirs string) error {
 	}
 	bundle = append(bundle, extra...)
 	if err := os.WriteFile(path, bundle, 0o644); err != nil {
-		return fmt.Errorf("writing the certificate authorities for the job: %w", err)
+		return fmt.Errorf("writing the job's certificate authorities: %w", err)
 	}
 	return nil
 }
@@ -65,8 +66,8 @@ func trusted(file, dirs string) []byte {
 	return nil
 }
 
-// authorities returns the certificates in the files of a directory, each once: most have a
-// second name, their hash.
+// authorities returns the certificates in the files of a directory without duplicates: most files
+// have a second name, their hash.
 func authorities(dir string) []byte {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package environ makes the environment of a job's steps: variables, proxies, certificate
+// Package environ builds the environment of a job's steps: variables, proxies, certificate
 // authorities and secrets.
 package environ
 
@@ -47,12 +47,12 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 type Environment struct {
 	vars       map[string]string
 	secretEnv  []string
-	pulumiEnv  string   // path of the file
+	pulumiEnv  string   // path of the file that PULUMI_ENV names
 	deployment bool     // the job is a deployment, so identity names are reserved
 	Notices    []string // for the log of the first step
 }
 
-// loaderNames make programs load or run foreign code, so that a value of the settings could
+// loaderNames make programs load or run other code. If the settings could set them, a value could
 // take over a step that handles credentials. Pre-run commands can set them through PULUMI_ENV.
 var (
 	loaderNames = []string{
@@ -62,30 +62,30 @@ var (
 	loaderPrefixes = []string{"LD_", "DYLD_", "GIT_CONFIG"}
 )
 
-// identityNames identify a deployment. The runner sets them.
+// identityNames identify a deployment. Only the runner sets them.
 var identityNames = []string{
 	envBackendURL, envServiceURL, envPulumiEnv, envOIDCToken,
 	"PULUMI_CI_SYSTEM", "PULUMI_CI_BUILD_ID", "PULUMI_CI_BUILD_NUMBER",
 	"PULUMI_CI_ORGANIZATION", "PULUMI_CI_PROJECT", "PULUMI_CI_STACK", "PULUMI_CI_OPERATION",
 }
 
-// ownPrefixes belong to runner and agent and never reach a step.
+// ownPrefixes belong to the runner and the agent; variables with these prefixes never reach a step.
 var ownPrefixes = []string{"WORKFLOW_RUNNER_", "PULUMI_AGENT_"}
 
 func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// New makes the environment and the files that it refers to. place is the environment in which
-// the job runs.
-func New(jobDir string, place []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
+// New builds the environment and writes the files that it refers to. base holds the
+// variables of the job's container or host, as NAME=value.
+func New(jobDir string, base []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
 	e := &Environment{
 		vars:       map[string]string{},
 		secretEnv:  definition.SecretEnv,
 		pulumiEnv:  filepath.Join(jobDir, filePulumiEnv),
 		deployment: definition.Deployment != nil,
 	}
-	for _, entry := range place {
+	for _, entry := range base {
 		name, value, ok := strings.Cut(entry, "=")
 		if ok && name != "" && !hasAnyPrefix(name, ownPrefixes) {
 			e.vars[name] = value
@@ -100,13 +100,13 @@ func New(jobDir string, place []string, launch *protocol.Launch, definition *wor
 		value := definition.Env[name]
 		switch {
 		case !validName(name) || strings.ContainsRune(value, 0):
-			e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %q cannot be set and is ignored", name))
+			e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the environment variable %q, which cannot be set", name))
 		case hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes):
-			e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %s is reserved and is ignored", name))
+			e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the environment variable %s, which is reserved", name))
 		case own[name] != "":
-			// The server writes these names too, with the same values.
+			// The server sets these names too, to the same values.
 			if e.deployment && strings.TrimRight(own[name], "/") != strings.TrimRight(value, "/") {
-				e.Notices = append(e.Notices, fmt.Sprintf("warning: the environment variable %s is set by the deployment itself; the given value is ignored", name))
+				e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the value of the environment variable %s, which the deployment sets itself", name))
 			}
 		default:
 			given[name] = value
@@ -143,13 +143,14 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 	if launch.OIDCToken != "" {
 		own[envOIDCToken] = launch.OIDCToken
 		if err := os.WriteFile(filepath.Join(jobDir, fileOIDC), []byte(launch.OIDCToken), 0o600); err != nil {
-			return nil, fmt.Errorf("storing the OIDC token of the job: %w", err)
+			return nil, fmt.Errorf("storing the job's OIDC token: %w", err)
 		}
 	}
 	return own, nil
 }
 
-// fallbacks sets what no layer has: writable directories, quiet defaults, authorities.
+// fallbacks sets the variables that no layer sets: writable directories, quiet defaults,
+// authorities.
 func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {
 		if e.vars[name] == "" {
@@ -159,8 +160,8 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill("PATH", fallbackPath)
 	fill("LANG", "C.UTF-8")
 	fill("PULUMI_SKIP_UPDATE_CHECK", "true")
-	// The CLI writes the token of each login to a file, which must end with the job and stay
-	// invisible to other jobs of the same user.
+	// The CLI writes the token of each login to a file. The file must be removed with the job and
+	// be unreadable to other jobs of the same user.
 	fill("PULUMI_CREDENTIALS_PATH", filepath.Join(jobDir, dirCredentials))
 	if home := e.vars["HOME"]; home == "" || unix.Access(home, unix.W_OK) != nil {
 		e.vars["HOME"] = filepath.Join(jobDir, dirHome)
@@ -175,15 +176,15 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"], e.vars["SSL_CERT_DIR"]); err != nil {
 		return err
 	}
-	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the old one
+	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the previous one
 	for _, name := range bundleNames {
 		fill(name, bundle)
 	}
 	return nil
 }
 
-// ForStep returns the environment of the next step, the notices for its log, and the new
-// secrets in it.
+// ForStep returns the environment of the next step, the notices for its log, and any new secrets in
+// the environment.
 func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	loaded, notices := e.load()

@@ -11,13 +11,13 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// loopbackHosts never go through a proxy. Go and curl exempt them by themselves, but the gRPC
-// libraries by which pulumi reaches its language hosts and providers do not.
+// loopbackHosts never use a proxy. Go and curl exempt them by default, but the gRPC libraries that
+// connect pulumi to its language hosts and providers do not.
 var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
 func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
 
-// otherCase returns the variable in its other case: programs disagree on which they read.
+// otherCase returns the variable's name in the other case: programs disagree on the case they read.
 func otherCase(name string) string {
 	if upper := strings.ToUpper(name); upper != name {
 		return upper
@@ -25,16 +25,16 @@ func otherCase(name string) string {
 	return strings.ToLower(name)
 }
 
-// UseProxy makes this process reach the network as its job does: by the proxies that the agent
-// forwards, else by those of the image or host, else by the agent's. Call it before the first
-// connection, because a process reads these variables once.
+// UseProxy makes this process use the same proxies as its job: those that the agent forwards, else
+// those of the image or host, else the agent's. Call it before the first connection, because a
+// process reads these variables only once.
 func UseProxy(launch *protocol.Launch) error {
 	vars := missingProxy(os.Environ(), launch.Proxy)
 	for name, value := range launch.ForwardedEnv {
 		if isProxyName(name) {
 			vars[name] = value
 			if _, both := launch.ForwardedEnv[otherCase(name)]; !both {
-				vars[otherCase(name)] = value // Go reads the upper one first
+				vars[otherCase(name)] = value // Go prefers upper case
 			}
 		}
 	}
@@ -46,8 +46,8 @@ func UseProxy(launch *protocol.Launch) error {
 	return nil
 }
 
-// missingProxy returns the agent's proxy variables that environ does not set, in either case:
-// an image for another network knows better.
+// missingProxy returns the agent's proxy variables that environ sets in neither case: an image's
+// own settings take precedence.
 func missingProxy(environ []string, agents map[string]string) map[string]string {
 	own := map[string]bool{}
 	for _, entry := range environ {
@@ -64,8 +64,8 @@ func missingProxy(environ []string, agents map[string]string) map[string]string 
 	return missing
 }
 
-// overlay sets variables of a layer. A proxy variable of the layer counts in both its cases, or
-// else a weaker layer's would win in some programs.
+// overlay sets the variables of a layer. A proxy variable replaces both its cases; otherwise some
+// programs would use a weaker layer's value.
 func (e *Environment) overlay(layer map[string]string) {
 	for name := range layer {
 		if _, both := layer[otherCase(name)]; isProxyName(name) && !both {
@@ -75,7 +75,7 @@ func (e *Environment) overlay(layer map[string]string) {
 	maps.Copy(e.vars, layer)
 }
 
-// completeProxy sets every proxy variable in both cases and exempts loopback.
+// completeProxy sets every proxy variable in both cases and exempts loopback addresses.
 func (e *Environment) completeProxy() {
 	used := false
 	for _, name := range protocol.ProxyNames() {

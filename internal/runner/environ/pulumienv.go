@@ -11,19 +11,19 @@ import (
 	"syscall"
 )
 
-// maxPulumiEnv bounds the file by which steps pass on variables, in bytes.
+// maxPulumiEnv limits the file through which steps pass variables, in bytes.
 const maxPulumiEnv = 1 << 20
 
-// secretName matches the names of variables that probably hold a secret. A value that a step
-// passes on is masked if its name matches, or if the variable was a secret of the settings:
-// other values, such as a region, must stay readable in the log.
+// secretName matches the names of variables that probably hold a secret. A variable that a step
+// passes on is masked if its name matches, or if it was a secret in the settings. Other values,
+// such as a region, must stay readable in the log.
 var secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|credential|private|api_?key|access_?key|account_?key`)
 
 func looksSecret(name string) bool { return secretName.MatchString(name) }
 
 // load reads the variables that earlier steps have appended to the file PULUMI_ENV as lines
-// NAME=value; the last line of a name counts. Only the names that identify the deployment are
-// protected: the steps run code anyway.
+// NAME=value. The last line for a name wins. Only the names that identify the deployment are
+// protected: steps can run any code anyway.
 func (e *Environment) load() (vars map[string]string, notices []string) {
 	// A step owns the file's directory and could have replaced it.
 	file, err := os.OpenFile(e.pulumiEnv, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -31,18 +31,18 @@ func (e *Environment) load() (vars map[string]string, notices []string) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, []string{"warning: PULUMI_ENV cannot be read: " + err.Error()}
+		return nil, []string{"warning: reading PULUMI_ENV: " + err.Error()}
 	}
-	defer file.Close() // only read from
+	defer file.Close() // opened for reading only
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, []string{"warning: PULUMI_ENV is not a regular file any more and is not read"}
+		return nil, []string{"warning: ignoring PULUMI_ENV: a step replaced the file by something else"}
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxPulumiEnv+1))
 	switch {
 	case err != nil:
-		return nil, []string{"warning: PULUMI_ENV cannot be read: " + err.Error()}
+		return nil, []string{"warning: reading PULUMI_ENV: " + err.Error()}
 	case len(data) > maxPulumiEnv:
-		return nil, []string{fmt.Sprintf("warning: PULUMI_ENV is larger than %d bytes and is not read", maxPulumiEnv)}
+		return nil, []string{fmt.Sprintf("warning: ignoring PULUMI_ENV: the file is larger than %d bytes", maxPulumiEnv)}
 	case len(strings.TrimSpace(string(data))) == 0:
 		return nil, nil
 	}
@@ -59,10 +59,10 @@ func (e *Environment) load() (vars map[string]string, notices []string) {
 		name = strings.TrimSpace(name)
 		switch {
 		case !ok || !validName(name) || strings.ContainsAny(name, " \t") || strings.ContainsRune(value, 0):
-			// The line may hold a secret.
-			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV is not NAME=value and is ignored", number))
+			// The line may contain a secret, so the notice does not quote it.
+			notices = append(notices, fmt.Sprintf("warning: ignoring line %d of PULUMI_ENV: not of the form NAME=value", number))
 		case hasAnyPrefix(name, ownPrefixes) || e.deployment && slices.Contains(identityNames, name):
-			notices = append(notices, fmt.Sprintf("warning: line %d of PULUMI_ENV sets %s, which is reserved, and is ignored", number, name))
+			notices = append(notices, fmt.Sprintf("warning: ignoring line %d of PULUMI_ENV: %s is reserved", number, name))
 		default:
 			vars[name] = value
 		}

@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Secrets returns everything in a launch that must not appear in a log.
+// Secrets returns all values of a launch that must not appear in a log.
 func Secrets(l *protocol.Launch) []redact.Secret {
 	secrets := []redact.Secret{
 		{Name: "the job token", Value: l.JobToken},
@@ -23,7 +23,7 @@ func Secrets(l *protocol.Launch) []redact.Secret {
 	return secrets
 }
 
-// DefinitionSecrets returns the secrets of a definition with their names for warnings.
+// DefinitionSecrets returns the secrets in a definition, with names for warnings.
 func DefinitionSecrets(d *workflow.JobDefinition) []redact.Secret {
 	secrets := proxySecrets(d.Env)
 	for _, secret := range d.Secrets() {

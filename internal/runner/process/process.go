@@ -1,5 +1,5 @@
-// Package process runs the command of a step in its own session, and kills what the command
-// leaves running.
+// Package process runs a step's command in its own session, and kills the processes that outlive
+// the command.
 package process
 
 import (
@@ -11,31 +11,33 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Process is the running command of a step: the leader of its own session, without a terminal
-// or standard input, with one pipe for all output.
+// Process is a step's running command: the leader of its own session, without a terminal or
+// standard input, with one pipe for all output.
 type Process struct {
 	cmd    *exec.Cmd
 	PID    int // of the leader
 	output *os.File
-	Exited chan struct{} // closed when the leader has ended and State is set
-	copied chan struct{} // closed when the output has ended
+	Exited chan struct{} // closed when the leader has exited and State is set
+	copied chan struct{} // closed after the last output was copied
 	State  *os.ProcessState
 
-	writing atomic.Bool // a write of output is in progress, which Drain does not count
+	writing atomic.Bool // a write of output is in progress; Drain excludes its duration
 }
 
-// Start starts cmd and copies its output to out. Standard input of cmd is /dev/null; its other
-// streams must not be set.
+// Start starts cmd and copies its output to out. The standard input of cmd is /dev/null. The caller
+// must not set its other streams.
 func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("creating a pipe for the output of the step: %w", err)
+		return nil, fmt.Errorf("creating a pipe for the step's output: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	// A new session keeps the terminal and group signals away, and identifies the processes
-	// that outlive the step.
+	// A new session detaches the step from the terminal and from group signals, and identifies the
+	// processes that outlive it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	_ = w.Close()
@@ -46,7 +48,7 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	p := &Process{cmd: cmd, PID: cmd.Process.Pid, output: r, Exited: make(chan struct{}), copied: make(chan struct{})}
 	go func() {
 		defer close(p.Exited)
-		_ = cmd.Wait() // adds nothing to the state
+		_ = cmd.Wait() // the state holds the result
 		p.State = cmd.ProcessState
 	}()
 	go func() {
@@ -56,7 +58,7 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	return p, nil
 }
 
-// copyBuffer is the size of one read of a step's output, in bytes: the capacity of a pipe.
+// copyBuffer is the size of one read of a step's output, in bytes: a pipe's capacity.
 const copyBuffer = 64 << 10
 
 func (p *Process) copy(out io.Writer) {
@@ -65,7 +67,7 @@ func (p *Process) copy(out io.Writer) {
 		n, err := p.output.Read(buf)
 		if n > 0 {
 			p.writing.Store(true)
-			_, _ = out.Write(buf[:n]) // the log of a step never fails
+			_, _ = out.Write(buf[:n]) // writing to a step's log never fails
 			p.writing.Store(false)
 		}
 		if err != nil {
@@ -74,7 +76,7 @@ func (p *Process) copy(out io.Writer) {
 	}
 }
 
-// Interrupt sends SIGINT to the leader only: pulumi decides what its plugins receive.
+// Interrupt sends SIGINT to the leader only: pulumi forwards it to its plugins as needed.
 func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(syscall.SIGINT)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -91,9 +93,9 @@ func (p *Process) Kill() {
 
 const lingerTick = 100 * time.Millisecond
 
-// Drain waits for the end of the output after the leader has ended, and reports whether it had
-// to kill. Processes that outlive the step may hold the pipe: Drain kills them after linger,
-// which excludes the time in which output waits for space in the spool.
+// Drain waits for the remaining output after the leader has exited, and reports whether it had to
+// kill processes. Processes that outlive the step may hold the pipe: Drain kills them after linger,
+// not counting the time in which output waits for space in the spool.
 func (p *Process) Drain(linger time.Duration) (killed bool) {
 	tick := time.NewTicker(lingerTick)
 	defer tick.Stop()
@@ -118,4 +120,12 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 			KillSessions(p.PID)
 		}
 	}
+}
+
+// SignalName returns the name of a signal, such as SIGKILL.
+func SignalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return s.String()
 }

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/procguard"
 )
 
-// Protect makes the runner's memory unreadable for other processes of the same user, such as
-// the steps, and makes orphans of steps the runner's children, so that it can kill them.
+// Protect makes the runner's memory unreadable for other processes of the same user, such as the
+// steps. It also makes the steps' orphans children of the runner, so that the runner can kill them.
 func Protect() error {
 	if err := procguard.Protect(); err != nil {
 		return err
@@ -23,8 +23,8 @@ func Protect() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// KillSessions kills the process groups of leaders and every process of their sessions: pulumi
-// puts its plugins into their own groups.
+// KillSessions kills the process groups of leaders and every process in their sessions: pulumi
+// starts its plugins in separate groups.
 func KillSessions(leaders ...int) {
 	if nothingLeft() {
 		return
@@ -39,19 +39,19 @@ func KillSessions(leaders ...int) {
 	})
 }
 
-// descendantsTime bounds the kill: only a process that forks faster than it dies survives.
+// descendantsTime limits the kill: only a process that forks faster than it is killed survives.
 const descendantsTime = 5 * time.Second
 
-// KillDescendants kills every remaining process of the job, including those that left the
-// session of their step: because the runner adopts orphans, a killed process hands its children
-// to the runner. It reports whether none remains.
+// KillDescendants kills every remaining process of the job, including processes that left their
+// step's session: because the runner adopts orphans, the children of a killed process become the
+// runner's. It reports whether none remains.
 func KillDescendants() bool {
 	if !adopting() {
-		return true // its children are not all of the job
+		return true // not all its children belong to the job
 	}
 	timeout := time.NewTimer(descendantsTime)
 	defer timeout.Stop()
-	tick := time.NewTicker(time.Millisecond) // a killed process hands on its children with a delay
+	tick := time.NewTicker(time.Millisecond) // the runner adopts a killed process's children with a delay
 	defer tick.Stop()
 	for {
 		if nothingLeft() {
@@ -77,8 +77,8 @@ func KillDescendants() bool {
 	}
 }
 
-// nothingLeft reports whether no process of any step lives. Because the runner adopts orphans,
-// all of them descend from it.
+// nothingLeft reports whether no step has a living process. Because the runner adopts orphans, all
+// such processes descend from it.
 func nothingLeft() bool {
 	if !adopting() {
 		return false
@@ -93,8 +93,8 @@ func adopting() bool {
 	return err == nil && adopts != 0
 }
 
-// ReapOrphans waits for ended processes that became the runner's children. The leaders of steps
-// have ended and been waited for.
+// ReapOrphans waits for exited processes that became the runner's children. The leaders of steps
+// have already been waited for.
 func ReapOrphans() {
 	reap := func(pid int) {
 		var status syscall.WaitStatus
@@ -114,15 +114,15 @@ func ReapOrphans() {
 	})
 }
 
-// children returns the runner's children, including ended ones, if the kernel lists them.
-// Reading all processes of the machine takes milliseconds.
+// children returns the runner's children, including exited ones, if the kernel lists them. Reading
+// all processes of the machine takes milliseconds.
 func children() (pids []int, known bool) {
 	const tasks = "/proc/self/task"
 	dir, err := os.Open(tasks)
 	if err != nil {
 		return nil, false
 	}
-	defer dir.Close() // only read from
+	defer dir.Close() // opened for reading only
 	threads, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, false
@@ -130,7 +130,7 @@ func children() (pids []int, known bool) {
 	for _, thread := range threads {
 		data, err := os.ReadFile(tasks + "/" + thread + "/children")
 		if err != nil {
-			return nil, false // the thread has ended, and its children are another one's
+			return nil, false // the thread has exited; another thread adopted its children
 		}
 		for field := range bytes.FieldsSeq(data) {
 			pid, err := strconv.Atoi(string(field))
@@ -154,7 +154,7 @@ func forEachProcess(visit func(pid int, p procStat)) {
 	if err != nil {
 		return
 	}
-	defer proc.Close() // only read from
+	defer proc.Close() // opened for reading only
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
 		return
@@ -166,7 +166,7 @@ func forEachProcess(visit func(pid int, p procStat)) {
 		}
 		stat, err := os.ReadFile("/proc/" + name + "/stat")
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
 		if p, ok := parseProcStat(stat); ok {
 			visit(pid, p)
@@ -189,8 +189,8 @@ func parseProcStat(stat []byte) (procStat, bool) {
 	return procStat{state: fields[0][0], parent: parent, session: session}, err1 == nil && err2 == nil
 }
 
-// OOMKills returns how many processes of the runner's control group the kernel has killed for
-// lack of memory; 0 if unknown.
+// OOMKills returns the number of processes in the runner's control group that the kernel has killed
+// for lack of memory; 0 if unknown.
 func OOMKills() int {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		data, err := os.ReadFile(file)

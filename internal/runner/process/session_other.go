@@ -4,8 +4,7 @@ package process
 
 import "syscall"
 
-// Protect does nothing: the system protects the memory of processes of one user from each
-// other.
+// Protect does nothing: the system protects the memory of a user's processes from each other.
 func Protect() error { return nil }
 
 // KillSessions kills the process groups of leaders.
@@ -18,7 +17,7 @@ func KillSessions(leaders ...int) {
 // KillDescendants does nothing: processes that left their session cannot be found here.
 func KillDescendants() bool { return true }
 
-// ReapOrphans does nothing: orphans belong to the system's first process.
+// ReapOrphans does nothing: the system's first process adopts orphans.
 func ReapOrphans() {}
 
 // OOMKills returns 0: the number is unknown here.

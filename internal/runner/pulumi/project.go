@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxProjectFile bounds a project file, in bytes.
+// maxProjectFile limits a project file, in bytes.
 const maxProjectFile = 1 << 20
 
-// Project is the part of a project file that the runner needs.
+// Project holds the parts of a project file that the runner needs.
 type Project struct {
 	Name    string
 	Runtime string
-	// Packages says that the project lists packages whose SDKs must be generated or plugins
+	// Packages is true if the project lists packages whose SDKs must be generated or plugins
 	// installed before it can run.
 	Packages bool
 }
@@ -26,7 +26,7 @@ func ReadProject(path string) (Project, error) {
 	if err != nil {
 		return Project{}, fmt.Errorf("opening the project file: %w", err)
 	}
-	defer file.Close() // only read from
+	defer file.Close() // opened for reading only
 	data, err := io.ReadAll(io.LimitReader(file, maxProjectFile))
 	if err != nil {
 		return Project{}, fmt.Errorf("reading the project file: %w", err)
@@ -38,7 +38,7 @@ func ReadProject(path string) (Project, error) {
 		Plugins  any    `yaml:"plugins"`
 	}
 	if err := yaml.Unmarshal(data, &parsed); err != nil {
-		return Project{}, fmt.Errorf("the project file %s is not valid: %w", path, err)
+		return Project{}, fmt.Errorf("parsing the project file %s: %w", path, err)
 	}
 	p := Project{Name: parsed.Name, Packages: parsed.Packages != nil || parsed.Plugins != nil}
 	switch runtime := parsed.Runtime.(type) {
@@ -53,6 +53,7 @@ func ReadProject(path string) (Project, error) {
 	return p, nil
 }
 
-// NeedsInstall reports whether the project needs an installation before it can run. A YAML
-// program does only if it lists packages; the engine installs provider plugins on demand.
+// NeedsInstall reports whether the project's dependencies must be installed before it can run. For
+// a YAML program this is true only if it lists packages; the engine installs provider plugins on
+// demand.
 func (p Project) NeedsInstall() bool { return p.Runtime != "yaml" || p.Packages }

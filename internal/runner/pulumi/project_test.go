@@ -34,7 +34,7 @@ func TestReadProject(t *testing.T) {
 		{"yaml with packages", "name: a\nruntime: yaml\npackages: {x: y}\n", "yaml", true, ""},
 		{"JSON", `{"name": "a", "runtime": "go"}`, "go", true, ""},
 		{"no runtime", "name: a\n", "", false, "names no runtime"},
-		{"not YAML", "{{", "", false, "is not valid"},
+		{"not YAML", "{{", "", false, "parsing the project file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := pulumi.ReadProject(write(t, filepath.Join(t.TempDir(), "Pulumi.yaml"), tt.content))

@@ -12,16 +12,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// ExitNoChanges is pulumi's exit code for changes despite --expect-no-changes.
+// ExitNoChanges is pulumi's exit code if there are changes despite --expect-no-changes.
 const ExitNoChanges = 7
 
-// quiet are the flags of every call: no questions, and no escape sequences in a log for
-// terminals and browsers.
+// quiet are the flags of every call: no prompts, and no escape sequences in a log that terminals
+// and browsers display.
 var quiet = []string{"--non-interactive", "--color", "never"}
 
-// change are the flags of every operation that changes anything. The preview is skipped because
-// it has no reader, and because an operation of the deployment must show up as its first
-// update.
+// change are the flags of every operation that changes anything. They skip the preview because it
+// has no reader, and because a deployment's operation must be its first update.
 var change = []string{"--yes", "--skip-preview"}
 
 // Operation returns the arguments that run op on a stack.
@@ -59,19 +58,19 @@ func RemoveStack(stack string) []string {
 func Find() (string, error) {
 	path, err := exec.LookPath("pulumi")
 	if err != nil {
-		return "", errors.New("pulumi is not installed where the job runs: use an image that has the pulumi CLI in its PATH")
+		return "", errors.New("finding pulumi: not installed where the job runs; use an image with the pulumi CLI in its PATH")
 	}
 	return filepath.Abs(path)
 }
 
 var projectFiles = []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"}
 
-// ErrNoProject is the cause of the error of [FindProject] for a missing project file.
+// ErrNoProject is wrapped by the errors of [FindProject] for a missing project file.
 var ErrNoProject = errors.New("no project file")
 
-// FindProject returns the project file that pulumi would use in dir: the nearest one in it or
-// above it, but not above root, the real path of the checkout, where it could belong to another
-// deployment. An empty root means that the program is part of the image.
+// FindProject returns the project file that pulumi would use in dir: the nearest one in dir or its
+// parents. It does not search above root, the real path of the checkout, where a file could belong
+// to another deployment. An empty root means that the program is part of the image.
 func FindProject(root, dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		for _, name := range projectFiles {
@@ -88,7 +87,7 @@ func FindProject(root, dir string) (string, error) {
 
 type noProjectError struct{ root, dir string }
 
-// Error names the searched directory in the words of the settings.
+// Error names the searched directory as the settings do.
 func (e *noProjectError) Error() string {
 	if e.root == "" {
 		return fmt.Sprintf("no Pulumi.yaml in the directory %s of the image: check the working directory or add a source in the deployment settings", e.dir)

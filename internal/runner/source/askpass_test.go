@@ -120,7 +120,7 @@ func TestFetchOfLookAlikeHosts(t *testing.T) {
 		"ssh://$(id)@example.com/r", "ssh://a%20b@example.com/r", "ssh://example.com:-oX/r", "http:/" + host + "/r", "ext::sh", "fd::7/x", "file:///etc",
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		if _, err := f.fetch(ctx, t, workflow.GitSource{RepoURL: raw}); err == nil || !strings.Contains(err.Error(), "the repository URL cannot be used") {
+		if _, err := f.fetch(ctx, t, workflow.GitSource{RepoURL: raw}); err == nil || !strings.Contains(err.Error(), "parsing the repository URL") {
 			t.Errorf("%q: got %v", raw, err)
 		}
 		cancel()

@@ -8,7 +8,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// failure is parsed from git's messages in the C locale: git has one exit code for all.
+// failure is a cause that is recognized in git's messages in the C locale: git has one exit code
+// for all causes.
 type failure int
 
 const (
@@ -17,16 +18,16 @@ const (
 	failureAuth                // the credentials are missing or wrong
 	failureNoRepo              // the repository is unknown, or hidden
 	failureNoRef               // the repository has no such ref
-	failureNoCommit            // the server does not serve this commit by its hash
+	failureNoCommit            // the server does not offer this commit by its hash
 	failureNoShallow           // the server does not support a shallow fetch
 	failureCertificate         // TLS: the server's certificate is not trusted
-	failureHostKey             // SSH: the server's key is not the known one
+	failureHostKey             // SSH: the server's key differs from the known key
 	failureSSHMissing          // no ssh program is available
 	failureKey                 // the SSH key cannot be used
 )
 
-// failureSigns are matched in this order, specific ones first: an ssh failure ends with the
-// same "Could not read from remote repository" for every cause.
+// failureSigns are matched in this order, specific ones first: every ssh failure ends with the same
+// "Could not read from remote repository".
 var failureSigns = []struct {
 	failure failure
 	signs   []string
@@ -79,13 +80,13 @@ func explain(repo *workflow.Repository, want revision, err error) error {
 	case failureNoCommit:
 		what = fmt.Sprintf("commit %s does not exist in the repository", want.asked)
 	case failureAuth:
-		what = "the server refused the credentials, or wants some and the deployment has none: check the git authentication in the deployment settings"
+		what = "the server rejected the credentials, or requires credentials and the deployment has none: check the git authentication in the deployment settings"
 	case failureNoRepo:
 		what = "the repository does not exist, or the credentials give no access to it"
 	case failureCertificate:
 		what = "the server's TLS certificate is not trusted: add its authority with the agent's ca_certificate_file"
 	case failureHostKey:
-		what = "the server's SSH host key is not the one that the image knows"
+		what = "the server's SSH host key differs from the known key in the image"
 	case failureSSHMissing:
 		what = "ssh is not installed where the job runs: use an image that has an SSH client, or an https URL"
 	case failureKey:

@@ -48,17 +48,18 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	}
 	hash, err := f.git.run(ctx, "rev-parse", "--verify", "HEAD^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("reading the commit that was checked out: %w", err)
+		return "", fmt.Errorf("reading the hash of the checkout: %w", err)
 	}
 	hash = strings.TrimSpace(hash)
 	if !strings.HasPrefix(hash, want.commit) {
-		return "", fmt.Errorf("could not clone %s: %s was asked for, and %s was checked out", f.repo, want.commit, hash)
+		return "", fmt.Errorf("could not clone %s: commit %s was requested, but %s was checked out", f.repo, want.commit, hash)
 	}
 	fmt.Fprintf(f.log, "Checked out commit %s\n", hash)
 	return hash, nil
 }
 
-// ref fetches and checks out a ref; without one, the default branch, which it fills in.
+// ref fetches and checks out a ref. If want has no ref, it uses the default branch and sets it in
+// want.
 func (f *fetch) ref(ctx context.Context, want *revision) error {
 	if want.ref == "" {
 		branch, err := f.defaultBranch(ctx)
@@ -78,20 +79,20 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 		return err
 	}
 	if want.branch != "" {
-		// On a branch of that name, as after a clone: programs and the CLI read it.
+		// Check out a local branch of that name, as a clone does: programs and the CLI read it.
 		_, err := f.git.run(ctx, "checkout", "--quiet", "--force", "-B", want.branch, target, "--")
 		return err
 	}
 	return f.detach(ctx, target)
 }
 
-// verifyRef checks that the ref itself was fetched. If the server lacks a full name, git takes
-// one that ends in it, such as refs/tags/refs/heads/main for refs/heads/main, so a user who may
-// push tags could replace a deleted branch.
+// verifyRef checks that the requested ref was fetched. If the server lacks a full name, git accepts
+// a name that ends in it, such as refs/tags/refs/heads/main for refs/heads/main. A user who may
+// push tags could then replace a deleted branch.
 func (f *fetch) verifyRef(want revision) error {
 	head, err := os.ReadFile(filepath.Join(f.git.dir, ".git", "FETCH_HEAD"))
 	if err != nil {
-		return fmt.Errorf("reading what git has fetched: %w", err)
+		return fmt.Errorf("reading the fetched ref: %w", err)
 	}
 	_, rest, _ := strings.Cut(string(head), "\t") // the hash
 	if !strings.HasPrefix(rest, want.mark()) || want.ref == "HEAD" && strings.Contains(rest, "' of ") {
@@ -110,14 +111,14 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 		return revision{}, err
 	}
 	for line := range strings.SplitSeq(out, "\n") {
-		// The list includes other refs that end in HEAD.
+		// The list includes other refs whose names end in HEAD.
 		value, name, _ := strings.Cut(line, "\t")
 		if name != "HEAD" {
 			continue
 		}
 		if ref, ok := strings.CutPrefix(value, "ref: "); ok {
 			if !strings.HasPrefix(ref, "refs/") {
-				return revision{}, fmt.Errorf("the default branch of the server is %q, which is no ref", ref)
+				return revision{}, fmt.Errorf("the server's default branch %q is not a valid ref", ref)
 			}
 			return parseRevision(ref, "")
 		}
@@ -138,10 +139,10 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		if kind := classify(err); kind != failureNoCommit && kind != failureNoRef && kind != failureOther {
 			return err
 		}
-		fmt.Fprintln(f.log, "The server does not hand out this commit by its hash; fetching all branches and tags")
+		fmt.Fprintln(f.log, "The server does not offer this commit by its hash; fetching all branches and tags")
 	}
-	// Fetch into a namespace that short names do not reach: git would take a tag with the name
-	// of an abbreviated hash before the commit.
+	// Fetch into a namespace that short names do not reach: git would prefer a tag with the name of
+	// an abbreviated hash to the commit.
 	if err := f.fetch(ctx, false, "+refs/heads/*:refs/workflow/heads/*", "+refs/tags/*:refs/workflow/tags/*"); err != nil {
 		return err
 	}
@@ -187,14 +188,14 @@ func (f *fetch) retry(ctx context.Context, try func() error) error {
 			return err
 		}
 		pause := fetchRetry.Pause(tried-1, nil)
-		fmt.Fprintf(f.log, "Try %d of %d failed: %v; trying again in %.1f s\n", tried, fetchRetry.Tries, err, pause.Seconds())
+		fmt.Fprintf(f.log, "Attempt %d of %d failed: %v; retrying in %.1f s\n", tried, fetchRetry.Tries, err, pause.Seconds())
 		if err := retry.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// quote copies git's own words to the log, above the runner's line.
+// quote copies git's messages to the log, before the runner's own line.
 func (f *fetch) quote(err error) {
 	if failed, ok := errors.AsType[*commandError](err); ok {
 		for line := range strings.SplitSeq(strings.TrimSpace(failed.output), "\n") {

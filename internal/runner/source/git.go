@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// passedVariables are the variables that git gets of the step's environment, to find programs
-// and reach the network. The others are the user's and may change what git does.
+// passedVariables are the variables of the step's environment that git receives, to find programs
+// and reach the network. The user sets the others, which may change git's behaviour.
 var passedVariables = []string{
 	"PATH", "TMPDIR", "TZ",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
@@ -24,8 +24,8 @@ var passedVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
 }
 
-// gitConfig is git's whole configuration. It is a file and not in GIT_CONFIG_COUNT, which git
-// before 2.31 ignores.
+// gitConfig is git's whole configuration. The runner writes it to a file because git before 2.31
+// ignores GIT_CONFIG_COUNT.
 var gitConfig = [][2]string{
 	{"advice.detachedHead", "false"},
 	{"core.autocrlf", "false"},
@@ -36,12 +36,12 @@ var gitConfig = [][2]string{
 	{"credential.helper", ""}, // an empty value removes all helpers
 	{"fetch.recurseSubmodules", "false"},
 	{"gc.auto", "0"},
-	{"http.lowSpeedLimit", "100"}, // bytes per second, for lowSpeedTime: ends a stalled transfer
+	{"http.lowSpeedLimit", "100"}, // bytes per second, for lowSpeedTime: aborts a stalled transfer
 	{"http.lowSpeedTime", "120"},
 	{"init.defaultBranch", "main"},
-	{"safe.directory", "*"}, // the checkout is the runner's, regardless of its volume's owner
+	{"safe.directory", "*"}, // the checkout belongs to the runner, regardless of its volume's owner
 	{"submodule.recurse", "false"},
-	{"transfer.bundleURI", "false"}, // objects come from the repository's server only
+	{"transfer.bundleURI", "false"}, // fetch objects only from the repository's server
 	{"promisor.acceptFromServer", "none"},
 }
 
@@ -70,7 +70,7 @@ func environment(environ []string, private string) ([]string, error) {
 		env,
 		"HOME="+home,
 		"XDG_CONFIG_HOME="+home,
-		"LC_ALL=C", // failures are recognized by these messages
+		"LC_ALL=C", // failureSigns lists messages in this locale
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_CONFIG_GLOBAL="+configFile,
 		"GIT_ATTR_NOSYSTEM=1",
@@ -87,23 +87,22 @@ type commandLine struct {
 	log io.Writer
 }
 
-// Limits of git's output. A server decides how long a list of refs is; the one of HEAD comes
-// first.
+// Limits of git's output. A server decides the length of a list of refs; HEAD's entry comes first.
 const (
 	maxOutput      = 1 << 20
 	maxErrorOutput = 64 << 10
 )
 
-// killDelay is how long git's helpers may hold its output after it was killed.
+// killDelay limits how long git's helpers may hold its output after git was killed.
 const killDelay = 5 * time.Second
 
-// run runs git and returns its standard output. An error of git itself is a [*commandError].
+// run runs git and returns its standard output. An error from git itself is a [*commandError].
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
 	stdout, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	// git starts helpers for the transport; they end with it.
+	// git starts helpers for the transport, which must exit with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killDelay
@@ -114,7 +113,7 @@ func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("git is not installed where the job runs: use an image that has git")
+		return "", errors.New("finding git: not installed where the job runs; use an image that has git")
 	}
 	return "", &commandError{command: args[0], output: stderr.String(), err: err}
 }
@@ -125,7 +124,7 @@ type commandError struct {
 	err     error
 }
 
-// Error returns the last line that git printed.
+// Error returns the last meaningful line that git printed.
 func (e *commandError) Error() string {
 	if line := lastLine(e.output); line != "" {
 		return line
@@ -141,7 +140,7 @@ var afterSSH = []string{
 	"and the repository exists.",
 }
 
-// lastLine returns the last line that names a cause, without git's prefixes.
+// lastLine returns the last line that states a cause, without git's prefixes.
 func lastLine(output string) string {
 	last := ""
 	for _, line := range slices.Backward(strings.Split(strings.TrimSpace(output), "\n")) {
@@ -152,7 +151,7 @@ func lastLine(output string) string {
 		switch {
 		case line == "":
 		case slices.Contains(afterSSH, line):
-			last = line // better than nothing
+			last = line // kept if no line states a cause
 		default:
 			return line
 		}

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// AskpassEnv names the environment variable that turns a program started by git or ssh into an
-// askpass program: its value is the file for [Answer]. Only git's environment has it.
+// AskpassEnv names the environment variable that makes a program started by git or ssh act as an
+// askpass program. Its value is the file for [Answer]. Only git's environment contains it.
 const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
 
 type login struct {
@@ -29,8 +29,8 @@ type answers struct {
 }
 
 // newLogin selects the credentials that fit the URL: an SSH key for ssh, else the access token,
-// else user name and password, else those in the URL. It writes them to files in private; the
-// environment holds no secret.
+// else user name and password, else those in the URL. It writes them to files in the directory
+// private; the environment contains no secret.
 func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
 	if auth == nil {
 		auth = &workflow.GitAuth{}
@@ -52,7 +52,7 @@ func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpas
 		return nil, fmt.Errorf("encoding the git credentials: %w", err)
 	}
 	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return nil, fmt.Errorf("storing the git credentials for this step: %w", err)
+		return nil, fmt.Errorf("storing the step's git credentials: %w", err)
 	}
 	l.env = append(l.env,
 		AskpassEnv+"="+file,
@@ -81,18 +81,18 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 		// any password.
 		a.Username, a.Password = repo.User, "x-oauth-basic"
 	case auth.SSHPrivateKey != "":
-		l.notes = append(l.notes, "warning: the deployment has an SSH key, but the repository URL is not an SSH URL: the key is not used")
+		l.notes = append(l.notes, "warning: ignoring the deployment's SSH key, because the repository URL is not an SSH URL")
 		return answers{}
 	default:
 		return answers{}
 	}
 	if cleartext(repo) {
-		l.notes = append(l.notes, "warning: the credentials for "+repo.Host+" go over the network unencrypted: use https")
+		l.notes = append(l.notes, "warning: the credentials for "+repo.Host+" are sent over the network unencrypted: use https")
 	}
 	return a
 }
 
-// tokenUser is the user name that goes with a bare access token. Most servers accept any; these
+// tokenUser returns the user name for a bare access token. Most servers accept any name; these
 // require their own for some kinds of tokens.
 func tokenUser(host string) string {
 	host = strings.ToLower(host)
@@ -106,8 +106,8 @@ func tokenUser(host string) string {
 }
 
 // useSSH makes git use only the deployment's key. It accepts the server's key at the first
-// connection, because a new container knows none, unless the image's system-wide known_hosts
-// has one: then it must match.
+// connection, because a new container has no known keys. If the image's system-wide known_hosts
+// lists the server, the key must match.
 func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) {
 	options := []string{
 		"-o", "StrictHostKeyChecking=accept-new",
@@ -118,23 +118,23 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 	}
 	if auth.SSHPrivateKey == "" {
 		if auth.AccessToken != "" || auth.Password != "" {
-			l.notes = append(l.notes, "warning: the deployment has a token or password, but the repository URL is an SSH URL: it is not used")
+			l.notes = append(l.notes, "warning: ignoring the deployment's token or password, because the repository URL is an SSH URL")
 		}
-		// Without a key of the deployment, try the image's keys.
+		// If the deployment has no key, try the image's keys.
 		l.env = append(l.env, "GIT_SSH_COMMAND=ssh "+shellJoin(append(options, "-o", "BatchMode=yes")))
 		return answers{}, nil
 	}
 	key := filepath.Join(private, "key")
-	// Web forms drop a key's last newline and add carriage returns.
+	// Web forms remove a key's last newline and add carriage returns.
 	text := strings.TrimSpace(strings.ReplaceAll(auth.SSHPrivateKey, "\r\n", "\n")) + "\n"
 	if !strings.Contains(text, "PRIVATE KEY-----") {
-		return answers{}, errors.New("the SSH private key of the deployment is not a private key in PEM or OpenSSH form")
+		return answers{}, errors.New("the deployment's SSH private key is not in PEM or OpenSSH format")
 	}
 	if err := os.WriteFile(key, []byte(text), 0o600); err != nil {
-		return answers{}, fmt.Errorf("storing the SSH key for this step: %w", err)
+		return answers{}, fmt.Errorf("storing the step's SSH key: %w", err)
 	}
 	options = append(options, "-F", os.DevNull, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
-	// By other methods a server may ask any question, even for a passphrase.
+	// With other methods a server may ask any question, even for a passphrase.
 	options = append(options, "-o", "PreferredAuthentications=publickey")
 	a := answers{Passphrase: auth.SSHPassphrase, KeyFile: key}
 	if auth.SSHPassphrase == "" {
@@ -155,29 +155,29 @@ func shellJoin(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// maxPromptFile is how many bytes of a key's file name ssh prints in its question.
+// maxPromptFile is the number of bytes of a key's file name that ssh prints in its prompt.
 const maxPromptFile = 100
 
-// Answer returns the answer to a question of git or ssh to its askpass program. It answers only
-// for the repository's own origin, so that a redirect to another host gets no credentials.
+// Answer returns an askpass program's answer to a prompt of git or ssh. It answers only for the
+// repository's own origin, so that a redirect to another host receives no credentials.
 func Answer(file, prompt string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("reading the credentials of this step: %w", err)
+		return "", fmt.Errorf("reading the step's credentials: %w", err)
 	}
 	var a answers
 	if err := json.Unmarshal(data, &a); err != nil {
-		return "", errors.New("the credentials of this step cannot be read")
+		return "", errors.New("reading the step's credentials: not valid JSON")
 	}
 	prompt = strings.TrimSpace(prompt)
 	if strings.HasPrefix(prompt, "Enter passphrase for") {
 		if a.Passphrase == "" || !strings.Contains(prompt, a.KeyFile[:min(len(a.KeyFile), maxPromptFile)]) {
-			return "", errors.New("there is no passphrase for this key")
+			return "", errors.New("the deployment has no passphrase for this key")
 		}
 		return a.Passphrase, nil
 	}
-	// Compare the whole question and never parse it: git before 2.48.1 decodes its URL, so that
-	// user names and hosts with escapes look like others.
+	// Compare the whole prompt and never parse it: git before 2.48.1 decodes the URL, so that user
+	// names and hosts with escapes imitate others.
 	scheme, host, _ := strings.Cut(a.Origin, "://")
 	switch {
 	case a.Origin == "":
@@ -185,7 +185,7 @@ func Answer(file, prompt string) (string, error) {
 		return a.Username, nil
 	case a.Username == "" && prompt == "Password for '"+a.Origin+"':":
 		return a.Password, nil
-	case prompt == "Password for '"+scheme+"://"+a.Username+"@"+host+"':", // as git before 2.48.1 writes a name
+	case prompt == "Password for '"+scheme+"://"+a.Username+"@"+host+"':", // the form of git before 2.48.1
 		prompt == "Password for '"+scheme+"://"+gitEscape(a.Username)+"@"+host+"':":
 		return a.Password, nil
 	}

@@ -1,12 +1,12 @@
-// Package source fetches the program of a deployment into the job's directory, with the git
-// command line.
+// Package source fetches a deployment's program into the job's directory, with the git command
+// line.
 //
-// A deployment's settings are only data here: URLs and refs are validated before git sees them,
-// credentials reach git only through an askpass program, and git reads no configuration of the
-// host or the user, so neither a repository nor a home directory can change what git does.
+// A deployment's settings are treated only as data. URLs and refs are validated before git receives
+// them, credentials reach git only through an askpass program, and git reads no configuration of
+// the host or the user. So neither a repository nor a home directory can change git's behaviour.
 //
-// Submodules are not fetched and content filters do not run: both would make git contact
-// servers, or run programs, that the settings do not name. A pre-run command can do both.
+// Submodules are not fetched and content filters do not run: both would make git contact servers,
+// or run programs, that the settings do not name. A pre-run command can do both.
 package source
 
 import (
@@ -26,13 +26,13 @@ type Git struct {
 	// Dir is the directory of the checkout. Fetch empties it first, because a repeated step may
 	// find it incomplete.
 	Dir string
-	// Private is a directory for credentials; Fetch creates it with mode 0700 and removes it.
+	// Private is a directory for credentials. Fetch creates it with mode 0700 and removes it.
 	Private string
-	// Askpass is a program that answers git's and ssh's questions by [Answer].
+	// Askpass is a program that answers prompts of git and ssh through [Answer].
 	Askpass string
-	// Environ is the environment of the step; git gets only the necessary part.
+	// Environ is the environment of the step. git receives only the necessary variables.
 	Environ []string
-	// Log receives the user's messages about the fetch.
+	// Log receives messages about the fetch, for the user.
 	Log io.Writer
 }
 
@@ -44,8 +44,8 @@ type Checkout struct {
 	ProgramDir string
 }
 
-// Fetch fetches the source into Dir. Its errors are one line for the author of the deployment's
-// settings and hold no secret.
+// Fetch fetches the source into Dir. Its errors are one line long, address the author of the
+// deployment's settings, and contain no secret.
 func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	repo, err := parseURL(g.Source.RepoURL)
 	if err != nil {
@@ -93,31 +93,30 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	return &Checkout{Commit: commit, ProgramDir: program}, nil
 }
 
-// emptyDir uses [os.Root], which removes a link to the outside and does not follow it.
+// emptyDir uses [os.Root]: it removes a symbolic link that leads outside, without following it.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("creating the directory of the checkout: %w", err)
+		return fmt.Errorf("creating the checkout directory: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("opening the directory of the checkout: %w", err)
+		return fmt.Errorf("opening the checkout directory: %w", err)
 	}
-	defer root.Close() // only read from
+	defer root.Close() // opened for reading only
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("reading the directory of the checkout: %w", err)
+		return fmt.Errorf("reading the checkout directory: %w", err)
 	}
 	for _, entry := range entries {
 		if err := root.RemoveAll(entry.Name()); err != nil {
-			return fmt.Errorf("emptying the directory of the checkout: %w", err)
+			return fmt.Errorf("emptying the checkout directory: %w", err)
 		}
 	}
 	return nil
 }
 
-// ProgramDir returns the absolute, real path of repoDir inside the checkout. It refuses a
-// directory that is missing or that leads out of the checkout, even by a symbolic link in the
-// repository.
+// ProgramDir returns the absolute, real path of repoDir inside the checkout. It rejects a directory
+// that is missing or that leads out of the checkout, even by a symbolic link in the repository.
 func ProgramDir(checkout, repoDir string) (string, error) {
 	root, err := filepath.EvalSymlinks(checkout)
 	if err != nil {
@@ -126,7 +125,7 @@ func ProgramDir(checkout, repoDir string) (string, error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return "", fmt.Errorf("finding the checkout: %w", err)
 	}
-	// Users write "/infra" for the directory infra of the repository.
+	// Users write "/infra" for the repository's directory infra.
 	rel := filepath.Clean("." + string(filepath.Separator) + filepath.FromSlash(repoDir))
 	if !filepath.IsLocal(rel) {
 		return "", fmt.Errorf("the directory %q is outside the repository", repoDir)
@@ -140,14 +139,14 @@ func ProgramDir(checkout, repoDir string) (string, error) {
 	}
 	inside, err := filepath.Rel(root, dir)
 	if err != nil || !filepath.IsLocal(inside) {
-		return "", fmt.Errorf("the directory %q leads out of the repository by a symbolic link", repoDir)
+		return "", fmt.Errorf("the directory %q leads out of the repository through a symbolic link", repoDir)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		return "", fmt.Errorf("resolving the directory %q in the repository: %w", repoDir, err)
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%q is a file of the repository, not a directory", repoDir)
+		return "", fmt.Errorf("%q is a file in the repository, not a directory", repoDir)
 	}
 	return dir, nil
 }

@@ -178,8 +178,8 @@ func TestFetchErrors(t *testing.T) {
 		{"commit", workflow.GitSource{Commit: strings.Repeat("ab", 20)}, "does not exist in the repository"},
 		{"short commit", workflow.GitSource{Commit: "abcdef12"}, "commit abcdef12 does not exist"},
 		{"not a commit", workflow.GitSource{Commit: "HEAD"}, "is not a commit hash"},
-		{"option as branch", workflow.GitSource{Branch: "--upload-pack=touch /tmp/x"}, "not a valid name"},
-		{"refspec as branch", workflow.GitSource{Branch: "main:refs/heads/evil"}, "not a valid name"},
+		{"option as branch", workflow.GitSource{Branch: "--upload-pack=touch /tmp/x"}, "not a valid branch name"},
+		{"refspec as branch", workflow.GitSource{Branch: "main:refs/heads/evil"}, "not a valid branch name"},
 		{"no repository", workflow.GitSource{RepoURL: f.server.URL + "/nope.git"}, "the repository does not exist"},
 		{"directory", workflow.GitSource{RepoDir: "missing"}, `directory "missing" does not exist`},
 		{"directory above", workflow.GitSource{RepoDir: "../.."}, "outside the repository"},
@@ -222,7 +222,7 @@ func TestFetchCredentials(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := f.fetch(t.Context(), t, tt.source)
 			if tt.refuse {
-				if err == nil || !strings.Contains(err.Error(), "refused the credentials") {
+				if err == nil || !strings.Contains(err.Error(), "rejected the credentials") {
 					t.Errorf("got %v", err)
 				}
 			} else if err != nil {
@@ -290,8 +290,8 @@ func TestFetchTriesAgain(t *testing.T) {
 	if _, err := f.fetch(t.Context(), t, src); err != nil {
 		t.Fatalf("%v\n%s", err, f.log.String())
 	}
-	if !strings.Contains(f.log.String(), "Try 1 of 4 failed") {
-		t.Errorf("the log does not tell of the failed try:\n%s", f.log.String())
+	if !strings.Contains(f.log.String(), "Attempt 1 of 4 failed") {
+		t.Errorf("the log lacks the failed attempt:\n%s", f.log.String())
 	}
 }
 

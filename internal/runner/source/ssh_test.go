@@ -38,8 +38,8 @@ func TestFetchBySSH(t *testing.T) {
 		{"key with passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: passphrase}, ""},
 		{"wrong passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: "wrong"}, "could not clone"},
 		{"no passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey}, "could not clone"},
-		{"other key", plain, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: passphrase}, "refused the credentials"},
-		{"not a key", plain, workflow.GitAuth{SSHPrivateKey: "ssh-ed25519 AAAA"}, "not a private key"},
+		{"other key", plain, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: passphrase}, "rejected the credentials"},
+		{"not a key", plain, workflow.GitAuth{SSHPrivateKey: "ssh-ed25519 AAAA"}, "not in PEM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: tt.server.RepoURL(f.repo), Branch: "main", Auth: &tt.auth})

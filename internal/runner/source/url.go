@@ -10,21 +10,21 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// parseURL parses the repository URL of a deployment. It accepts only safe protocols that reach
-// a server: git's own "ext::" runs commands, and a path would read files of the job's machine.
+// parseURL parses a deployment's repository URL. It accepts only safe network protocols: git's own
+// "ext::" runs commands, and a path would read files of the job's machine.
 func parseURL(raw string) (*workflow.Repository, error) {
 	if strings.TrimSpace(raw) == "" {
 		return nil, errors.New("the deployment has a git source without a repository URL: set sourceContext.git.repoUrl")
 	}
 	repo, err := workflow.ParseRepository(raw)
 	if err != nil {
-		return nil, fmt.Errorf("the repository URL cannot be used: %w", err)
+		return nil, fmt.Errorf("parsing the repository URL: %w", err)
 	}
 	return repo, nil
 }
 
 // URLSecrets returns the parts of a repository URL that must not appear in a log. It accepts
-// invalid URLs, because an error may be about them.
+// invalid URLs, because an error may quote them.
 func URLSecrets(raw string) []string {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	if err != nil || u.User == nil {
@@ -34,14 +34,15 @@ func URLSecrets(raw string) []string {
 	if ok && password != "" {
 		return []string{password}
 	}
-	// https://TOKEN@host is a common form of a URL with only a token.
+	// https://TOKEN@host is a common form of a URL that contains only a token.
 	if name := u.User.Username(); name != "" && (u.Scheme == "https" || u.Scheme == "http") && len(name) >= minTokenLength {
 		return []string{name}
 	}
 	return nil
 }
 
-// minTokenLength is the length from which a lone user name in an https URL is a token.
+// minTokenLength is the length from which a user name without a password in an https URL is treated
+// as a token.
 const minTokenLength = 20
 
 func cleartext(repo *workflow.Repository) bool {

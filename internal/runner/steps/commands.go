@@ -36,8 +36,8 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 	return err
 }
 
-// Dependencies installs the program's dependencies with the pulumi command line. It returns
-// only if the program has none, or on an error.
+// Dependencies installs the program's dependencies with the pulumi command line. It returns only if
+// the program has no dependencies, or on an error.
 func Dependencies(p *Params, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
@@ -45,7 +45,7 @@ func Dependencies(p *Params, out io.Writer) error {
 	}
 	file, err := pulumi.FindProject(root, dir)
 	if errors.Is(err, pulumi.ErrNoProject) && p.Generated {
-		fmt.Fprintln(out, "There is no Pulumi.yaml yet; nothing is installed before the pre-run commands")
+		fmt.Fprintln(out, "Skipping the installation: Pulumi.yaml does not exist before the pre-run commands")
 		return nil
 	}
 	if err != nil {
@@ -62,7 +62,7 @@ func Dependencies(p *Params, out io.Writer) error {
 	return become(dir, pulumi.Find, pulumi.Install())
 }
 
-// PreRun becomes the shell that runs one of the deployment's pre-run commands.
+// PreRun replaces this process by the shell that runs one of the deployment's pre-run commands.
 func PreRun(p *Params, out io.Writer) error {
 	_, dir, err := p.program()
 	if err != nil {
@@ -72,13 +72,13 @@ func PreRun(p *Params, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// As a shell with -x prints it.
+	// Print the command as a shell with -x does.
 	fmt.Fprintln(out, "+ "+strings.ReplaceAll(strings.TrimSpace(p.Command), "\n", "\n+ "))
 	find := func() (string, error) { return shell[0], nil }
 	return become(dir, find, append(shell[1:], "-c", p.Command))
 }
 
-// Pulumi becomes the pulumi command line that runs the operation on the stack.
+// Pulumi replaces this process by the pulumi command line that runs the operation on the stack.
 func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
@@ -104,7 +104,7 @@ func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
 	return become(dir, pulumi.Find, args)
 }
 
-// RemoveStack becomes the pulumi command line that deletes the stack.
+// RemoveStack replaces this process by the pulumi command line that deletes the stack.
 func RemoveStack(p *Params) error {
 	_, dir, err := p.program()
 	if err != nil {
@@ -113,7 +113,8 @@ func RemoveStack(p *Params) error {
 	return become(dir, pulumi.Find, pulumi.RemoveStack(p.Stack))
 }
 
-// program returns real paths; root is empty for a program that is part of the image.
+// program returns the real paths of the program and its root, which is empty if the program is part
+// of the image.
 func (p *Params) program() (root, dir string, err error) {
 	if p.ProgramDir != "" {
 		info, err := os.Stat(p.ProgramDir)
@@ -129,9 +130,8 @@ func (p *Params) program() (root, dir string, err error) {
 	return root, dir, err
 }
 
-// become replaces this process by the program that find returns, in dir, so that the program
-// itself, as the leader of the step, gets the one SIGINT of a cancellation. It returns only on
-// an error.
+// become replaces this process by the program that find returns, in dir. As the leader of the step,
+// that program itself receives the one SIGINT of a cancellation. It returns only on an error.
 func become(dir string, find func() (string, error), args []string) error {
 	path, err := find()
 	if err != nil {
@@ -147,8 +147,8 @@ func become(dir string, find func() (string, error), args []string) error {
 	return fmt.Errorf("starting %s: %w", path, err)
 }
 
-// detect runs pulumi to detect drift. It cannot become pulumi, because more work may follow;
-// like the step's leader, it passes on one interrupt.
+// detect runs pulumi to detect drift. It cannot replace this process, because more work may follow.
+// Like the step's leader, it forwards one interrupt.
 func detect(dir string, args []string) (drift bool, err error) {
 	path, err := pulumi.Find()
 	if err != nil {
@@ -157,7 +157,7 @@ func detect(dir string, args []string) (drift bool, err error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT)
 	defer signal.Stop(interrupts)
-	cmd := exec.Command(path, args...) //nolint:noctx // ends by itself or by the interrupt that is passed on
+	cmd := exec.Command(path, args...) //nolint:noctx // exits by itself or after the forwarded interrupt
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "PWD="+dir)
 	if err := cmd.Start(); err != nil {
@@ -171,7 +171,7 @@ func detect(dir string, args []string) (drift bool, err error) {
 		case <-interrupts:
 			if !interrupted {
 				interrupted = true
-				_ = cmd.Process.Signal(syscall.SIGINT) // fails only if it has ended
+				_ = cmd.Process.Signal(syscall.SIGINT) // fails only if the command has exited
 			}
 		case err = <-ended:
 			var exit *exec.ExitError

@@ -1,6 +1,6 @@
-// Package steps has the commands that are steps of a job: fetching the source, installing
-// dependencies, pre-run commands and pulumi. The server names them, and the runner starts
-// itself with the parameters of one.
+// Package steps contains the commands for a job's steps: fetching the source, installing
+// dependencies, pre-run commands and pulumi. The server names a command, and the runner starts
+// itself with the command's parameters.
 package steps
 
 import (
@@ -18,22 +18,20 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The parameters of a command come through a pipe on its file descriptor paramsFD: not through
-// arguments or environment, which other processes can see, and not through a file, which would
-// have to be removed.
+// A command receives its parameters through a pipe on its file descriptor paramsFD. Other processes
+// can read arguments and the environment, and a file would have to be removed.
 const (
 	paramsFD  = 3
 	paramsEnv = "WORKFLOW_RUNNER_PARAMETERS" // holds the number of the file descriptor
 	maxParams = 16 << 20                     // bytes
 )
 
-// Params are the parameters of one command. Only those it needs are set.
+// Params are the parameters of one command. Only the parameters that the command needs are set.
 type Params struct {
 	JobDir string `json:"jobDir"`
 	// WorkDir is the directory of the checkout.
 	WorkDir string `json:"workDir"`
-	// ProgramDir is the directory of the program in the image; "" means RepoDir in the
-	// checkout.
+	// ProgramDir is the program's directory in the image; "" means RepoDir in the checkout.
 	ProgramDir string `json:"programDir,omitempty"`
 	RepoDir    string `json:"repoDir,omitempty"`
 	Stack      string `json:"stack"` // organization/project/stack
@@ -45,8 +43,8 @@ type Params struct {
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
 }
 
-// Command returns the arguments of an internal command. Shell text, which stock servers write,
-// is not internal.
+// Command returns the arguments of an internal command. It reports false for shell text, which
+// stock servers send.
 func Command(run string) (args []string, internal bool, err error) {
 	if !strings.HasPrefix(run, workflow.RunCommandPrefix) {
 		return nil, false, nil
@@ -68,7 +66,7 @@ func Command(run string) (args []string, internal bool, err error) {
 // pre-run steps.
 func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
-		return nil, fmt.Errorf("the job definition has the step %q but no deployment that says what it works on", step.Name)
+		return nil, fmt.Errorf("the job definition has the step %q but no deployment", step.Name)
 	}
 	p := &Params{
 		JobDir:  jobDir,
@@ -87,7 +85,7 @@ func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun
 	switch step.Run {
 	case workflow.RunSourceGit:
 		if d.Source == nil || d.Source.Git == nil {
-			return nil, errors.New("the job definition wants a git source fetched but names none")
+			return nil, errors.New("the job definition has a git step but no git source")
 		}
 		p.Git = d.Source.Git
 	case workflow.RunDependencies:
@@ -97,59 +95,54 @@ func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun
 			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
 		}
 		p.Command = d.PreRunCommands[preRun]
-		p.Shell = d.Options.Shell // "" is any: the job's own shell is a default of the server
+		p.Shell = d.Options.Shell // "" selects a default: the server sets the job's own shell by default
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
 	}
 	return p, nil
 }
 
-// HandOver prepares cmd for the parameters. The caller must call pass with whether cmd has
-// started.
-func (p *Params) HandOver(cmd *exec.Cmd) (pass func(started bool), err error) {
+// HandOver passes the parameters to cmd. The caller must close cmd.ExtraFiles after it has started
+// cmd or failed to.
+func (p *Params) HandOver(cmd *exec.Cmd) error {
 	data, err := json.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the step's parameters: %w", err)
+		return fmt.Errorf("encoding the step's parameters: %w", err)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("creating a pipe for the step's parameters: %w", err)
+		return fmt.Errorf("creating a pipe for the step's parameters: %w", err)
 	}
 	cmd.ExtraFiles = []*os.File{r} // becomes paramsFD
 	cmd.Env = append(cmd.Env, paramsEnv+"="+strconv.Itoa(paramsFD))
-	return func(started bool) {
-		if !started {
-			_ = w.Close()
-			return
-		}
-		// A pipe holds less than the maximum, so write as the command reads. If it ends without
-		// reading, the write fails, and the command reports its own error.
-		go func() {
-			_, _ = w.Write(data)
-			_ = w.Close()
-		}()
-	}, nil
+	// The parameters may exceed the pipe's capacity, so write while the command reads. The write fails if the
+	// command does not start or exits without reading; then the command reports its own error.
+	go func() {
+		_, _ = w.Write(data)
+		_ = w.Close()
+	}()
+	return nil
 }
 
-// ReadParams reads the parameters of a command once and hides them from programs that the
-// command starts.
+// ReadParams reads the parameters of a command once and hides them from programs that the command
+// starts.
 func ReadParams() (*Params, error) {
 	fd, err := strconv.Atoi(os.Getenv(paramsEnv))
 	if err != nil || fd != paramsFD {
-		return nil, errors.New("this command is a step of a job and is started by `workflow-runner run`, which the agent starts")
+		return nil, errors.New("this command is a job's step: only `workflow-runner run`, which the agent starts, may start it")
 	}
 	if err := os.Unsetenv(paramsEnv); err != nil {
-		return nil, fmt.Errorf("removing the path of the parameters from the environment: %w", err)
+		return nil, fmt.Errorf("removing the parameters' descriptor from the environment: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "parameters")
-	defer file.Close() // only read from
+	defer file.Close() // opened for reading only
 	data, err := io.ReadAll(io.LimitReader(file, maxParams))
 	if err != nil {
 		return nil, fmt.Errorf("reading the step's parameters: %w", err)
 	}
 	var p Params
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, errors.New("the step's parameters cannot be read: the runner's two halves do not fit each other")
+		return nil, errors.New("reading the step's parameters: not valid JSON; the processes of the runner have different versions")
 	}
 	return &p, nil
 }

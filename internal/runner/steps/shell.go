@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FindShell returns the command line of the named shell, which may have options. The default is
-// bash, or sh if bash is missing.
+// FindShell returns the command line of the named shell; the name may include options. The default
+// is bash, or sh if bash is missing.
 func FindShell(name string) ([]string, error) {
 	words := strings.Fields(name)
 	candidates := [][]string{words}
@@ -21,7 +21,7 @@ func FindShell(name string) ([]string, error) {
 		}
 	}
 	if len(words) == 0 {
-		return nil, errors.New("there is no shell where the job runs: neither bash nor sh is in the PATH")
+		return nil, errors.New("finding a shell where the job runs: neither bash nor sh is in the PATH")
 	}
-	return nil, fmt.Errorf("the shell %q is not installed where the job runs", words[0])
+	return nil, fmt.Errorf("finding the shell %q: not installed where the job runs", words[0])
 }

@@ -30,11 +30,11 @@ func TestSubjectTokensThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ token, code, want string }{
-		"junk":               {"junk", "invalid_grant", "no JSON web token"},
+		"junk":               {"junk", "invalid_grant", "not a JSON web token"},
 		"unsigned":           {unsigned, "invalid_grant", "asymmetric"},
 		"none, signed":       {raw([]byte(`{"alg":"none"}`)) + "." + parts[1] + "." + parts[2], "invalid_grant", "asymmetric"},
 		"the key as secret":  {sign(t, jose.HS256, derOf(t, key.key.Public()), kid, issuer.claims(nil)), "invalid_grant", "asymmetric"},
-		"JSON serialization": {whole.FullSerialize(), "invalid_grant", "no JSON web token"},
+		"JSON serialization": {whole.FullSerialize(), "invalid_grant", "not a JSON web token"},
 		"without signature":  {parts[0] + "." + parts[1] + ".", "invalid_grant", ""},
 		"changed claims":     {parts[0] + "." + raw([]byte(`{"iss":"`+issuer.URL+`","exp":9999999999}`)) + "." + parts[2], "invalid_grant", "signature"},
 		"another key":        {issuer.token(thief, nil), "invalid_grant", "signature"},
@@ -98,7 +98,7 @@ func TestKeyRotation(t *testing.T) {
 	issuer.server.Close()
 	l.granted(grant(issuer.token(fresh, nil), "runner", "runner:p1"))
 	l.do("PATCH", "/api/orgs/acme/oidc/issuers/"+id, map[string]any{"name": "touched again"}).want(200, nil)
-	l.exchange(grant(issuer.token(fresh, nil), "runner", "runner:p1")).refused(503, "temporarily_unavailable", "cannot be had", "")
+	l.exchange(grant(issuer.token(fresh, nil), "runner", "runner:p1")).refused(503, "temporarily_unavailable", "are unavailable", "")
 }
 
 func TestStaticKeys(t *testing.T) {

@@ -54,7 +54,7 @@ func TestRunnerTokens(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		const told = "the server's log says why"
+		const told = "see the server's log"
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "agent-bad"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "stranger"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
 		l.exchange(grant(issuer.token(key, map[string]any{"aud": "else"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)

@@ -44,7 +44,7 @@ func (l *lab) logFrom(path, id, token string) (text, next string) {
 	idle := 0
 	for {
 		var page logPage
-		l.do("GET", path+"/"+id+"/logs?continuationToken="+url.QueryEscape(token), nil).want(200, &page)
+		l.do("GET", path+"/"+id+"/logs?wait=0&continuationToken="+url.QueryEscape(token), nil).want(200, &page)
 		if page.Type != "DeploymentLogs" {
 			l.t.Fatalf("__type = %q", page.Type)
 		}

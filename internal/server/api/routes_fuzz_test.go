@@ -247,6 +247,9 @@ func (o *fuzzer) path(route string) string {
 	}
 	values := []string{"", "0", "1", "-1", "true", "x", "1e400", "%00", "%ff", "%zz", "9223372036854775807", "99999999999999999999", "bmlj", "AAAA", "%2f", "1.1048576.9223372036854775807.3.", "1.1.7.0.1-2-3", "9.0.0.0.", strings.Repeat("z", 4000)}
 	var query []string
+	if strings.HasSuffix(route, "/logs") {
+		query = append(query, "wait=0")
+	}
 	for range o.IntN(4) {
 		name := one(o, "page", "pageSize", "continuationToken", "maxResults", "tagName", "tagValue", "project", "organization", "sort", "asc", "force",
 			"offset", "count", "job", "step", "type", "output-type", "forceDestroy", "x", "%00", "%ff")

@@ -1,4 +1,5 @@
-// Package budget shares a fixed amount of memory among requests: bodies, decoded forms, responses.
+// Package budget shares a fixed amount of memory among requests, for bodies, decoded forms and
+// responses.
 package budget
 
 import (
@@ -12,20 +13,20 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Small is how much of each request comes from a reserve, in bytes, so that heartbeats and polls
-// pass large requests that wait.
+// Small is the number of bytes that each request receives from a reserve. Heartbeats and polls
+// therefore need not wait behind large requests.
 const Small = 64 << 10
 
-// ErrBusy means that other requests hold the memory that a request needs.
-var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at once; retry later")
+// ErrBusy reports that other requests hold the memory that a request needs.
+var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at the same time; retry later")
 
-// ErrTooLarge means that a request needs more memory than the whole budget.
-var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise its memory limit")
+// ErrTooLarge reports that a request needs more memory than the whole budget.
+var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; the server's operator can raise the memory limit")
 
-// Budget is an amount of memory. It refuses a request that needs more than all of it, and grants a
-// request that is alone what it needs; other requests wait for each other, the oldest first and for
-// a bounded time. Once requests of another organization were seen, concurrent requests of one
-// organization hold at most half.
+// Budget is a fixed amount of memory. It rejects a request that needs more than the whole budget.
+// Concurrent requests wait for memory for a bounded time, oldest first. After requests from a
+// second organization have arrived, concurrent requests from one organization hold at most half of
+// the budget.
 type Budget struct {
 	total, reserve int64
 	patience       time.Duration
@@ -33,25 +34,25 @@ type Budget struct {
 	mu          sync.Mutex
 	used        int64 // of total
 	usedReserve int64
-	peak        int64            // maximum use of both
-	shares      int64            // created so far
-	holders     int              // shares that hold part of total
-	owned       map[string]int64 // of total, by owner
+	peak        int64            // maximum of used + usedReserve
+	shares      int64            // number of shares created
+	holders     int              // number of shares that hold part of total
+	owned       map[string]int64 // part of used, by owner
 	seen        string           // the last organization that sent a request
-	several     bool             // requests of several organizations were seen
+	several     bool             // requests from several organizations have arrived
 	waiters     []*waiter
 }
 
-// New returns a budget of total bytes, plus an eighth of that as a reserve. patience bounds a
-// request's wait for memory.
+// New returns a budget of total bytes, plus a reserve of total/8 bytes. patience bounds a request's
+// wait for memory.
 func New(total int64, patience time.Duration) *Budget {
 	return &Budget{total: total, reserve: max(total/8, Small), patience: patience, owned: map[string]int64{}}
 }
 
-// Total returns the most that one request can hold, in bytes.
+// Total returns the maximum that one request can hold, in bytes.
 func (b *Budget) Total() int64 { return b.total }
 
-// Peak returns the most that all requests have held at one time, in bytes.
+// Peak returns the maximum that all requests have held at the same time, in bytes.
 func (b *Budget) Peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,9 +62,9 @@ func (b *Budget) Peak() int64 {
 // Share is the part of a budget that one request holds. Only one goroutine may use it.
 type Share struct {
 	budget       *Budget
-	owner        string // of the request; "" if not yet known
-	age          int64  // lower is older
-	large, small int64  // held of the total and of the reserve
+	owner        string // the request's user or organization; "" if not yet known
+	age          int64  // creation order; lower is older
+	large, small int64  // bytes held from total and from the reserve
 }
 
 // ForUser sets the user as the share's owner until an organization is known.
@@ -97,8 +98,8 @@ func (b *Budget) add(s *Share, n int64) {
 	}
 }
 
-// over reports whether, with n more bytes for s, several shares of its owner would hold more than
-// half of the total. A single organization has no such bound.
+// over reports whether an additional n bytes for s would raise the use of several shares of the
+// same owner above half of the total. A single organization has no such limit.
 func (b *Budget) over(s *Share, n int64) bool {
 	others := b.owned[s.owner] - s.large
 	return b.several && s.owner != "" && n > 0 && others > 0 && others+s.large+n > b.total/2
@@ -138,7 +139,8 @@ func (b *Budget) grant(s *Share, n int64) bool {
 	return true
 }
 
-// first orders waiting shares: those that hold memory could end soonest; then by age.
+// first orders waiting shares: shares that already hold memory come first, because they can finish
+// soonest; then older shares.
 func first(a, b *Share) int {
 	if (a.large > 0) != (b.large > 0) {
 		if a.large > 0 {
@@ -149,7 +151,8 @@ func first(a, b *Share) int {
 	return cmp.Compare(a.age, b.age)
 }
 
-// Take adds n bytes to a share, waiting while other requests hold them. A nil share has no bounds.
+// Take adds n bytes to a share. It waits while other requests hold the memory. A nil share has no
+// limit.
 func (s *Share) Take(ctx context.Context, n int64) error {
 	if s == nil || n <= 0 {
 		return nil
@@ -187,7 +190,7 @@ func (b *Budget) wait(ctx context.Context, w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case err := <-w.done: // decided concurrently
+	case err := <-w.done: // the wait has ended concurrently
 		return err
 	default:
 	}
@@ -200,7 +203,7 @@ func (b *Budget) drop(w *waiter) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(other *waiter) bool { return other == w })
 }
 
-// waitsForItsOwn reports whether a share waits for others of its organization.
+// waitsForItsOwn reports whether a share waits for other shares of its organization.
 func (b *Budget) waitsForItsOwn(w *waiter) bool {
 	large, _ := b.split(w.share, w.n)
 	return b.over(w.share, large)
@@ -218,15 +221,15 @@ func (b *Budget) wake() {
 				b.drop(w)
 				w.done <- nil
 			}
-			break // the others come after it
+			break // later waiters must not overtake the first
 		}
 	}
 	b.refuseStuck()
 }
 
-// refuseStuck refuses the youngest of the holders that all wait for each other: none would end.
+// refuseStuck resolves a deadlock: if all holders wait for each other, it rejects the youngest.
 func (b *Budget) refuseStuck() {
-	stuck := map[string]*waiter{} // the youngest by owner
+	stuck := map[string]*waiter{} // youngest holder by owner
 	held := map[string]int64{}
 	all, holding := (*waiter)(nil), 0
 	for _, w := range b.waiters {
@@ -280,7 +283,7 @@ func (s *Share) Close() {
 	}
 }
 
-// Held returns the bytes that a share holds.
+// Held returns the number of bytes that a share holds.
 func (s *Share) Held() int64 {
 	if s == nil {
 		return 0
@@ -297,7 +300,7 @@ func With(ctx context.Context, s *Share) context.Context {
 	return context.WithValue(ctx, shareKey{}, s)
 }
 
-// Of returns the share of a request's context, or nil.
+// Of returns the share in a request's context, or nil.
 func Of(ctx context.Context) *Share {
 	s, _ := ctx.Value(shareKey{}).(*Share)
 	return s

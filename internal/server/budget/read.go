@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// ReadAll reads a stream into memory that it charges to the share of ctx before allocation. size is
-// the expected size, -1 if unknown, and is allocated at once only if trusted. Reading stops after
-// limit bytes: a longer result is not the whole stream.
+// ReadAll reads a stream into memory. It charges the memory to the share in ctx before each
+// allocation. size is the expected size, or -1 if unknown; ReadAll allocates it at once only if
+// trusted. A result longer than limit bytes is not the whole stream.
 func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) ([]byte, error) {
 	share := Of(ctx)
 	var buf []byte
@@ -34,8 +34,9 @@ func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) 
 	return buf, nil
 }
 
-// nextSize returns the next size of a buffer: one byte more than size, which detects the end of the
-// stream. A client that has sent little holds little, whatever size it announced.
+// nextSize returns the next size of a buffer. The final size is one byte more than the expected
+// size, which detects the end of the stream. A client that has sent little data holds little
+// memory, regardless of the announced size.
 func nextSize(now, size, limit int64, trusted bool) int64 {
 	const first = 4 << 10
 	next := max(first, 2*now)

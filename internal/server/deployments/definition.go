@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/identity"
@@ -17,25 +18,19 @@ import (
 )
 
 // Definition returns the definition of a claimed job. It is the only place that decrypts the job's
-// secrets. If the agent knows only the stock calls, fetching the definition starts the job.
+// secrets. If the agent uses only the stock calls, fetching the definition starts the job.
 func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID string) (*workflow.JobDefinition, error) {
 	token, hash := identity.NewToken()
 	var d store.Deployment
+	var org store.Organization
+	var set *workflow.Settings
 	platform := ""
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		job, err := callback(tx, p, jobID)
-		if err != nil {
-			return err
-		}
+	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
-			return ended(job) // a lost job that still runs has its definition
+			return ended(*job) // a lost job that still runs has its definition
 		}
 		if job.Stock && job.Status == workflow.StatusAccepted {
-			if err := leave(&job, now); err != nil {
+			if err := leave(job, now); err != nil {
 				return err
 			}
 		}
@@ -48,8 +43,10 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		platform = agent.Platform
-		set, err := workflow.ParseSettings([]byte(d.Configuration))
-		if err != nil {
+		if org, err = tx.Organization(d.OrgID); err != nil {
+			return err
+		}
+		if set, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
 			return err
 		}
 		requester, err := knownRequester(tx, d)
@@ -57,12 +54,12 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if d.RequestedBy != "" && !requester {
-			text := termtext.OneLine(d.Requester+", who requested this deployment, is no member of the organization now: the deployment reads no outputs of other stacks", maxMessage)
+			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment cannot read outputs of other stacks", maxMessage)
 			if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
-				addNote(&job, now, text)
+				addNote(job, now, text)
 			}
 		}
-		if err := tx.SaveJob(job); err != nil {
+		if err := tx.SaveJob(*job); err != nil {
 			return err
 		}
 		return tx.InsertToken(store.Token{
@@ -71,18 +68,6 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
 			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).String(),
 		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	set, err := workflow.ParseSettings([]byte(d.Configuration))
-	if err != nil {
-		return nil, err
-	}
-	var org store.Organization
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		org, err = tx.Organization(d.OrgID)
-		return err
 	})
 	if err != nil {
 		return nil, err
@@ -111,10 +96,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 		Deployment: &workflow.Deployment{
 			ID: d.ID, Version: d.Version, Organization: org, Project: d.Project, Stack: d.Stack,
 			Operation: d.Operation, BackendURL: s.opts.ExternalURL, PreRunCommands: set.PreRunCommands(),
-			Options: workflow.DeploymentOptions{
-				SkipInstallDependencies: opts.SkipInstallDependencies, Shell: opts.Shell,
-				DeleteAfterDestroy: opts.DeleteAfterDestroy, RemediateIfDriftDetected: opts.RemediateIfDriftDetected,
-			},
+			Options: opts,
 		},
 	}
 	if def.Shell == "" {
@@ -124,7 +106,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 		for name, v := range c.EnvironmentVariables {
 			plain, err := s.reveal(ctx, d.StackID, &v)
 			if err != nil {
-				return nil, fmt.Errorf("environment variable %s: %w", name, err)
+				return nil, fmt.Errorf("decrypting the environment variable %s: %w", name, err)
 			}
 			def.Env[name] = plain
 			if v.IsSecret() && !slices.Contains(def.SecretEnv, name) {
@@ -185,7 +167,7 @@ func (s *Service) image(ctx context.Context, stackID string, set *workflow.Setti
 	if c := want.Credentials; c != nil {
 		password, err := s.reveal(ctx, stackID, c.Password)
 		if err != nil {
-			return nil, fmt.Errorf("password of the image registry: %w", err)
+			return nil, fmt.Errorf("decrypting the password of the image registry: %w", err)
 		}
 		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: password}
 	}
@@ -221,7 +203,7 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 		err = errors.Join(err, read(&auth.UserName, a.BasicAuth.UserName), read(&auth.Password, a.BasicAuth.Password))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("credentials of the repository: %w", err)
+		return nil, fmt.Errorf("decrypting the credentials of the repository: %w", err)
 	}
 	auth.SSHPrivateKey = normalizeKey(auth.SSHPrivateKey)
 	src.Auth = auth
@@ -253,7 +235,7 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	}
 	set, err := workflow.ParseSettings([]byte(d.Configuration))
 	if err != nil {
-		return nil, fmt.Errorf("reading the settings of a deployment: %w", err)
+		return nil, fmt.Errorf("parsing the settings of a deployment: %w", err)
 	}
 	def, err := s.define(ctx, d, "", set, "", "")
 	if err != nil {

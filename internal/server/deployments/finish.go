@@ -86,6 +86,19 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
+// write runs act in a transaction and completes the end of the job that act returns, if any.
+func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error)) error {
+	var ended *store.Job
+	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		ended, err = act(tx)
+		return err
+	})
+	if err == nil && ended != nil {
+		s.afterEnd(ctx, *ended)
+	}
+	return err
+}
+
 // afterEnd completes a job's end outside the transaction: it ends the update of a dead runner, so
 // that no client waits for its events.
 func (s *Service) afterEnd(ctx context.Context, job store.Job) {
@@ -96,9 +109,9 @@ func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 	defer cancel()
-	why := fmt.Sprintf("the deployment ended while this update was in progress: %s%s", job.Status, because(job.Reason))
+	why := fmt.Sprintf("the deployment finished while this update was in progress: %s%s", job.Status, because(job.Reason))
 	if err := s.opts.Updates.FinishOrphanedUpdate(ctx, job.DeploymentID, why); err != nil {
-		log.WithError(err).Error("could not end the update that a deployment left in progress; its lease will")
+		log.WithError(err).Error("ending the update of a finished deployment failed; the update ends with its lease")
 	}
 }
 
@@ -112,8 +125,8 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 }
 
 // MayWrite checks, in the caller's transaction, that a deployment may start an update or otherwise
-// write to its stack. A lost deployment may while no newer one was claimed; none is claimed then
-// until its update has ended.
+// write to its stack. A lost deployment may do so until a newer one is claimed; no newer one is
+// claimed until the update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && job.Reason != workflow.ReasonLost {
@@ -127,12 +140,13 @@ func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 		return err
 	}
 	if newer > 0 {
-		return fault.Forbidden("Forbidden: deployment #%d was given up as lost, and deployment #%d of the stack has begun since: it must not change the stack any more", job.Version, newer)
+		return fault.Forbidden("Forbidden: deployment #%d is lost, and deployment #%d of the stack has started since: the lost deployment must not change the stack", job.Version, newer)
 	}
 	return block(tx, job)
 }
 
-// block makes a stack's queue wait for a lost deployment. The job may have removed the stack.
+// block stops a stack's queue until a lost deployment has finished. The job may have removed the
+// stack.
 func block(tx *store.Tx, job store.Job) error {
 	queue, err := tx.StackQueue(job.StackID)
 	if err != nil || queue.BlockedBy == job.DeploymentID {
@@ -156,44 +170,36 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// Cancel requests the end of a deployment. Clients retry it, so it is idempotent; only force ends a
-// running job without a grace period. It ignores deployments that have ended, except lost ones.
+// Cancel requests the end of a deployment. It is idempotent, because clients retry it. Only force
+// ends a running job without a grace period. Cancel ignores finished deployments, except lost ones.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
-	var ended *store.Job
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		ended = nil
+	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
 		dj, err := find(tx, st, deploymentID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		job, now := dj.Job, tx.Now()
 		text := fmt.Sprintf("Cancelled by %s.", by)
 		lost := job.Reason == workflow.ReasonLost && now.Sub(job.EndedAt) <= s.opts.Evidence
 		switch {
 		case job.Status == workflow.StatusNotStarted:
-			return s.skip(tx, job, workflow.ReasonCancelled, text, now)
+			return nil, s.skip(tx, job, workflow.ReasonCancelled, text, now)
 		case job.Status == workflow.StatusAccepted:
 			v := verdict{event: workflow.EventFail, reason: workflow.ReasonCancelled, message: text, note: text}
 			if err := s.finish(tx, &job, v, now); err != nil {
-				return err
+				return nil, err
 			}
-			ended = &job
-			return tx.SaveJob(job)
+			return &job, tx.SaveJob(job)
 		case job.Status == workflow.StatusRunning, lost: // which may still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
-				return nil
+				return nil, nil
 			}
 			job.CancelRequested, job.ForceRequested = true, job.ForceRequested || force
 			job.ModifiedAt = now
-			return tx.SaveJob(job)
-		default:
-			return nil
+			return nil, tx.SaveJob(job)
 		}
+		return nil, nil
 	})
-	if err == nil && ended != nil {
-		s.afterEnd(ctx, *ended)
-	}
-	return err
 }
 
 // PauseStack pauses or resumes the queue of a stack.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -34,13 +35,13 @@ func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, erro
 	}
 	job, err := tx.Job(jobID)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.New(fault.KindGone, "Gone: the job does not exist any more")
+		return store.Job{}, fault.New(fault.KindGone, "Gone: the job no longer exists")
 	}
 	if err != nil {
 		return store.Job{}, err
 	}
 	if p.Epoch != job.Epoch {
-		return store.Job{}, fault.New(fault.KindGone, "Gone: the job was given back to the queue; this claim (epoch %d) is superseded by epoch %d", p.Epoch, job.Epoch)
+		return store.Job{}, fault.New(fault.KindGone, "Gone: the job was requeued; this claim (epoch %d) is superseded by epoch %d", p.Epoch, job.Epoch)
 	}
 	return job, nil
 }
@@ -56,33 +57,45 @@ func because(r workflow.Reason) string {
 	return " (" + string(r) + ")"
 }
 
-// Heartbeat extends the lease of a job and, from the phase starting on, permits its start.
-func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
-	var out protocol.HeartbeatResponse
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+// onJob runs act on the job of a runner's token in one transaction, and completes the end of the job
+// if act ends it.
+func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
+	return s.write(ctx, func(tx *store.Tx) (ended *store.Job, err error) {
 		now, err := tx.LeaseTime()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		job, err := callback(tx, p, jobID)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		before := job.Status
+		if err := act(tx, &job, now); err != nil || before.Final() || !job.Status.Final() {
+			return nil, err
+		}
+		return &job, nil
+	})
+}
+
+// Heartbeat extends the lease of a job and, from the phase starting on, permits its start.
+func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
+	var out protocol.HeartbeatResponse
+	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		lost := job.Reason == workflow.ReasonLost
 		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
-			return ended(job)
+			return ended(*job)
 		}
-		newer, err := overtaken(tx, job)
+		newer, err := overtaken(tx, *job)
 		if err != nil {
 			return err
 		}
 		if lost && (phase == protocol.PhaseStarting || newer > 0) {
 			// The job is lost and overtaken: it may start nothing. A request to start means that it
 			// has done nothing yet; for a running job, this applies to its next step.
-			return ended(job)
+			return ended(*job)
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
-			if err := leave(&job, now); err != nil {
+			if err := leave(job, now); err != nil {
 				return err
 			}
 		}
@@ -91,7 +104,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		if err := tx.TouchAgent(job.PoolID, job.AgentID, now); err != nil {
 			return err
 		}
-		return tx.SaveJob(job)
+		return tx.SaveJob(*job)
 	})
 	return out, err
 }
@@ -112,39 +125,22 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	default:
 		return fault.Invalid("Bad Request: %q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
 	}
-	var finished *store.Job
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		finished = nil
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		job, err := callback(tx, p, jobID)
-		if err != nil {
-			return err
-		}
+	return s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if step < 0 || step >= len(job.Steps) {
 			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
 		}
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
-			return nil // late report of a job that has its result
+			return nil // a late report: the job has its result
 		}
 		updateStep(&job.Steps[step], r, now)
 		job.LastSeenAt, job.ModifiedAt = now, now
 		if job.Stock && job.Status == workflow.StatusRunning {
-			if err := s.endStock(tx, &job, now); err != nil {
+			if err := s.endStock(tx, job, now); err != nil {
 				return err
 			}
-			if job.Status.Final() {
-				finished = &job
-			}
 		}
-		return tx.SaveJob(job)
+		return tx.SaveJob(*job)
 	})
-	if err == nil && finished != nil {
-		s.afterEnd(ctx, *finished)
-	}
-	return err
 }
 
 func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
@@ -185,4 +181,127 @@ func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 		return nil
 	}
 	return s.finish(tx, job, verdict{event: workflow.EventSucceed}, now)
+}
+
+// Result ends a job with the result that its runner or agent reports. Callers may repeat it. A
+// [*joblog.Missing] error requests log first.
+func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
+	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
+		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
+	}
+	r.Message, r.Signal, r.Reason = termtext.OneLine(r.Message, maxMessage), termtext.OneLine(r.Signal, maxMessage), workflow.Reason(termtext.OneLine(string(r.Reason), maxMessage))
+	// Results of one job are compared with its log one at a time: the first may end the job.
+	unlock, err := s.results.lock(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var job store.Job
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		job, err = callback(tx, p, jobID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if job.Status.Final() && job.Reason != workflow.ReasonLost {
+		return repeated(job, r) // without reading its log again
+	}
+	complaints, err := s.logs.Check(ctx, job, r)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
+		job, err := callback(tx, p, jobID)
+		if err != nil {
+			return nil, err
+		}
+		now := tx.Now()
+		if job.Status.Final() && (job.Reason != workflow.ReasonLost || job.EndedAt.Add(s.opts.Evidence).Before(now)) {
+			return nil, repeated(job, r)
+		}
+		return &job, s.recordResult(tx, &job, r, complaints, now)
+	})
+}
+
+// repeated returns the response to a result for a job that has ended. The first result stands.
+func repeated(job store.Job, r protocol.ResultRequest) error {
+	// A job cancelled before it started has no result, and the agent's changes nothing.
+	if r.Status == job.Status || len(job.Results) == 0 {
+		return nil
+	}
+	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
+}
+
+func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {
+	lost := job.Reason == workflow.ReasonLost
+	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message}
+	switch {
+	case r.Status == workflow.StatusSucceeded && lost:
+		v.event = workflow.EventCorrectOK
+	case r.Status == workflow.StatusSucceeded:
+		v.event = workflow.EventSucceed
+	case lost:
+		v.event = workflow.EventCorrectKO
+	}
+	if r.Status == workflow.StatusSucceeded {
+		v.reason = workflow.ReasonNone
+	} else if v.reason == workflow.ReasonNone {
+		v.reason = workflow.ReasonExitCode
+	}
+	if job.Status == workflow.StatusAccepted && v.event == workflow.EventSucceed {
+		// Only a started job can succeed.
+		if err := leave(job, now); err != nil {
+			return err
+		}
+	}
+	if lost {
+		v.note = fmt.Sprintf("The deployment was given up as lost; its runner has now reported that it %s.", r.Status)
+	}
+	job.Results = append(job.Results, store.JobResult{At: now, Epoch: job.Epoch, Result: r})
+	if err := s.finish(tx, job, v, now); err != nil {
+		return err
+	}
+	for _, c := range complaints {
+		addNote(job, now, c)
+	}
+	if lost {
+		if err := unblock(tx, job.StackID, job.DeploymentID); err != nil {
+			return err
+		}
+	}
+	return tx.SaveJob(*job)
+}
+
+type keyLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{} // closed when released
+}
+
+func (l *keyLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	for {
+		l.mu.Lock()
+		other, taken := l.held[name]
+		if !taken {
+			break
+		}
+		l.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another result of the job: %w", ctx.Err())
+		}
+	}
+	defer l.mu.Unlock()
+	mine := make(chan struct{})
+	if l.held == nil {
+		l.held = map[string]chan struct{}{}
+	}
+	l.held[name] = mine
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.held, name)
+		close(mine)
+	}, nil
 }

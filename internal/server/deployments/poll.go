@@ -22,13 +22,13 @@ type Poll struct {
 	FreeSlots int             // 0: presence only
 	Types     []workflow.Type // empty: all
 	Wait      time.Duration   // 0: answer immediately
-	Stock     bool            // the agent knows only the stock calls
+	Stock     bool            // the agent uses only the stock calls
 }
 
 // goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job, waiting at most as long as the agent allows, or returns nil.
+// Poll claims a job, waiting at most for r.Wait, or returns nil.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	r.Agent.PoolID = p.PoolID
 	r.Agent.Hold = r.Wait

@@ -271,7 +271,7 @@ func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 	})
 }
 
-func TestStoppingAnswersHeldPolls(t *testing.T) {
+func TestStoppingAnswersHeldRequests(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
@@ -297,6 +297,14 @@ func TestStoppingAnswersHeldPolls(t *testing.T) {
 	}
 	if c, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute)); c != nil || err != nil {
 		t.Errorf("a poll after the end: %+v, %v", c, err)
+	}
+	st := p.stack("dev")
+	id := p.deploy(st)
+	page, err := p.service.Log(t.Context(), st, id, "", 0)
+	p.must(err)
+	began := time.Now()
+	if _, err := p.service.Log(t.Context(), st, id, page.Next, time.Minute); err != nil || time.Since(began) > 30*time.Second {
+		t.Errorf("a request for more log after the end: %v after %s", err, time.Since(began))
 	}
 }
 
@@ -348,7 +356,7 @@ func TestWhyQueued(t *testing.T) {
 			p.change(id, func(j *store.Job) { j.QueuedAt = j.QueuedAt.Add(-time.Minute) })
 			d, err := p.service.Get(t.Context(), st, id)
 			p.must(err)
-			page, err := p.service.Log(t.Context(), st, id, "")
+			page, err := p.service.Log(t.Context(), st, id, "", 0)
 			p.must(err)
 			if len(page.Lines) != 2 || page.Lines[0].Header != "Queued" || page.Lines[1].Text != d.Message+"\n" {
 				t.Fatalf("the log shows %+v, want the header Queued and %q", page.Lines, d.Message)
@@ -358,7 +366,7 @@ func TestWhyQueued(t *testing.T) {
 					t.Errorf("the message %q does not contain %q", d.Message, want)
 				}
 			}
-			if page, err = p.service.Log(t.Context(), st, id, page.Next); err != nil || len(page.Lines) > 0 {
+			if page, err = p.service.Log(t.Context(), st, id, page.Next, 0); err != nil || len(page.Lines) > 0 {
 				t.Errorf("reading on shows %+v, %v: want nothing while the reason stays", page.Lines, err)
 			}
 		})
@@ -366,10 +374,10 @@ func TestWhyQueued(t *testing.T) {
 	t.Run("a new reason", func(t *testing.T) {
 		p, st := newWaiting(t)
 		id := p.deploy(st)
-		page, err := p.service.Log(t.Context(), st, id, "")
+		page, err := p.service.Log(t.Context(), st, id, "", 0)
 		p.must(err)
 		p.must(p.service.PauseStack(t.Context(), st, true))
-		page, err = p.service.Log(t.Context(), st, id, page.Next)
+		page, err = p.service.Log(t.Context(), st, id, page.Next, 0)
 		if err != nil || len(page.Lines) != 1 || !strings.Contains(page.Lines[0].Text, "paused") {
 			t.Errorf("the log after a pause shows %+v, %v", page.Lines, err)
 		}

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
-// Details is a deployment as clients see it.
+// Details describes a deployment to clients.
 type Details struct {
 	store.DeploymentJob
 	LatestVersion int64 // of the stack's newest deployment
@@ -23,29 +26,11 @@ type Details struct {
 	Paused        bool               // its stack or organization is paused
 }
 
-// Get returns a deployment of a stack.
+// Get returns a deployment of a stack by id or version.
 func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, error) {
-	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) { return find(tx, st, id) })
-}
-
-// GetVersion returns a deployment of a stack by version.
-func (s *Service) GetVersion(ctx context.Context, st store.Stack, version int64) (Details, error) {
-	return s.details(ctx, func(tx *store.Tx) (store.DeploymentJob, error) {
-		found, err := tx.DeploymentByVersion(st.ID, version)
-		if errors.Is(err, store.ErrNotFound) {
-			return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '#%d' not found", version)
-		}
-		if err != nil {
-			return store.DeploymentJob{}, err
-		}
-		return find(tx, st, found.ID)
-	})
-}
-
-func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.DeploymentJob, error)) (Details, error) {
 	var d Details
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		dj, err := find(tx)
+		dj, err := find(tx, st, id)
 		if err != nil {
 			return err
 		}
@@ -59,7 +44,7 @@ func (s *Service) details(ctx context.Context, find func(*store.Tx) (store.Deplo
 		return d, err
 	}
 	if d.Settings, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
-		return d, fmt.Errorf("configuration of deployment %s: %w", d.ID, err)
+		return d, fmt.Errorf("parsing the configuration of deployment %s: %w", d.ID, err)
 	}
 	return d, nil
 }
@@ -153,19 +138,15 @@ func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	if err != nil {
 		return nil, err
 	}
-	matches := func(u store.Update) bool {
-		return updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview})
-	}
-	slices.SortStableFunc(list, func(a, b store.Update) int {
-		if ma, mb := matches(a), matches(b); ma != mb {
-			if ma {
-				return -1
-			}
-			return 1
+	var own, others []store.Update
+	for _, u := range list {
+		if updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview}) {
+			own = append(own, u)
+		} else {
+			others = append(others, u)
 		}
-		return 0
-	})
-	return list, nil
+	}
+	return append(own, others...), nil
 }
 
 // Updates returns a deployment's updates in the order of [Details].
@@ -182,22 +163,18 @@ func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]sto
 	return out, err
 }
 
-// StackMetadata is the state of a stack's queue.
-type StackMetadata struct{ StackPaused, OrgPaused bool }
-
-// StackMetadata returns the state of a stack's queue.
-func (s *Service) StackMetadata(ctx context.Context, st store.Stack) (StackMetadata, error) {
-	var m StackMetadata
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+// Paused reports whether the queue of a stack and the queues of its organization are paused.
+func (s *Service) Paused(ctx context.Context, st store.Stack) (stack, org bool, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		queue, err := tx.StackQueue(st.ID)
 		if err != nil {
 			return err
 		}
-		org, err := tx.OrgQueue(st.OrgID)
-		m = StackMetadata{queue.Paused, org.Paused}
+		queues, err := tx.OrgQueue(st.OrgID)
+		stack, org = queue.Paused, queues.Paused
 		return err
 	})
-	return m, err
+	return stack, org, err
 }
 
 // OrgMetadata is the state of an organization's queues.
@@ -224,4 +201,137 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, e
 		return err
 	})
 	return m, err
+}
+
+// logTarget checks a callback that delivers log and returns its stream. The current claim may
+// deliver log while the job runs and for a while after its end.
+func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
+	var job store.Job
+	var now time.Time
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		now = tx.Now()
+		job, err = callback(tx, p, jobID)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if step < 0 || step > len(job.Steps) {
+		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(job.Steps))
+	}
+	if job.Status.Final() && now.Sub(job.EndedAt) > s.opts.Evidence {
+		return "", ended(job)
+	}
+	return joblog.Key(job.ID, job.Epoch, step), nil
+}
+
+// PutLog stores raw log at an offset of a step's stream. gap reports missing bytes before the
+// offset; ack holds where to continue.
+func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
+	if offset < 0 {
+		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")
+	}
+	key, err := s.logTarget(ctx, p, jobID, step)
+	if err != nil {
+		return ack, false, err
+	}
+	ack, err = s.logs.Put(ctx, key, offset, framed)
+	if errors.Is(err, joblog.ErrGap) {
+		return ack, true, nil
+	}
+	return ack, false, err
+}
+
+// PostLines stores log in the JSON form of stock runners.
+func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.LogLines) error {
+	if r.Offset < 0 {
+		return fault.Invalid("Bad Request: the offset must not be negative")
+	}
+	key, err := s.logTarget(ctx, p, jobID, step)
+	if err != nil {
+		return err
+	}
+	return s.logs.PutLines(ctx, key, r)
+}
+
+// logInterval is the interval at which a held reader's log is read again.
+const logInterval = 250 * time.Millisecond
+
+// Log returns a deployment's log after a continuation token; "" starts at the beginning. Without
+// new lines it waits for them, or for the end of the deployment, at most for wait.
+func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string, wait time.Duration) (joblog.Page, error) {
+	deadline := time.Now().Add(wait)
+	for {
+		v, err := s.view(ctx, st, deploymentID)
+		if err != nil {
+			return joblog.Page{}, err
+		}
+		page, err := s.logs.Read(ctx, v, token)
+		if err != nil || len(page.Lines) > 0 || page.Next == "" || !time.Now().Before(deadline) {
+			return page, err
+		}
+		token = page.Next
+		select {
+		case <-time.After(logInterval):
+		case <-ctx.Done():
+			return joblog.Page{}, ctx.Err()
+		case <-s.stopping:
+			return page, nil
+		}
+	}
+}
+
+// StepLog returns log lines of one step of the current claim; offset counts lines.
+func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID string, job, step int, offset int64, count int) (joblog.StepPage, error) {
+	v, err := s.view(ctx, st, deploymentID)
+	if err != nil {
+		return joblog.StepPage{}, err
+	}
+	if job != 0 {
+		return joblog.StepPage{}, fault.NotFound("Not Found: the deployment has no job %d", job)
+	}
+	return s.logs.ReadStep(ctx, v, step, offset, count)
+}
+
+func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string) (joblog.View, error) {
+	var v joblog.View
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx, st, deploymentID)
+		if err != nil {
+			return err
+		}
+		v = joblog.View{Now: tx.Now(), Job: dj.Job}
+		if dj.Job.Status == workflow.StatusNotStarted {
+			if v.Wait, err = s.whyQueued(tx, dj.Deployment, dj.Job); err != nil {
+				return err
+			}
+		}
+		kinds, err := tx.UpdateKindsOfDeployment(dj.ID)
+		if err != nil {
+			return err
+		}
+		for _, k := range kinds {
+			v.Linked = v.Linked || updateMatches(dj.Operation, k)
+		}
+		return nil
+	})
+	return v, err
+}
+
+// updateMatches reports whether a started update is an operation's own.
+func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
+	switch op {
+	case workflow.OperationUpdate, workflow.OperationRemediateDrift:
+		return u.Kind == "update" && !u.Preview
+	case workflow.OperationPreview:
+		return u.Preview && (u.Kind == "preview" || u.Kind == "update")
+	case workflow.OperationRefresh:
+		return u.Kind == "refresh" && !u.Preview
+	case workflow.OperationDestroy:
+		return u.Kind == "destroy" && !u.Preview
+	case workflow.OperationDetectDrift:
+		return u.Kind == "refresh" || u.Kind == "preview"
+	default:
+		return false
+	}
 }

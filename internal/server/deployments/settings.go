@@ -7,46 +7,50 @@ import (
 	"fmt"
 
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
-// StoredSettings are a stack's settings as clients may see them: secrets only as ciphertext.
+// StoredSettings are a stack's settings for clients: secrets only as ciphertext.
 type StoredSettings struct {
 	workflow.Settings
 	Version int64  `json:"version,omitempty"`
 	Source  string `json:"source,omitempty"`
 }
 
-func errNoSettings() error {
-	return fault.NotFound("Not Found: this stack has no deployment settings")
-}
-
 // Settings returns the deployment settings of a stack.
 func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings, error) {
+	var set *workflow.Settings
 	var row store.DeploymentSettings
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		row, err = tx.DeploymentSettings(st.ID)
+		set, row, err = storedSettings(tx, st.ID)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, errNoSettings()
-	}
 	if err != nil {
-		return nil, fmt.Errorf("reading deployment settings: %w", err)
+		return nil, err
 	}
-	return openSettings(row)
+	if set == nil {
+		return nil, fault.NotFound("Not Found: this stack has no deployment settings")
+	}
+	return &StoredSettings{*set, row.Version, row.Source}, nil
 }
 
-func openSettings(row store.DeploymentSettings) (*StoredSettings, error) {
-	parsed, err := workflow.ParseSettings([]byte(row.Document))
-	if err != nil {
-		return nil, fmt.Errorf("stored settings of stack %s: %w", row.StackID, err)
+// storedSettings returns a stack's settings and their row, or nil if it has none.
+func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.DeploymentSettings, error) {
+	row, err := tx.DeploymentSettings(stackID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, row, nil
 	}
-	return &StoredSettings{*parsed, row.Version, row.Source}, nil
+	if err != nil {
+		return nil, row, fmt.Errorf("reading deployment settings: %w", err)
+	}
+	set, err := workflow.ParseSettings([]byte(row.Document))
+	if err != nil {
+		return nil, row, fmt.Errorf("parsing the stored settings of stack %s: %w", stackID, err)
+	}
+	return set, row, nil
 }
 
 // ReplaceSettings stores new settings; source names the kind of client.
@@ -66,15 +70,9 @@ func (s *Service) PatchSettings(ctx context.Context, st store.Stack, patch []byt
 func (s *Service) changeSettings(ctx context.Context, st store.Stack, source string, change func(old *workflow.Settings) (*workflow.Settings, error)) (*StoredSettings, error) {
 	var out *StoredSettings
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		row, err := tx.DeploymentSettings(st.ID)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+		old, row, err := storedSettings(tx, st.ID)
+		if err != nil {
 			return err
-		}
-		var old *workflow.Settings
-		if err == nil {
-			if old, err = workflow.ParseSettings([]byte(row.Document)); err != nil {
-				return err
-			}
 		}
 		fresh, err := change(old)
 		if err == nil {
@@ -138,43 +136,35 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 
 // Encrypt returns the stored form of a stack's secret.
 func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret) (workflow.Secret, error) {
-	plain, known := v.Value()
-	if !known {
-		return v, s.checkCiphertext(ctx, st.ID, v)
-	}
-	if plain == "" {
+	if plain, known := v.Value(); known && plain == "" {
 		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
 	}
-	ct, err := s.opts.Secrets.Encrypt(ctx, scope(st.ID), []byte(plain))
-	if err != nil {
-		return workflow.Secret{}, err
-	}
-	return workflow.EncryptedValue(ct), nil
+	err := s.sealSecret(ctx, st.ID, &v)
+	return v, err
 }
 
-// seal encrypts plaintext secrets and refuses ciphertexts of other stacks.
+// seal encrypts plaintext secrets and rejects ciphertexts of other stacks.
 func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
 	return set.EachSecret(func(v *workflow.Secret) error {
 		if !v.IsSecret() {
 			return nil
 		}
-		plain, known := v.Value()
-		if !known {
-			return s.checkCiphertext(ctx, stackID, *v)
-		}
-		ct, err := s.opts.Secrets.Encrypt(ctx, scope(stackID), []byte(plain))
-		if err != nil {
-			return err
-		}
-		*v = workflow.EncryptedValue(ct)
-		return nil
+		return s.sealSecret(ctx, stackID, v)
 	})
 }
 
-func (s *Service) checkCiphertext(ctx context.Context, stackID string, v workflow.Secret) error {
-	_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
-	if fault.KindOf(err) == fault.KindInvalid {
-		return fault.Invalid("Bad Request: a ciphertext was not made by this server for this stack; send the secret itself")
+func (s *Service) sealSecret(ctx context.Context, stackID string, v *workflow.Secret) error {
+	plain, known := v.Value()
+	if !known {
+		_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
+		if fault.KindOf(err) == fault.KindInvalid {
+			return fault.Invalid("Bad Request: a ciphertext was not made by this server for this stack; send the secret itself")
+		}
+		return err
+	}
+	ct, err := s.opts.Secrets.Encrypt(ctx, scope(stackID), []byte(plain))
+	if err == nil {
+		*v = workflow.EncryptedValue(ct)
 	}
 	return err
 }
@@ -206,5 +196,3 @@ func ForgetPool(document string) (string, error) {
 	}
 	return string(doc), nil
 }
-
-func requester(p identity.Principal) (userID, name string) { return p.User.ID, p.Name() }

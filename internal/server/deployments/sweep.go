@@ -32,12 +32,12 @@ func (s *Service) watch(ctx context.Context) {
 	tidied := time.Time{}
 	for {
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("checking the deployment queue failed; it is tried again")
+			s.log.WithError(err).Error("checking the deployment queue failed; retrying")
 		}
 		if time.Since(tidied) > time.Minute {
 			tidied = time.Now()
 			if err := s.opts.Pools.Forget(ctx); err != nil && ctx.Err() == nil {
-				s.log.WithError(err).Warn("could not tidy up the list of agents")
+				s.log.WithError(err).Warn("deleting old agents failed; retrying in a minute")
 			}
 			s.logs.Tidy()
 		}
@@ -73,14 +73,14 @@ func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
 }
 
-// beats records the server's beats at the sweep interval until ctx ends. It has its own goroutine,
-// because a slow sweep must not look like downtime.
+// beats records at the sweep interval that the server is up, until ctx ends. It has its own
+// goroutine: a slow sweep must not be treated as downtime.
 func (s *Service) beats(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
 	for {
 		if err := s.beat(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Warn("could not note that the server is up; the time until it can counts as a pause")
+			s.log.WithError(err).Warn("recording that the server is up failed; the time until the next record is treated as downtime")
 		}
 		select {
 		case <-ctx.Done():
@@ -90,7 +90,7 @@ func (s *Service) beats(ctx context.Context) {
 	}
 }
 
-// beat records that the server is up: silence and leases count only while a server is.
+// beat records that the server is up. Time without any running server extends leases.
 func (s *Service) beat(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -100,7 +100,7 @@ func (s *Service) beat(ctx context.Context) error {
 		return tx.Beat(now, s.opts.Sweep)
 	})
 	if err != nil {
-		return fmt.Errorf("noting that the server is up: %w", err)
+		return fmt.Errorf("recording that the server is up: %w", err)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
-		text := fmt.Sprintf("Nothing was heard from the deployment on %s for %s: it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
+		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s; it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
 			orUnknown(job.AgentHostname), s.opts.Lost)
 		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
 		if err := s.finish(tx, &job, v, now); err != nil {
@@ -229,7 +229,7 @@ func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time)
 			if err := act(tx, job, now); err != nil {
 				return err
 			}
-			s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "was": job.Status}).Warn("a timer of the job ran out")
+			s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "was": job.Status}).Warn("a job exceeded its time limit")
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package deployments
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/joblog"
@@ -23,143 +24,125 @@ const (
 	waitBusy
 )
 
-// claimTime is how long a free agent may take to claim a job before the job counts as waiting.
+// claimTime is how long a free agent may take to claim a job before the job is reported as waiting.
 const claimTime = 3 * time.Second
+
+// queued is a queued job whose wait is explained.
+type queued struct {
+	s   *Service
+	tx  *store.Tx
+	d   store.Deployment
+	job store.Job
+	org string // name
+}
 
 // whyQueued returns why a queued deployment does not start, and the command that resolves it.
 func (s *Service) whyQueued(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
-	for _, look := range []func(*store.Tx, store.Deployment, store.Job) (joblog.Wait, error){s.pausedOrBlocked, s.behindAnother, s.shortOfAgents} {
-		if w, err := look(tx, d, job); err != nil || w.Reason != 0 {
+	org, err := tx.Organization(d.OrgID)
+	if err != nil {
+		return joblog.Wait{}, err
+	}
+	q := queued{s, tx, d, job, org.Name}
+	for _, explain := range []func() (joblog.Wait, error){q.pausedOrBlocked, q.behindAnother, q.shortOfAgents} {
+		if w, err := explain(); err != nil || w.Reason != 0 {
 			return w, err
 		}
 	}
 	return joblog.Wait{}, nil
 }
 
-func (s *Service) pausedOrBlocked(tx *store.Tx, d store.Deployment, _ store.Job) (joblog.Wait, error) {
-	queue, err := tx.StackQueue(d.StackID)
-	if err != nil {
-		return joblog.Wait{}, err
-	}
-	org, err := tx.OrgQueue(d.OrgID)
-	if err != nil {
-		return joblog.Wait{}, err
-	}
-	if !org.Paused && !queue.Paused && queue.BlockedBy == "" {
-		return joblog.Wait{}, nil
-	}
-	name, err := orgName(tx, d.OrgID)
-	if err != nil {
-		return joblog.Wait{}, err
-	}
-	switch {
-	case org.Paused:
-		return joblog.Wait{Reason: waitOrgPaused, Text: "Deployments of the organization are paused.\nTo resume: " +
-			s.curl("-X POST", "/api/orgs/"+name+"/deployments/resume")}, nil
-	case queue.Paused:
-		return joblog.Wait{Reason: waitStackPaused, Text: "Deployments of the stack are paused.\nTo resume: " +
-			s.curl("-X POST", "/api/stacks/"+name+"/"+d.Project+"/"+d.Stack+"/deployments/resume")}, nil
-	}
-	return joblog.Wait{Reason: waitLost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended.\n" +
-		"To end it: pulumi cancel --stack " + name + "/" + d.Project + "/" + d.Stack}, nil
+func (q queued) stack() string { return q.org + "/" + q.d.Project + "/" + q.d.Stack }
+
+func (q queued) curl(flags, path string) string {
+	return fmt.Sprintf(`curl -H "Authorization: token $PULUMI_ACCESS_TOKEN" %s %s%s`, flags, q.s.opts.ExternalURL, path)
 }
 
-func (s *Service) behindAnother(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
-	ahead, err := tx.ActiveJobsOfStack(d.StackID)
+func (q queued) pausedOrBlocked() (joblog.Wait, error) {
+	queue, err := q.tx.StackQueue(q.d.StackID)
 	if err != nil {
 		return joblog.Wait{}, err
 	}
-	if len(ahead) == 0 {
-		queued, err := tx.QueuedJobsOfStack(d.StackID)
+	org, err := q.tx.OrgQueue(q.d.OrgID)
+	switch {
+	case err != nil:
+		return joblog.Wait{}, err
+	case org.Paused:
+		return joblog.Wait{Reason: waitOrgPaused, Text: "Deployments of the organization are paused.\nTo resume: " +
+			q.curl("-X POST", "/api/orgs/"+q.org+"/deployments/resume")}, nil
+	case queue.Paused:
+		return joblog.Wait{Reason: waitStackPaused, Text: "Deployments of the stack are paused.\nTo resume: " +
+			q.curl("-X POST", "/api/stacks/"+q.stack()+"/deployments/resume")}, nil
+	case queue.BlockedBy != "":
+		return joblog.Wait{Reason: waitLost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended.\n" +
+			"To end it: pulumi cancel --stack " + q.stack()}, nil
+	}
+	return joblog.Wait{}, nil
+}
+
+func (q queued) behindAnother() (joblog.Wait, error) {
+	ahead, err := q.tx.ActiveJobsOfStack(q.d.StackID)
+	if err == nil && len(ahead) == 0 {
+		ahead, err = q.tx.QueuedJobsOfStack(q.d.StackID)
+	}
+	if err != nil || len(ahead) == 0 || ahead[0].Status == workflow.StatusNotStarted && ahead[0].Version >= q.job.Version {
+		return joblog.Wait{}, err
+	}
+	first := ahead[0]
+	progress, cause := "running", ""
+	if first.Status == workflow.StatusNotStarted {
+		w, err := queued{q.s, q.tx, q.d, first, q.org}.shortOfAgents()
 		if err != nil {
 			return joblog.Wait{}, err
 		}
-		if len(queued) == 0 || queued[0].Version >= job.Version {
-			return joblog.Wait{}, nil
-		}
-		ahead = queued[:1]
-	}
-	first := ahead[0]
-	name, err := orgName(tx, d.OrgID)
-	if err != nil {
-		return joblog.Wait{}, err
-	}
-	text := fmt.Sprintf("Waiting for deployment #%d of the stack, which is %s.", first.Version, progressWord(first.Status))
-	if first.Status == workflow.StatusNotStarted {
-		if cause, err := s.shortOfAgents(tx, d, first); err != nil {
-			return joblog.Wait{}, err
-		} else if cause.Text != "" {
-			text += fmt.Sprintf("\nDeployment #%d waits: %s", first.Version, cause.Text)
+		progress = "queued"
+		if w.Text != "" {
+			cause = fmt.Sprintf("\nDeployment #%d waits: %s", first.Version, w.Text)
 		}
 	}
-	return joblog.Wait{Reason: waitEarlier, Text: text + fmt.Sprintf("\nTo cancel deployment #%d: pulumi deployment cancel %s --stack %s/%s/%s",
-		first.Version, first.DeploymentID, name, d.Project, d.Stack)}, nil
-}
-
-func progressWord(status workflow.Status) string {
-	if status == workflow.StatusNotStarted {
-		return "queued"
-	}
-	return "running"
+	return joblog.Wait{Reason: waitEarlier, Text: fmt.Sprintf("Waiting for deployment #%d of the stack, which is %s.%s\nTo cancel deployment #%[1]d: pulumi deployment cancel %[4]s --stack %[5]s",
+		first.Version, progress, cause, first.DeploymentID, q.stack())}, nil
 }
 
 // shortOfAgents reports that a job has no pool, or its pool no free agent.
-func (s *Service) shortOfAgents(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
-	pool, err := tx.Pool(d.OrgID, job.PoolID)
+func (q queued) shortOfAgents() (joblog.Wait, error) {
+	pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
 	if errors.Is(err, store.ErrNotFound) {
-		return s.withoutPool(tx, d)
+		return q.withoutPool()
 	}
 	if err != nil {
 		return joblog.Wait{}, err
 	}
-	agents, err := tx.Agents(pool.ID)
+	agents, err := q.tx.Agents(pool.ID)
 	if err != nil {
 		return joblog.Wait{}, err
 	}
-	now, online := tx.Now(), false
-	for _, a := range agents {
-		online = online || pools.Online(a, now)
-	}
-	if !online {
+	now := q.tx.Now()
+	if !slices.ContainsFunc(agents, func(a store.PoolAgent) bool { return pools.Online(a, now) }) {
 		return joblog.Wait{Reason: waitAgent, Text: fmt.Sprintf("No agent of the pool %q is connected.\nTo start one, on its host: customer-managed-workflow-agent run", pool.Name)}, nil
 	}
-	if now.Sub(job.QueuedAt) < claimTime {
+	if now.Sub(q.job.QueuedAt) < claimTime {
 		return joblog.Wait{}, nil
 	}
-	active, err := tx.CountActiveJobs(d.OrgID)
+	active, err := q.tx.CountActiveJobs(q.d.OrgID)
 	if err != nil {
 		return joblog.Wait{}, err
 	}
-	if active >= s.opts.Cap {
+	if active >= q.s.opts.Cap {
 		return joblog.Wait{Reason: waitCap, Text: fmt.Sprintf("The organization runs %d deployments, as many as it may; this one starts when one of them has ended.", active)}, nil
 	}
 	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
-func (s *Service) withoutPool(tx *store.Tx, d store.Deployment) (joblog.Wait, error) {
-	name, err := orgName(tx, d.OrgID)
-	if err != nil {
-		return joblog.Wait{}, err
-	}
-	list, err := tx.Pools(d.OrgID)
+func (q queued) withoutPool() (joblog.Wait, error) {
+	list, err := q.tx.Pools(q.d.OrgID)
 	if err != nil {
 		return joblog.Wait{}, err
 	}
 	if len(list) == 0 {
 		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization.\nTo create one, which becomes its default: " +
-			s.curl(`-d '{"name":"default"}'`, "/api/orgs/"+name+"/agent-pools")}, nil
+			q.curl(`-d '{"name":"default"}'`, "/api/orgs/"+q.org+"/agent-pools")}, nil
 	}
 	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment and the organization has no default.\n" +
-		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID +
-		" --stack " + name + "/" + d.Project + "/" + d.Stack +
-		"\nTo choose the default: " + s.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+name)}, nil
-}
-
-func (s *Service) curl(flags, path string) string {
-	return fmt.Sprintf(`curl -H "Authorization: token $PULUMI_ACCESS_TOKEN" %s %s%s`, flags, s.opts.ExternalURL, path)
-}
-
-func orgName(tx *store.Tx, id string) (string, error) {
-	org, err := tx.Organization(id)
-	return org.Name, err
+		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID + " --stack " + q.stack() +
+		"\nTo choose the default: " + q.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+q.org)}, nil
 }

@@ -1,5 +1,5 @@
 // Package fault defines the kinds of errors that the control plane reports to its clients. Domain
-// packages return them without knowing HTTP; package api alone maps kinds to status codes.
+// packages return them and do not depend on HTTP; only package api maps kinds to status codes.
 package fault
 
 import (
@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// Kind classifies an error from the client's point of view.
+// Kind classifies an error for clients.
 type Kind string
 
-// The kinds.
+// The error kinds.
 const (
-	KindInvalid         Kind = "invalid"         // the request itself is wrong
+	KindInvalid         Kind = "invalid"         // invalid request
 	KindUnauthenticated Kind = "unauthenticated" // no valid credential
 	KindForbidden       Kind = "forbidden"       // a valid credential without the permission
 	KindNotFound        Kind = "not found"
-	KindConflict        Kind = "conflict"    // the object is in another state
-	KindGone            Kind = "gone"        // superseded or finished
-	KindTooLarge        Kind = "too large"   // over a limit
+	KindConflict        Kind = "conflict"    // the object's state does not permit the request
+	KindGone            Kind = "gone"        // the object was superseded or has finished
+	KindTooLarge        Kind = "too large"   // the request exceeds a limit
 	KindUnavailable     Kind = "unavailable" // temporary; retry later
 )
 
@@ -26,32 +26,32 @@ const (
 type Error struct {
 	Kind    Kind
 	Message string
-	Cause   error // for the server's log only; may be nil
+	Cause   error // logged by the server, not shown to clients; may be nil
 }
 
-// Error returns the message that the client sees.
+// Error returns the message for the client.
 func (e *Error) Error() string { return e.Message }
 
 // Unwrap returns Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// New returns an error of a kind.
+// New returns an error of kind k.
 func New(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap returns an error of a kind whose cause appears only in the server's log.
+// Wrap returns an error of kind k whose cause appears only in the server's log.
 func Wrap(k Kind, cause error, format string, args ...any) error {
 	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// Invalid returns an error of an invalid request; the message says what to change.
+// Invalid returns an error for an invalid request; the message states the necessary change.
 func Invalid(format string, args ...any) error { return New(KindInvalid, format, args...) }
 
-// Forbidden returns an error of a caller without permission.
+// Forbidden returns an error for a caller without permission.
 func Forbidden(format string, args ...any) error { return New(KindForbidden, format, args...) }
 
-// NotFound returns an error that names what is missing.
+// NotFound returns an error that names the missing object.
 func NotFound(format string, args ...any) error { return New(KindNotFound, format, args...) }
 
 // Conflict returns an error that names the conflicting state.

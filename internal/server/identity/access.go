@@ -1,22 +1,23 @@
 package identity
 
 import (
+	"maps"
 	"slices"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
 
-// RoleAdmin is the role of members who administer their organization.
+// RoleAdmin is the role of organization administrators.
 const RoleAdmin = "admin"
 
-// RoleMember is the role of members who work with stacks.
+// RoleMember is the role of members who are not administrators.
 const RoleMember = "member"
 
-// This file alone decides what a caller may do.
+// Only this file decides what a caller may do.
 
-// CanReadOrg reports whether a caller may see an organization. Only users and the organization's
-// tokens may read its lists; a job knows only its own organization.
+// CanReadOrg reports whether a caller may see an organization. Only users and organization tokens
+// may read an organization's lists. A job may read only its own organization.
 func (p Principal) CanReadOrg(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
@@ -44,9 +45,9 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 	}
 }
 
-// CanGrant reports whether a caller may change what gives lasting access: tokens, agent pools,
-// trusted issuers and their policies, a user's preferences. A token exchanged for an identity token
-// must not, or it could outlive itself.
+// CanGrant reports whether a caller may change lasting access: tokens, agent pools, trusted issuers
+// and their policies, and a user's preferences. An exchanged token may not, because it could create
+// access that outlives the token.
 func (p Principal) CanGrant() bool { return !p.Exchanged }
 
 // CanCreateStack reports whether a caller may create stacks.
@@ -71,8 +72,9 @@ func (p Principal) abilities(s store.Stack) Ability {
 // Can reports whether a caller has one of the needed abilities.
 func (p Principal) Can(s store.Stack, need Ability) bool { return p.abilities(s)&need != 0 }
 
-// Check returns nil if a caller has one of the needed abilities, else the response's error. A job
-// that may read only a stack's outputs gets the error of a missing stack for all else.
+// Check returns nil if a caller has one of the needed abilities, otherwise the error for the
+// response. For a job that may read only the stack's outputs, the error is the one for a missing
+// stack.
 func (p Principal) Check(s store.Stack, need Ability) error {
 	switch {
 	case p.Can(s, need):
@@ -95,16 +97,15 @@ func (p Principal) NoStack(org, project, name string) error {
 	return fault.NotFound(text, org, project, name)
 }
 
-// ReadableOrgs returns the organizations whose stacks a caller may list; for a job, only its own.
+// ReadableOrgs returns the organizations whose stacks a caller may list. A job may list only its
+// own organization's stacks.
 func (p Principal) ReadableOrgs() []string {
 	var ids []string
 	if p.Org.ID != "" && p.CanReadOrg(p.Org.ID) {
 		ids = append(ids, p.Org.ID)
 	}
 	if p.Kind == KindUser {
-		for id := range p.Roles {
-			ids = append(ids, id)
-		}
+		ids = slices.AppendSeq(ids, maps.Keys(p.Roles))
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)

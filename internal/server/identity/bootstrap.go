@@ -10,31 +10,26 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// AdminLogin is the login of the user created at the first start.
+// AdminLogin is the login of the user that the server creates at its first start.
 const AdminLogin = "admin"
 
 var orgNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 
-// ErrNothingToDo reports that the installation has its first organization.
-var ErrNothingToDo = errors.New("the installation is set up already")
+// ErrNothingToDo reports that the installation already has an organization.
+var ErrNothingToDo = errors.New("the installation is already set up")
 
 // Bootstrap creates an organization, its administrator and an access token in an empty database, or
-// returns [ErrNothingToDo]. deliver gets the token before the commit, so that it cannot be lost;
-// its error rolls back.
+// returns [ErrNothingToDo]. deliver receives the token before the commit, so that the token cannot
+// be lost. If deliver fails, nothing is created.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
 	if !orgNamePattern.MatchString(org) {
 		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)
 	}
-	var empty bool
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		orgs, err := tx.Organizations()
-		empty = len(orgs) == 0
-		return err
-	})
+	orgs, err := store.Read(ctx, s.db, (*store.Tx).Organizations)
 	if err != nil {
-		return fmt.Errorf("looking for organizations: %w", err)
+		return fmt.Errorf("listing organizations: %w", err)
 	}
-	if !empty {
+	if len(orgs) > 0 {
 		return ErrNothingToDo
 	}
 	text, hash := NewToken()
@@ -71,15 +66,11 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 	return nil
 }
 
-// UserByLogin returns a user by login.
+// UserByLogin returns a user by its login.
 func (s *Service) UserByLogin(ctx context.Context, login string) (store.User, error) {
-	var u store.User
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		u, err = tx.UserByLogin(login)
-		return err
-	})
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
 	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, fmt.Errorf("there is no user %q", login)
+		return store.User{}, fmt.Errorf("the user %q does not exist", login)
 	}
 	return u, err
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,10 +20,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// tokenPrefix is the prefix of all tokens, by which scanners find leaked ones.
+// tokenPrefix is the prefix of all tokens. It lets scanners find leaked tokens.
 const tokenPrefix = "pul-"
 
-// touchEvery is the least interval between writes of a token's last use.
+// touchEvery is the minimum interval between updates of a token's last use.
 const touchEvery = 5 * time.Minute
 
 // Service authenticates callers and manages users, organizations and tokens.
@@ -31,7 +32,7 @@ type Service struct {
 	log *logrus.Entry
 }
 
-// New returns a service on a database.
+// New returns a service that uses a database.
 func New(db *store.DB, log *logrus.Entry) *Service {
 	return &Service{db: db, log: log}
 }
@@ -44,26 +45,26 @@ func NewToken() (text string, hash []byte) {
 	return text, HashToken(text)
 }
 
-// HashToken returns the SHA-256 of a token's text, which is stored. The text has 256 random bits,
-// so a slow hash would add nothing.
+// HashToken returns the SHA-256 of a token's text, which is the stored form. The text has 256
+// random bits, so a slow hash would not improve security.
 func HashToken(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
 }
 
-// NewID returns a new id for a row.
+// NewID returns a new random row id.
 func NewID() string { return uuid.NewString() }
 
 // Kind is the kind of a principal.
 type Kind string
 
-// The kinds of principal.
+// The principal kinds.
 const (
 	KindUser   Kind = "user"   // a human or service with a personal token
 	KindOrg    Kind = "org"    // an organization or team token
 	KindPool   Kind = "pool"   // an agent of a pool
-	KindJob    Kind = "job"    // the pulumi process of a job
-	KindRunner Kind = "runner" // agent and runner of one claimed job
+	KindJob    Kind = "job"    // a job's pulumi process
+	KindRunner Kind = "runner" // the agent and runner of a claimed job
 )
 
 // Principal is an authenticated caller.
@@ -72,23 +73,24 @@ type Principal struct {
 	TokenID string
 	// TokenName and Team are the names of an organization or team token.
 	TokenName, Team string
-	// User is the owner of a personal token or the requester of a job's deployment, else zero.
+	// User is the owner of a personal token or the requester of a job's deployment, otherwise zero.
 	User store.User
-	// Org is the token's organization; zero for personal tokens that are not exchanged.
+	// Org is the token's organization. It is zero for a personal token, unless the token was
+	// exchanged.
 	Org   store.Organization
 	Roles map[string]string
-	// Admin means that an organization token may administer its organization.
+	// Admin reports whether an organization token may administer its organization.
 	Admin bool
-	// Exchanged means that the token was exchanged for an identity token and expires soon: it must
-	// not create tokens that outlive it.
+	// Exchanged reports whether the token was issued in exchange for an identity token. Such a
+	// token is short-lived and must not create tokens that outlive it.
 	Exchanged bool
 
 	PoolID       string // pool, and runner tokens
 	JobID        string // job and runner tokens
 	Epoch        int64  // job and runner tokens
 	DeploymentID string // job and runner tokens
-	StackID      string // job tokens: the stack of the deployment
-	Scope        Scope  // job tokens: what they may do with which stack
+	StackID      string // job tokens: the deployment's stack
+	Scope        Scope  // job tokens: their permissions by stack
 }
 
 // Name returns the caller's name for logs and messages.
@@ -103,31 +105,27 @@ func (p Principal) Name() string {
 	}
 }
 
-// errToken is the one response to every invalid token; it does not reveal the cause.
+// errToken is the response to every invalid token. It does not reveal the cause.
 var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
-// Authenticate returns the principal of a token. An unknown, expired or revoked token is a
-// [fault.KindUnauthenticated] error.
+// Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
+// token is unknown, expired or revoked.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
 	if text == "" {
 		return Principal{}, errToken
 	}
 	hash := HashToken(text)
 	var now time.Time
-	var p Principal
 	var t store.Token
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	p, err := store.Read(ctx, s.db, func(tx *store.Tx) (_ Principal, err error) {
 		now = tx.Now()
-		var err error
-		t, err = tx.TokenByHash(hash)
-		if err != nil {
-			return err
+		if t, err = tx.TokenByHash(hash); err != nil {
+			return Principal{}, err
 		}
 		if subtle.ConstantTimeCompare(t.Hash, hash) != 1 || expired(t, now) {
-			return store.ErrNotFound
+			return Principal{}, store.ErrNotFound
 		}
-		p, err = load(tx, t)
-		return err
+		return load(tx, t)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return Principal{}, errToken
@@ -137,7 +135,7 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 	}
 	if now.Sub(t.LastUsedAt) > touchEvery {
 		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(t.ID, now) }); err != nil {
-			s.log.WithError(err).Warn("could not note the use of a token")
+			s.log.WithError(err).Warn("recording a token's last use failed")
 		}
 	}
 	return p, nil
@@ -147,8 +145,8 @@ func expired(t store.Token, now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
 }
 
-// CheckLive checks that an accepted token is still valid, in the transaction that acts on it. Its
-// errors are those of [Service.Authenticate].
+// CheckLive checks, in the transaction that uses an authenticated token, that the token is still
+// valid. It returns the same errors as [Service.Authenticate].
 func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	t, err := tx.TokenByID(tokenID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {
@@ -189,11 +187,9 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 		if p.User, err = tx.User(t.UserID); err != nil {
 			return Principal{}, err
 		}
-		orgs, err := tx.RolesOf(t.UserID)
-		if err != nil {
+		if p.Roles, err = tx.RolesOf(t.UserID); err != nil {
 			return Principal{}, err
 		}
-		p.Roles = orgs
 	}
 	if p.Kind == KindUser && t.OrgID != "" {
 		p.confine()
@@ -201,33 +197,22 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 	return p, nil
 }
 
-// confine reduces a user to the membership in the token's organization: an administrator of that
-// organization's issuers must not gain access to others.
+// confine reduces a user's memberships to the token's organization. Otherwise, an administrator of
+// that organization's issuers could gain access to other organizations.
 func (p *Principal) confine() {
-	role := p.Roles[p.Org.ID]
-	p.Roles = map[string]string{}
-	if role != "" {
-		p.Roles[p.Org.ID] = role
-	}
+	maps.DeleteFunc(p.Roles, func(org, _ string) bool { return org != p.Org.ID })
 	p.User.SiteAdmin = false
 }
 
-// User returns a user by id.
+// User returns a user by its id.
 func (s *Service) User(ctx context.Context, id string) (store.User, error) {
-	var u store.User
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		u, err = tx.User(id)
-		return err
-	})
-	return u, err
+	return store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.User(id) })
 }
 
 // Organization returns an organization by name if the caller may see it.
 func (s *Service) Organization(ctx context.Context, p Principal, name string) (store.Organization, error) {
-	var o store.Organization
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		o, err = tx.OrganizationByName(name)
-		return err
+	o, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Organization, error) {
+		return tx.OrganizationByName(name)
 	})
 	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
 		return store.Organization{}, fault.NotFound("Not Found: organization %q does not exist, or you may not see it", name)
@@ -238,15 +223,13 @@ func (s *Service) Organization(ctx context.Context, p Principal, name string) (s
 	return o, nil
 }
 
-// OrganizationsOf returns the organizations a caller belongs to.
+// OrganizationsOf returns the organizations to which a caller belongs.
 func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Organization, error) {
 	if p.Org.ID != "" {
 		return []store.Organization{p.Org}, nil
 	}
-	var out []store.Organization
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		out, err = tx.OrganizationsOf(p.User.ID)
-		return err
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Organization, error) {
+		return tx.OrganizationsOf(p.User.ID)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing organizations: %w", err)

@@ -7,20 +7,21 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Ability is a permission on a stack. Values are bits; any one of several needed bits suffices.
+// Ability is a permission on a stack. Abilities are bits. A check for several abilities succeeds if
+// the caller has any of them.
 type Ability uint16
 
-// docs/security.md lists which route needs which ability.
+// docs/security.md lists the abilities that each route requires.
 const (
-	StateRead     Ability = 1 << iota // see the stack, its state, updates and deployments
-	Outputs                           // read the stack's outputs, including secret ones, and nothing else
-	Decrypt                           // decrypt secrets of the stack
-	DecryptConfig                     // read the stored configuration, which names the key of secrets
+	StateRead     Ability = 1 << iota // read the stack, its state, updates and deployments
+	Outputs                           // read only the stack's outputs, including secret outputs
+	Decrypt                           // decrypt the stack's secrets
+	DecryptConfig                     // read the stored configuration, which contains the secrets key's name
 	Encrypt                           // encrypt secrets for the stack
-	Preview                           // run updates that change nothing
+	Preview                           // run previews
 	Write                             // run updates, import states, change tags
-	DeleteStack                       // remove the stack when it is empty
-	Manage                            // administer the whole stack; no scope holds it
+	DeleteStack                       // remove the stack if it is empty
+	Manage                            // administer the stack; no scope contains this ability
 
 	everything = Manage<<1 - 1
 )
@@ -39,7 +40,7 @@ var abilityNames = []struct {
 	{DeleteStack, "delete-stack"},
 }
 
-// String returns the names of the abilities, of which one is needed.
+// String returns the names of the abilities in a.
 func (a Ability) String() string {
 	var names []string
 	for _, n := range abilityNames {
@@ -56,12 +57,12 @@ func (a Ability) String() string {
 // Scope holds a token's abilities by stack id.
 type Scope map[string]Ability
 
-// OtherStacks in a [Scope] stands for every stack of the token's organization that its user may
-// read at the time of use.
+// OtherStacks is the key in a [Scope] for every stack of the token's organization that the token's
+// user may read at the time of use.
 const OtherStacks = "*"
 
-// JobScope returns the scope of a deployment's pulumi process. Only a deployment with a requester
-// may read the outputs of other stacks.
+// JobScope returns the scope for a deployment's pulumi process. Only a deployment with a requester
+// may read other stacks' outputs.
 func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requester bool) Scope {
 	own := StateRead | Decrypt | Encrypt | Preview
 	looks := op == workflow.OperationPreview || op == workflow.OperationDetectDrift && !opts.RemediateIfDriftDetected
@@ -92,7 +93,7 @@ func (s Scope) String() string {
 	return strings.Join(pairs, " ")
 }
 
-// ParseScope parses the stored form. Unknown parts grant nothing.
+// ParseScope parses the stored form. It ignores unknown parts.
 func ParseScope(text string) Scope {
 	scope := Scope{}
 	for pair := range strings.FieldsSeq(text) {

@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
 
-// PoolTokenTopic is the channel of notes about ended pool tokens, by organization id.
+// PoolTokenTopic is the notification channel for revoked and expired pool tokens. The payload is
+// the organization's id.
 const PoolTokenTopic = "pool-tokens"
 
-// NewTokenSpec describes a token to create. Which members apply depends on the kind.
+// NewTokenSpec describes a token to create. The kind determines which fields apply.
 type NewTokenSpec struct {
 	Kind        store.TokenKind
 	Name        string // organization and team tokens
@@ -26,7 +28,7 @@ type NewTokenSpec struct {
 	Expires     time.Time
 }
 
-// CreateToken creates a token and returns its text, which is not stored, and its id.
+// CreateToken creates a token. It returns the token's text, which is not stored, and the id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
 		return "", "", fault.Invalid("Bad Request: the name or description of the token is too long")
@@ -43,7 +45,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if expired(t, t.CreatedAt) {
-			return fault.Invalid("Bad Request: the token would expire in the past")
+			return fault.Invalid("Bad Request: the expiry of the token is in the past")
 		}
 		return tx.InsertToken(t)
 	})
@@ -55,12 +57,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 
 // PersonalTokens returns a user's tokens, newest first.
 func (s *Service) PersonalTokens(ctx context.Context, userID string) ([]store.Token, error) {
-	var out []store.Token
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		out, err = tx.TokensOfUser(userID)
-		return err
-	})
-	return out, err
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) { return tx.TokensOfUser(userID) })
 }
 
 // OrgTokens returns the tokens of an organization or, if team is set, of that team, newest first.
@@ -69,24 +66,11 @@ func (s *Service) OrgTokens(ctx context.Context, orgID, team string) ([]store.To
 	if team != "" {
 		kind = store.TeamToken
 	}
-	var all []store.Token
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		all, err = tx.TokensOfOrg(orgID, kind)
-		return err
-	})
-	if team == "" || err != nil {
-		return all, err
-	}
-	out := all[:0]
-	for _, t := range all {
-		if t.Description == team {
-			out = append(out, t)
-		}
-	}
-	return out, nil
+	all, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) { return tx.TokensOfOrg(orgID, kind) })
+	return slices.DeleteFunc(all, func(t store.Token) bool { return team != "" && t.Description != team }), err
 }
 
-// DeleteToken removes a token by id if match returns true, else reports it as missing.
+// DeleteToken removes a token by its id. It reports the token as missing if match returns false.
 func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.Token) bool) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(id)
@@ -99,12 +83,12 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 		return tx.DeleteToken(id)
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: there is no token %q", id)
+		return fault.NotFound("Not Found: the token %q does not exist", id)
 	}
 	return err
 }
 
-// DeleteExpired removes tokens expired for more than a day, some in each write.
+// DeleteExpired removes tokens that expired more than a day ago, in several transactions.
 func (s *Service) DeleteExpired(ctx context.Context) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
@@ -116,7 +100,7 @@ func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
 }
 
-// MemberInfo is a member of an organization and the user.
+// MemberInfo is an organization member together with the user.
 type MemberInfo struct {
 	store.Member
 	User store.User
@@ -124,21 +108,15 @@ type MemberInfo struct {
 
 // Members returns the members of an organization.
 func (s *Service) Members(ctx context.Context, orgID string) ([]MemberInfo, error) {
-	var out []MemberInfo
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		out = nil
+	return store.Read(ctx, s.db, func(tx *store.Tx) (out []MemberInfo, err error) {
 		members, err := tx.Members(orgID)
-		if err != nil {
-			return err
-		}
 		for _, m := range members {
 			u, err := tx.User(m.UserID)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			out = append(out, MemberInfo{Member: m, User: u})
 		}
-		return nil
+		return out, err
 	})
-	return out, err
 }

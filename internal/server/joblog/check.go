@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Missing means that a result cannot be recorded until the sender sends its remaining log.
+// Missing is the error for a result that cannot be recorded until the sender has sent its remaining
+// log.
 type Missing struct{ Logs []protocol.MissingLog }
 
 // Error implements error.
@@ -20,9 +21,9 @@ func (m *Missing) Error() string {
 	return fmt.Sprintf("Conflict: log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
 }
 
-// Check syncs a job's log to disk and compares it with the sender's report. Log that the sender
-// still has is a [*Missing] error; other differences become complaints. It reads the
-// streams only if none is missing.
+// Check syncs a job's log to disk and compares it with the sender's report. If the sender still has
+// unsent log, Check returns a [*Missing] error. It returns other differences as complaints. It
+// reads the streams only if no log is missing.
 func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {
 	sizes := map[int]int64{}
 	missing := &Missing{}
@@ -65,7 +66,7 @@ func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultReque
 	return complaints, nil
 }
 
-// checkLog returns the difference between a stream and the sender's report, "" for none.
+// checkLog returns the difference between a stream and the sender's report, or "" if they match.
 func (l *Store) checkLog(ctx context.Context, key string, size int64, sr protocol.StepResult) (string, error) {
 	switch {
 	case size < min(sr.Bytes, l.limit):
@@ -73,7 +74,7 @@ func (l *Store) checkLog(ctx context.Context, key string, size int64, sr protoco
 	case sr.Bytes > l.limit:
 		return fmt.Sprintf("was cut at the limit of %d bytes; it had %d.", l.limit, sr.Bytes), nil
 	case size > sr.Bytes:
-		return fmt.Sprintf("does not match what was sent: %d bytes are here, %d were announced.", size, sr.Bytes), nil
+		return fmt.Sprintf("does not match the report: %d bytes arrived, %d were reported.", size, sr.Bytes), nil
 	case sr.SHA256 == "":
 		return "", nil
 	}
@@ -81,7 +82,7 @@ func (l *Store) checkLog(ctx context.Context, key string, size int64, sr protoco
 	if err != nil || same {
 		return "", err
 	}
-	return "does not match what was sent: the checksums differ.", nil
+	return "does not match the report: the checksums differ.", nil
 }
 
 func (l *Store) sameHash(ctx context.Context, key, want string) (bool, error) {

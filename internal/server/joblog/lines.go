@@ -12,15 +12,15 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Line is a line of log for clients. Text is valid UTF-8, without terminal escapes other than
-// colours, and ends with a newline unless the next line continues it.
+// Line is a log line for clients. Text is valid UTF-8, without terminal escapes other than colours,
+// and ends with a newline unless the next line continues it.
 type Line struct {
 	Time   time.Time
 	Text   string
-	Header string // starts a step; such a line has no text
+	Header string // name of the step that starts here; such a line has no text
 }
 
-// readAhead is the size of one read of a stream: several frames of maximum length.
+// readAhead is the number of bytes read from a stream at once: several frames of maximum length.
 const readAhead = 256 << 10
 
 type room struct{ lines, bytes int }
@@ -33,7 +33,7 @@ func (r *room) use(line Line) {
 }
 
 // readLines decodes lines from a byte offset until the page is full or a frame is incomplete, and
-// returns the next offset. It returns bytes that are no frame unchanged.
+// returns the next offset. It returns bytes that do not form a frame unchanged.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
 	for !page.full() {
@@ -52,14 +52,15 @@ func (l *Store) readLines(ctx context.Context, key string, offset int64, page *r
 			n += used
 		}
 		if n == 0 {
-			break // nothing, or only the beginning of a frame
+			break // no bytes, or an incomplete frame
 		}
 		offset += int64(n)
 	}
 	return out, offset, nil
 }
 
-// parseLine decodes the line at the start of b; used is 0 if the line is incomplete.
+// parseLine decodes the line at the start of b. used is the number of decoded bytes, or 0 if the
+// line is incomplete.
 func parseLine(b []byte) (Line, int) {
 	f, used, err := protocol.ParseFrame(b)
 	if err == nil {
@@ -70,7 +71,7 @@ func parseLine(b []byte) (Line, int) {
 		return Line{Time: f.Time, Text: text}, used
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		// A newline inside a header means that it is no frame.
+		// A header that contains a newline is not a frame.
 		if i := bytes.IndexByte(b, '\n'); i >= 0 {
 			return Line{Text: clean(b[:i]) + "\n"}, i + 1
 		}
@@ -91,11 +92,11 @@ func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
 // indexEvery is the number of lines between two entries of a lineIndex.
 const indexEvery = 1024
 
-// lineIndex holds the offset of every 1024th line in the scanned part of a stream.
+// lineIndex contains the offset of every 1024th line in the scanned part of a stream.
 type lineIndex struct {
 	at      []int64 // at[i] is the offset of line i*indexEvery
-	lines   int64   // complete lines scanned
-	scanned int64   // bytes of these lines
+	lines   int64   // number of complete lines scanned
+	scanned int64   // total size of these lines in bytes
 }
 
 // scan indexes a stream up to its end or the wanted line. The caller holds the stream.
@@ -137,14 +138,14 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	if err != nil || first >= known {
 		return nil, false, err
 	}
-	// The lines before the first are read in pieces and dropped.
+	// Lines before the first requested line are read in batches and discarded.
 	for skip := int(first - start); skip > 0; {
 		passed, next, err := l.readLines(ctx, key, at, &room{skip, pageBytes})
 		if err != nil {
 			return nil, false, err
 		}
 		if len(passed) == 0 {
-			return nil, false, nil // the stream is shorter than before
+			return nil, false, nil // the stream was truncated
 		}
 		skip, at = skip-len(passed), next
 	}
@@ -155,7 +156,8 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	return lines, first+int64(len(lines)) < known, nil
 }
 
-// PutLines stores log in the JSON form. Offsets count lines; PutLines drops lines already stored.
+// PutLines stores log lines in JSON form. Offsets are line numbers. PutLines skips lines that are
+// already stored.
 func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) error {
 	st := l.open(key)
 	st.mu.Lock()

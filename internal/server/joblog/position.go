@@ -8,15 +8,16 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// position is a reader's position in the log, sent as the continuation token
-// "epoch.step.offset.flags.left", so the server keeps no state about readers. left holds the
-// offsets at which the reader left earlier steps, so that it gets their late lines at the end.
+// position is a reader's position in the log. Clients send it as the continuation token
+// "epoch.step.offset.flags.left", so the server stores no reader state. left contains the offsets
+// at which the reader left earlier steps. The reader receives the late lines of those steps at the
+// end.
 type position struct {
 	epoch  int64
-	step   int   // len(steps): the agent's own stream; one more: the server's notes
-	offset int64 // bytes; for notes, their number
+	step   int   // len(steps) is the agent's stream, len(steps)+1 the server's notes
+	offset int64 // in bytes; for notes, the number of notes
 	header bool  // the header of the step was sent
-	told   int64 // the last reason to wait reported to the reader
+	told   int64 // number of the last wait reason that the reader received
 	left   []int64
 }
 
@@ -24,7 +25,7 @@ func parsePosition(token string) (position, error) {
 	if token == "" {
 		return position{epoch: 1}, nil
 	}
-	bad := fault.Invalid("Bad Request: the continuationToken is not one of this server")
+	bad := fault.Invalid("Bad Request: the continuationToken is invalid: read the log from the beginning")
 	parts := strings.Split(token, ".")
 	if len(parts) != 5 || len(token) > maxToken {
 		return position{}, bad
@@ -56,7 +57,7 @@ func parsePosition(token string) (position, error) {
 
 const maxReason = 255
 
-// maxToken bounds a continuation token in bytes: a step takes only a few.
+// maxToken is the maximum size of a continuation token in bytes. Each step uses only a few bytes.
 const maxToken = 16 << 10
 
 func (p position) String() string {

@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// pageLines and pageBytes bound one page of a stream. A page is slightly larger in memory and,
-	// with JSON escapes, in the response.
+	// pageLines and pageBytes bound one page of a stream. A page uses slightly more memory than
+	// pageBytes, and its response may be larger because of JSON escapes.
 	pageLines = 1000
 	pageBytes = 1 << 20
-	// pageMemory is the memory to read a page, in bytes.
+	// pageMemory is the memory required to read a page, in bytes.
 	pageMemory = 2 * pageBytes
-	// maxStepLines bounds the lines of a request in step mode.
+	// maxStepLines is the maximum number of lines in a response to a step request.
 	maxStepLines = 499
 )
 
-// Page is a part of the log of a deployment.
+// Page is a part of a deployment's log.
 type Page struct {
 	Lines []Line
-	Next  string // "" only when the deployment has ended and everything was read
+	Next  string // "" only if the deployment has finished and the reader has received the whole log
 }
 
-// View is a deployment's state, read in one transaction, that determines the visible log.
+// View is the state of a deployment that determines its visible log. It is read in one transaction.
 type View struct {
-	Now    time.Time // by the database's clock
+	Now    time.Time // database time
 	Job    store.Job
-	Linked bool // an update of the deployment's operation exists
+	Linked bool // whether an update for the deployment's operation exists
 	Wait   Wait
 }
 
-// Wait is why a queued deployment does not start.
+// Wait is the reason why a queued deployment does not start.
 type Wait struct {
-	Reason int64  // 0: nothing to report; continuation tokens carry the number
-	Text   string // the sentence that clients show
+	Reason int64  // 0 means nothing to report; continuation tokens contain the number
+	Text   string // sentence that clients display
 }
 
-// Read returns a deployment's log after a continuation token; "" starts at the beginning.
+// Read returns the page of a deployment's log after a continuation token; "" starts at the
+// beginning.
 func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	pos, err := parsePosition(token)
 	if err != nil {
@@ -55,6 +56,9 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	if len(r.out) == 0 {
+		budget.Of(ctx).Give(pageMemory) // the caller may read again
+	}
 	page := Page{Lines: r.out}
 	if !done {
 		page.Next = r.pos.String()
@@ -62,16 +66,17 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	return page, nil
 }
 
-// reader walks a deployment's streams: each claim's steps, then the agent's and the server's lines.
+// reader reads a deployment's streams in order: each claim's steps, then the agent's and the
+// server's lines.
 type reader struct {
 	store *Store
 	View
 	pos  position
-	page room // of out
+	page room // size of out
 	out  []Line
 }
 
-// read fills a page; done means that no more lines will follow.
+// read fills a page. done reports whether the log is complete.
 func (r *reader) read(ctx context.Context) (done bool, err error) {
 	r.reportWait()
 	for !r.page.full() {
@@ -100,7 +105,7 @@ func (r *reader) read(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// reportWait adds why the deployment does not start, whenever the reason changes.
+// reportWait adds the reason why the deployment does not start, if the reason has changed.
 func (r *reader) reportWait() {
 	if r.Wait.Reason == 0 || r.Wait.Reason == r.pos.told {
 		return
@@ -112,10 +117,11 @@ func (r *reader) reportWait() {
 	r.out = append(r.out, Line{Time: r.Now, Text: r.Wait.Text + "\n"})
 }
 
-// readStep adds the available lines of the current step; moved reports a change to the next step.
+// readStep adds the available lines of the current step. moved reports whether the reader advanced
+// to the next step.
 func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
-	// over must precede the read: lines that arrive in between are then read next time.
+	// Call over before reading: lines that arrive in between are read by the next call.
 	over := r.over()
 	lines, offset, err := r.store.readLines(ctx, key, r.pos.offset, &r.page)
 	if err != nil {
@@ -133,7 +139,7 @@ func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	r.out = append(r.out, lines...)
 	r.pos.offset = offset
 	if !over || len(lines) > 0 {
-		return len(lines) > 0 && over, nil // read again: the end was not reached
+		return len(lines) > 0 && over, nil // the stream has more lines
 	}
 	r.pos = r.pos.next()
 	return true, nil
@@ -141,7 +147,7 @@ func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 
 func (r *reader) current() bool { return r.pos.epoch == r.Job.Epoch }
 
-// started reports whether the step shows a header without having lines.
+// started reports whether to show the header of a step that has no lines.
 func (r *reader) started() bool {
 	if !r.current() || r.pos.step >= len(r.Job.Steps) {
 		return false
@@ -152,18 +158,19 @@ func (r *reader) started() bool {
 // setupPatience bounds the wait for the agent to close step 0 after the next step started.
 const setupPatience = 10 * time.Second
 
-// shipPatience is how long a reader waits for a step's last lines after the next step started: log
-// and status arrive in parallel. Later lines are shown at the end.
+// shipPatience bounds the wait for a step's last lines after the next step started, because log and
+// status arrive in parallel. Later lines are shown at the end.
 const shipPatience = 300 * time.Millisecond
 
-// over reports whether the current step is complete: the runner starts the next one only then. The
-// agent writes step 0 and reports its end, unless it knows only the stock calls.
+// over reports whether the current step's log is complete. The runner starts a step only after the
+// previous step has finished. The agent writes step 0 and reports its completion, unless the agent
+// uses only the stock API.
 func (r *reader) over() bool {
 	if !r.current() || r.Job.Status.Final() {
 		return true
 	}
 	if r.pos.step >= len(r.Job.Steps) {
-		return false // the agent may write until the job has ended
+		return false // the agent may write until the job has finished
 	}
 	later, since := r.laterStarted()
 	if !later || r.Now.Sub(since) < shipPatience {
@@ -179,14 +186,14 @@ func (r *reader) over() bool {
 func (r *reader) laterStarted() (bool, time.Time) {
 	for _, st := range r.Job.Steps[r.pos.step+1:] {
 		if st.Status != workflow.StepNotStarted {
-			return true, st.UpdatedAt // the database's clock, not the runner's
+			return true, st.UpdatedAt // database time, not the runner's
 		}
 	}
 	return false, time.Time{}
 }
 
-// header returns the header of the current step, or false to hold it back: when the stock CLI reads
-// the pulumi step's header, it polls for the update for only a few seconds.
+// header returns the header of the current step. It returns false to delay the header: after the
+// stock CLI has read the pulumi step's header, it polls for the update for only a few seconds.
 func (r *reader) header() (string, bool) {
 	name := streamName(r.Job, r.pos.step)
 	if r.pos.step >= len(r.Job.Steps) || name != workflow.PulumiStepName(r.Job.Operation) || r.Linked {
@@ -199,7 +206,8 @@ func (r *reader) header() (string, bool) {
 	return "", false
 }
 
-// readLate adds lines that arrived after the reader left their step; more means a full page.
+// readLate adds lines that arrived after the reader left their step. more reports whether the page
+// is full.
 func (r *reader) readLate(ctx context.Context) (more bool, err error) {
 	for i := range r.pos.left {
 		if i > len(r.Job.Steps) {
@@ -235,14 +243,14 @@ func (r *reader) readNotes() {
 	r.pos.offset = int64(len(r.Job.Notes))
 }
 
-// StepPage is a part of the log of one step.
+// StepPage is a part of one step's log.
 type StepPage struct {
 	Name  string
 	Lines []Line
-	Next  *int64 // nil: nothing more for now
+	Next  *int64 // nil if no more lines are available
 }
 
-// ReadStep returns lines of one step of the current claim; offset counts lines.
+// ReadStep returns lines of one step of the current claim. offset is a line number.
 func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, count int) (StepPage, error) {
 	if count < 1 || count > maxStepLines {
 		return StepPage{}, fault.Invalid("Bad Request: Count must be less than 500 and more than 0")

@@ -1,4 +1,5 @@
-// Package joblog stores job logs, a stream per step and claim, and reads them as lines for clients.
+// Package joblog stores job logs as one stream per step and claim, and returns them to clients as
+// lines.
 package joblog
 
 import (
@@ -20,20 +21,20 @@ const (
 	// syncEarly is the number of bytes in memory that trigger a sync before the timer.
 	syncEarly   = 1 << 20
 	syncTimeout = 30 * time.Second
-	// idleStream is how long the state of an unused stream is kept.
+	// idleStream is how long the in-memory state of an unused stream is kept.
 	idleStream = 10 * time.Minute
 )
 
 // Key returns the key of a step's stream. Each claim has its own streams, so a superseded agent
-// cannot write to its successor's.
+// cannot write to its successor's streams.
 func Key(jobID string, epoch int64, step int) string {
 	return fmt.Sprintf("logs/%s/%d/%d", jobID, epoch, step)
 }
 
-// Store holds the streams and syncs them to disk in groups, in the background.
+// Store stores the streams and syncs them to disk in groups in the background.
 type Store struct {
 	blobs   blob.Store
-	instant bool // appended is durable
+	instant bool // every append is durable
 	limit   int64
 	every   time.Duration
 	log     *logrus.Entry
@@ -42,20 +43,21 @@ type Store struct {
 	streams map[string]*stream
 	dirty   map[string]bool
 
-	kick chan struct{} // a stream is dirty; capacity 1
-	now  chan struct{} // much is dirty; capacity 1
+	kick chan struct{} // signals that a stream is dirty; capacity 1
+	now  chan struct{} // signals that syncEarly bytes are dirty; capacity 1
 }
 
 type stream struct {
-	mu      sync.Mutex // orders writers
+	mu      sync.Mutex // serializes writers
 	size    int64
 	durable int64
 	used    time.Time
 	lines   lineIndex
 }
 
-// New returns a store of streams in blobs. If instant is set, appends are durable; otherwise
-// [Store.Run] syncs them after every. limit bounds a stream, in bytes.
+// New returns a store that keeps its streams in blobs. If instant is set, appends are durable
+// immediately; otherwise, [Store.Run] syncs them at the interval every. limit is the maximum size
+// of a stream in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
@@ -76,11 +78,11 @@ func (l *Store) open(key string) *stream {
 	return st
 }
 
-// ErrGap means that bytes before the offset are missing.
+// ErrGap reports that log before the offset is missing.
 var ErrGap = errors.New("log is missing before this offset")
 
-// Put stores p at an offset of a stream and returns where to continue, also with ErrGap. An empty p
-// only returns that offset and syncs the stream to disk.
+// Put stores p at an offset of a stream and returns the next offset, even with [ErrGap]. If p is
+// empty, Put syncs the stream to disk and returns the next offset.
 func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (protocol.LogAck, error) {
 	if len(p) == 0 {
 		size, err := l.Sync(ctx, key)
@@ -143,7 +145,7 @@ func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	return durable, nil
 }
 
-// Run syncs dirty streams to disk until ctx ends, and then once more.
+// Run syncs dirty streams to disk until ctx is canceled, and then once more.
 func (l *Store) Run(ctx context.Context) {
 	defer l.flush()
 	for {
@@ -173,8 +175,8 @@ func (l *Store) flush() {
 		_, err := l.Sync(ctx, key)
 		cancel()
 		if err != nil {
-			// Senders keep log until it is durable, so nothing is lost yet.
-			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; it is tried again")
+			// Senders keep their log until it is durable, so no log has been lost.
+			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; retrying")
 			l.mu.Lock()
 			l.dirty[key] = true
 			l.mu.Unlock()
@@ -182,7 +184,7 @@ func (l *Store) flush() {
 	}
 }
 
-// Tidy removes the state of streams unused for a while.
+// Tidy removes the in-memory state of idle streams.
 func (l *Store) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

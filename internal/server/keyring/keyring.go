@@ -27,9 +27,10 @@ const keyRingName = "secrets-key-ring"
 // masterKeySize is the size of the master key in bytes (AES-256).
 const masterKeySize = 32
 
-// Ring encrypts stack secrets. The database stores its keys, wrapped by a master key outside of it,
-// so that servers share the ring and a copy of the database alone reveals nothing. Each ciphertext
-// is bound to its stack's id and cannot be decrypted for another.
+// Ring encrypts stack secrets. The database stores the ring's keys, so that servers share the ring.
+// The keys are wrapped by a master key outside the database, so that a copy of the database alone
+// reveals no secrets. Each ciphertext is bound to its stack's id and cannot be decrypted for
+// another stack.
 type Ring struct {
 	db     *store.DB
 	master tink.AEAD
@@ -38,7 +39,7 @@ type Ring struct {
 	ring tink.AEAD
 }
 
-// Open unwraps a database's key ring with a 32-byte master key, creating a ring if necessary.
+// Open unwraps a database's key ring with a 32-byte master key. It creates the ring if necessary.
 func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if len(masterKey) != masterKeySize {
 		return nil, fmt.Errorf("the master key has %d bytes instead of %d", len(masterKey), masterKeySize)
@@ -50,7 +51,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	s := &Ring{db: db, master: master}
 	fresh, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
 	if err != nil {
-		return nil, fmt.Errorf("creating a key for secrets: %w", err)
+		return nil, fmt.Errorf("creating a secrets key: %w", err)
 	}
 	wrapped, err := s.wrap(fresh)
 	if err != nil {
@@ -70,7 +71,11 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 }
 
 func (s *Ring) load(ctx context.Context) error {
-	h, err := s.handle(ctx)
+	wrapped, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]byte, error) { return tx.Installation(keyRingName) })
+	if err != nil {
+		return fmt.Errorf("reading the key ring: %w", err)
+	}
+	h, err := s.unwrap(wrapped)
 	if err != nil {
 		return err
 	}
@@ -84,18 +89,6 @@ func (s *Ring) load(ctx context.Context) error {
 	return nil
 }
 
-func (s *Ring) handle(ctx context.Context) (*keyset.Handle, error) {
-	var wrapped []byte
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		wrapped, err = tx.Installation(keyRingName)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the key ring: %w", err)
-	}
-	return s.unwrap(wrapped)
-}
-
 func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := h.Write(keyset.NewBinaryWriter(&buf), s.master); err != nil {
@@ -107,12 +100,13 @@ func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) {
 func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 	h, err := keyset.Read(keyset.NewBinaryReader(bytes.NewReader(wrapped)), s.master)
 	if err != nil {
-		return nil, errors.New("the key ring in the database cannot be unwrapped: the master key is not the one this database was made with")
+		return nil, errors.New("unwrapping the database's key ring failed: use the master key with which the database was created")
 	}
 	return h, nil
 }
 
-// Rotate adds a new key to the ring and encrypts with it. Older ciphertexts stay readable.
+// Rotate adds a new key to the ring, which encrypts all new secrets. Older ciphertexts remain
+// readable.
 func (s *Ring) Rotate(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
@@ -140,7 +134,7 @@ func (s *Ring) Rotate(ctx context.Context) error {
 		return tx.SetInstallation(keyRingName, wrapped)
 	})
 	if err != nil {
-		return fmt.Errorf("rotating the keys of secrets: %w", err)
+		return fmt.Errorf("rotating the secrets keys: %w", err)
 	}
 	return s.load(ctx)
 }
@@ -151,7 +145,7 @@ func (s *Ring) current() tink.AEAD {
 	return s.ring
 }
 
-// Encrypt encrypts a secret of a stack.
+// Encrypt encrypts a stack's secret.
 func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
 	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
 	if err != nil {
@@ -160,8 +154,8 @@ func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]b
 	return ct, nil
 }
 
-// Decrypt decrypts a secret of a stack. A ciphertext that this installation did not create for this
-// stack is a [fault.KindInvalid] error.
+// Decrypt decrypts a stack's secret. It returns a [fault.KindInvalid] error if this installation
+// did not create the ciphertext for this stack.
 func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
 	pt, err := s.current().Decrypt(ciphertext, []byte(stackID))
 	if err == nil {
@@ -190,7 +184,7 @@ func LoadMasterKey(path string, create bool) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(data)))
 	if err != nil || len(key) != masterKeySize {
-		return nil, fmt.Errorf("the file %s does not hold a master key: %d bytes in base64 are expected", path, masterKeySize)
+		return nil, fmt.Errorf("the file %s must contain a master key: %d bytes in base64", path, masterKeySize)
 	}
 	return key, nil
 }

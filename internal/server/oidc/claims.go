@@ -44,7 +44,7 @@ func parsePath(text string) (claimPath, error) {
 }
 
 // values returns the texts at a path of a token: one for a text, number or boolean, several for a
-// list of them, none for anything else.
+// list of these types, and none for any other value.
 func (p claimPath) values(claims map[string]any) []string {
 	var at any = claims
 	for _, name := range p {
@@ -76,12 +76,12 @@ func (p claimPath) values(claims map[string]any) []string {
 	return out
 }
 
-// match reports whether a pattern matches a whole text: * matches any characters or none, ? one
-// character or none. A dot matches any character with anyDot, otherwise itself. The time is
-// proportional to the product of both lengths.
+// match reports whether a pattern matches a whole text: * matches any number of characters, ?
+// matches at most one. A dot matches any character if anyDot is set, otherwise only a dot. The
+// running time is proportional to the product of both lengths.
 func match(pattern, text string, anyDot bool) bool {
 	p := []rune(pattern)
-	// reach[i] reports that the first i characters of the pattern can match the text read so far.
+	// reach[i] reports whether the first i characters of the pattern match the text read so far.
 	reach, next := make([]bool, len(p)+1), make([]bool, len(p)+1)
 	reach[0] = true
 	skipOptional(p, reach)
@@ -103,7 +103,7 @@ func match(pattern, text string, anyDot bool) bool {
 	return reach[len(p)]
 }
 
-// skipOptional also reaches the positions behind characters that may match nothing.
+// skipOptional also marks the positions after pattern characters that may match the empty text.
 func skipOptional(p []rune, reach []bool) {
 	for i, r := range p {
 		if (r == '*' || r == '?') && reach[i] {

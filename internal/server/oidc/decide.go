@@ -17,8 +17,8 @@ const (
 	unmatched verdict = "no policy allows it"
 )
 
-// decide returns the policies' decision on a wish with these claims: one denial outweighs all else,
-// and without an allowing policy nothing is granted.
+// decide returns the policies' decision on a requested token with these claims. A single denial
+// overrides all allowances. Without an allowance, the token is not granted.
 func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	found := unmatched
 	for _, p := range policies {
@@ -61,7 +61,7 @@ func (p Policy) subject() string {
 // matches reports whether all rules of a policy match, and whether one of them is about the
 // audience. For a list of values, one must match. In a denial a dot matches any character, as in
 // Pulumi Cloud; in an allowance it matches only itself, or example.com would admit exampleXcom.
-// Both err on the side of refusing.
+// Both choices favor rejection.
 func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
 	for name, pattern := range p.Rules {
 		path, err := parsePath(name)

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// wellKnown is the path of an issuer's description, below its URL.
+// wellKnown is the path of an issuer's OpenID configuration, relative to its URL.
 const wellKnown = "/.well-known/openid-configuration"
 
 type discovered struct {
@@ -20,8 +20,8 @@ type discovered struct {
 	Thumbprints []string // of the certificates it presented
 }
 
-// discover fetches an issuer's description and keys. Errors are for the administrator who named the
-// issuer and contain nothing of the response.
+// discover fetches an issuer's OpenID configuration and keys. Its errors are shown to the
+// administrator who registered the issuer, so they contain no part of the response.
 func (s *Service) discover(ctx context.Context, url string, thumbprints []string) (discovered, error) {
 	var d discovered
 	body, err := s.document(ctx, &d, strings.TrimSuffix(url, "/")+wellKnown, thumbprints)
@@ -33,12 +33,12 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 		JWKSURI string `json:"jwks_uri"`
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
-		return d, errors.New("its OpenID configuration is not JSON of the expected form")
+		return d, errors.New("its OpenID configuration is not a valid JSON object")
 	}
 	if strings.TrimSuffix(doc.Issuer, "/") != strings.TrimSuffix(url, "/") {
 		return d, errors.New("its OpenID configuration names another issuer")
 	}
-	// Trust in a remote issuer is no reason to call services on this machine.
+	// A remote issuer must not make the server call services on this machine.
 	if strings.HasPrefix(url, "https:") && !strings.HasPrefix(doc.JWKSURI, "https:") {
 		return d, errors.New("the address of its keys is not an https one")
 	}
@@ -51,7 +51,7 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 		return d, fmt.Errorf("reading its keys: %w", err)
 	}
 	if len(d.Keys) == 0 {
-		return d, errors.New("it publishes no key that can sign tokens")
+		return d, errors.New("it publishes no key for signing tokens")
 	}
 	return d, nil
 }
@@ -73,7 +73,7 @@ func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key
 		err = errors.New("its OpenID configuration names another issuer than when it was registered")
 	}
 	if err != nil {
-		s.log.WithError(err).WithField("issuer", issuer.Issuer).Warn("could not get the keys of an OIDC issuer")
+		s.log.WithError(err).WithField("issuer", issuer.Issuer).Warn("fetching an OIDC issuer's keys failed")
 		return nil, err
 	}
 	return d.Keys, nil

@@ -41,11 +41,11 @@ type Granted struct {
 	Scope       string
 }
 
-// Refusal is an error of a token endpoint as in RFC 6749. It never holds the subject token.
+// Refusal is a token endpoint error as defined in RFC 6749. It never contains the subject token.
 type Refusal struct {
 	Code        string // such as invalid_grant
 	Description string
-	RetryAfter  time.Duration // above 0: the same request may succeed then
+	RetryAfter  time.Duration // if positive, the time after which a retry may succeed
 	// reason is for the server's log, where clients must not learn it: any holder of a public
 	// issuer's token gets this far.
 	reason string
@@ -62,7 +62,8 @@ func notNow(format string, args ...any) error {
 	return &Refusal{Code: "temporarily_unavailable", Description: fmt.Sprintf(format, args...), RetryAfter: askAgain}
 }
 
-// Exchange exchanges an identity token for one of the server's tokens. A refusal is a [*Refusal].
+// Exchange exchanges an identity token for one of the server's tokens. If it rejects the request,
+// the error is a [*Refusal].
 func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	tokenType, lifetime, err := r.check()
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Service) Exchange(ctx context.Context, r Request) (Granted, error) {
 	})
 	switch refusal := (*Refusal)(nil); {
 	case errors.As(err, &refusal):
-		entry.WithField("reason", cmp.Or(refusal.reason, refusal.Description)).Warn("refused a token exchange")
+		entry.WithField("reason", cmp.Or(refusal.reason, refusal.Description)).Warn("rejected a token exchange")
 	case err == nil:
 		entry.WithField("lifetime", granted.Lifetime.String()).Info("exchanged a token")
 	}
@@ -107,7 +108,7 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	switch tokenType {
 	case OrganizationToken, PersonalToken, RunnerToken:
 	case TeamToken:
-		return "", 0, refuse("invalid_request", "requested_token_type: there are no teams on this server, and no tokens for them")
+		return "", 0, refuse("invalid_request", "requested_token_type: this server has no teams")
 	default:
 		ok = false
 	}
@@ -121,24 +122,22 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	if err != nil || seconds <= 0 {
 		return "", 0, refuse("invalid_request", "expiration must be a number of seconds above zero")
 	}
-	// Longer lifetimes are reduced, and must not overflow.
+	// Longer lifetimes are reduced to the maximum. The conversion must not overflow.
 	return tokenType, time.Duration(min(seconds, int64(MaxLifetime.Seconds()))) * time.Second, nil
 }
 
-// organization returns the organization that an audience names. Its existence is no secret: its
-// name is part of every audience.
+// organization returns the organization that an audience names. The error may reveal whether the
+// organization exists, because every audience contains its name.
 func (s *Service) organization(ctx context.Context, audience string) (store.Organization, error) {
-	var org store.Organization
 	name, ok := strings.CutPrefix(audience, audiencePrefix)
 	if !ok || name == "" {
-		return org, refuse("invalid_request", "audience must be %sORGANIZATION", audiencePrefix)
+		return store.Organization{}, refuse("invalid_request", "audience must be %sORGANIZATION", audiencePrefix)
 	}
-	err := s.read(ctx, "looking up an organization", func(tx *store.Tx) (err error) {
-		org, err = tx.OrganizationByName(name)
-		return err
+	org, err := read(ctx, s.db, "looking up an organization", func(tx *store.Tx) (store.Organization, error) {
+		return tx.OrganizationByName(name)
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return org, refuse("invalid_target", "there is no organization %q", short(name))
+		return org, refuse("invalid_target", "the organization %q does not exist", short(name))
 	}
 	return org, err
 }
@@ -174,7 +173,7 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 		}
 		if reason != "" {
 			return &Refusal{Code: "unauthorized_client", reason: reason, Description: fmt.Sprintf(
-				"the policies of the issuer %q do not give the owner of this token one of type %s with scope %q; the server's log says why", issuer.Name, tokenType, r.Scope,
+				"the policies of the issuer %q do not allow a token of type %s with scope %q; see the server's log for the reason", issuer.Name, tokenType, r.Scope,
 			)}
 		}
 		life := wanted
@@ -191,13 +190,14 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 		return tx.TouchOIDCIssuer(issuer.ID, now)
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return Granted{}, refuse("invalid_grant", "the issuer was deleted a moment ago")
+		return Granted{}, refuse("invalid_grant", "the issuer was deleted during the exchange")
 	}
 	return granted, err
 }
 
-// target returns the wish of a type and a scope, and the token to create without the fields common
-// to all tokens; reason explains an invalid request. docs/protocol.md holds the rules.
+// target returns the requested target for a type and a scope, and the token to create without the
+// fields common to all tokens. reason explains an invalid request. docs/protocol.md defines the
+// rules.
 func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope string) (w wish, token store.Token, reason string, err error) {
 	w = wish{tokenType: tokenType}
 	kind, name, _ := strings.Cut(strings.TrimSpace(scope), ":")
@@ -245,7 +245,7 @@ func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason
 	case 1:
 		return pools[0], "", nil
 	default:
-		return pool, "several agent pools are called so: use the id", nil
+		return pool, "several agent pools have this name: use the id", nil
 	}
 }
 

@@ -41,8 +41,8 @@ type Change struct {
 	JWKS          []byte // empty: unchanged
 }
 
-// Register makes an organization trust an issuer. Without policies, none of its tokens can be
-// exchanged yet. The issuer must answer unless keys are given.
+// Register adds an issuer that an organization trusts. Its tokens cannot be exchanged until the
+// issuer has policies. The issuer must be reachable unless the registration contains static keys.
 func (s *Service) Register(ctx context.Context, p identity.Principal, org store.Organization, r Registration) (store.OIDCIssuer, error) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	issuer := store.OIDCIssuer{
@@ -82,7 +82,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 	return issuer, nil
 }
 
-// check validates the members that an administrator can choose.
+// check validates the fields that an administrator can set.
 func check(i store.OIDCIssuer) error {
 	switch {
 	case i.Name == "":
@@ -98,14 +98,14 @@ func check(i store.OIDCIssuer) error {
 	}
 	for n, t := range i.Thumbprints {
 		if _, ok := outbound.NormalThumbprint(t); !ok {
-			return fault.Invalid("Bad Request: thumbprints[%d]: the SHA-256 of a TLS certificate in 64 hexadecimal digits is expected, as openssl x509 -fingerprint -sha256 shows it", n)
+			return fault.Invalid("Bad Request: thumbprints[%d]: it must be the SHA-256 of a TLS certificate in 64 hexadecimal digits, as printed by openssl x509 -fingerprint -sha256", n)
 		}
 	}
 	if i.JWKS == "" {
 		return nil
 	}
 	keys, err := parseKeys([]byte(i.JWKS), func(n int, reason string) error {
-		return fault.Invalid("Bad Request: jwks.keys[%d]: %s; public RSA, EC or Ed25519 keys are expected", n, reason)
+		return fault.Invalid("Bad Request: jwks.keys[%d]: %s; use a public RSA, EC or Ed25519 key", n, reason)
 	})
 	if fault.KindOf(err) != "" {
 		return err
@@ -114,27 +114,22 @@ func check(i store.OIDCIssuer) error {
 		return fault.Invalid("Bad Request: jwks: %v", err)
 	}
 	if len(keys) == 0 {
-		return fault.Invalid("Bad Request: jwks.keys: at least one key is needed")
+		return fault.Invalid("Bad Request: jwks.keys: at least one key is required")
 	}
 	return nil
 }
 
 // Issuers returns the issuers that an organization trusts, oldest first.
 func (s *Service) Issuers(ctx context.Context, orgID string) ([]store.OIDCIssuer, error) {
-	var list []store.OIDCIssuer
-	err := s.read(ctx, "listing OIDC issuers", func(tx *store.Tx) (err error) {
-		list, err = tx.OIDCIssuers(orgID)
-		return err
+	return read(ctx, s.db, "listing OIDC issuers", func(tx *store.Tx) ([]store.OIDCIssuer, error) {
+		return tx.OIDCIssuers(orgID)
 	})
-	return list, err
 }
 
 // Issuer returns one issuer.
 func (s *Service) Issuer(ctx context.Context, orgID, id string) (store.OIDCIssuer, error) {
-	var issuer store.OIDCIssuer
-	err := s.read(ctx, "reading an OIDC issuer", func(tx *store.Tx) (err error) {
-		issuer, err = tx.OIDCIssuer(orgID, id)
-		return err
+	issuer, err := read(ctx, s.db, "reading an OIDC issuer", func(tx *store.Tx) (store.OIDCIssuer, error) {
+		return tx.OIDCIssuer(orgID, id)
 	})
 	return issuer, issuerNotFound(err, id)
 }
@@ -158,7 +153,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 		}
 		if len(c.JWKS) > 0 {
 			if issuer.JWKS == "" {
-				return fault.Invalid("Bad Request: jwks: the keys of this issuer are fetched from it; delete it and register it anew to give them")
+				return fault.Invalid("Bad Request: jwks: the keys of this issuer are fetched from it; to use static keys, delete the issuer and register it again")
 			}
 			issuer.JWKS = string(c.JWKS)
 		}
@@ -195,8 +190,9 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id st
 	return nil
 }
 
-// RegenerateThumbprints replaces an issuer's thumbprints by those of its current certificates,
-// which an authority or the old thumbprints must already trust.
+// RegenerateThumbprints replaces an issuer's thumbprints with the thumbprints of its current
+// certificates. A certificate authority or the old thumbprints must already trust these
+// certificates.
 func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principal, orgID, id string) (store.OIDCIssuer, error) {
 	issuer, err := s.Issuer(ctx, orgID, id)
 	if err != nil {

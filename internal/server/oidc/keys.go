@@ -19,9 +19,10 @@ import (
 const (
 	// keysFresh is how long fetched keys are used without another fetch.
 	keysFresh = 10 * time.Minute
-	// keysUsable is how long they are used while the issuer does not answer.
+	// keysUsable is how long fetched keys are used while the issuer is unreachable.
 	keysUsable = time.Hour
-	// askAgain is the least interval between fetches of an issuer's keys, whatever tokens arrive.
+	// askAgain is the minimum interval between fetches of an issuer's keys, regardless of the
+	// tokens that arrive.
 	askAgain  = 30 * time.Second
 	fetchTime = 20 * time.Second
 	maxKeys   = 100
@@ -30,13 +31,14 @@ const (
 
 type key = jose.JSONWebKey
 
-// parseKeys parses a JSON web key set. skip gets each key that cannot sign and may refuse the set.
+// parseKeys parses a JSON web key set. It calls skip for each key that cannot sign tokens. If skip
+// returns an error, parseKeys rejects the set.
 func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, errors.New("it is no JSON web key set")
+		return nil, errors.New("it is not a JSON web key set")
 	}
 	if len(set.Keys) > maxKeys {
 		return nil, fmt.Errorf("it holds more than %d keys", maxKeys)
@@ -56,10 +58,10 @@ func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error
 // parseKey parses a key, or returns the reason why it cannot sign tokens.
 func parseKey(raw []byte) (k key, reason string) {
 	if err := k.UnmarshalJSON(raw); err != nil || !k.Valid() {
-		return k, "it is no key that is known here"
+		return k, "its type is unknown or its members are invalid"
 	}
 	if k.Use != "" && k.Use != "sig" {
-		return k, "its use is not to sign"
+		return k, "its use is not signing"
 	}
 	switch pub := k.Key.(type) {
 	case *rsa.PublicKey:
@@ -129,8 +131,8 @@ func (e *issuerKeys) set(known keySet) {
 func (k keySet) fresh() bool  { return time.Since(k.fetched) < keysFresh }
 func (k keySet) usable() bool { return time.Since(k.fetched) < keysUsable }
 
-// errNotNow means that keys are unavailable and the caller may retry.
-var errNotNow = errors.New("the issuer's keys cannot be had at the moment")
+// errNotNow reports that keys are unavailable and the caller may retry.
+var errNotNow = errors.New("the issuer's keys are unavailable")
 
 // find calls use with an issuer's keys until use returns true: first with cached keys, then, if a
 // fetch is due, with new ones. A caller that cached keys satisfy never waits for the issuer. The
@@ -147,7 +149,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	case <-ctx.Done():
 		return false, false, ctx.Err()
 	}
-	known := entry.get() // another goroutine may have fetched meanwhile
+	known := entry.get() // another goroutine may have fetched the keys
 	if time.Since(known.asked) >= askAgain {
 		known = c.refresh(ctx, issuer, known)
 		entry.set(known)
@@ -163,8 +165,8 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	}
 }
 
-// refresh fetches the issuer's keys. It finishes even if the caller disconnects, or disconnecting
-// callers could keep fresh keys from all others.
+// refresh fetches the issuer's keys. It finishes even if the caller disconnects: otherwise
+// disconnecting callers could prevent every refresh.
 func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known keySet) keySet {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
 	defer cancel()

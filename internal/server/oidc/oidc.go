@@ -51,10 +51,10 @@ func issuerNotFound(err error, id string) error {
 	return err
 }
 
-func (s *Service) read(ctx context.Context, what string, fn func(*store.Tx) error) error {
-	err := s.db.Read(ctx, fn)
+func read[T any](ctx context.Context, db *store.DB, attempt string, fn func(*store.Tx) (T, error)) (T, error) {
+	v, err := store.Read(ctx, db, fn)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("%s: %w", what, err)
+		err = fmt.Errorf("%s: %w", attempt, err)
 	}
-	return err
+	return v, err
 }

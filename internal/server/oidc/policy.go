@@ -76,17 +76,15 @@ func policySet(row store.OIDCPolicy) (PolicySet, error) {
 
 // Policies returns the policies of an issuer.
 func (s *Service) Policies(ctx context.Context, orgID, issuerID string) (PolicySet, error) {
-	var set PolicySet
-	err := s.read(ctx, "reading the policies of an issuer", func(tx *store.Tx) error {
+	set, err := read(ctx, s.db, "reading the policies of an issuer", func(tx *store.Tx) (PolicySet, error) {
 		if _, err := tx.OIDCIssuer(orgID, issuerID); err != nil {
-			return err
+			return PolicySet{}, err
 		}
 		row, err := tx.OIDCPolicyOf(issuerID)
 		if err != nil {
-			return err
+			return PolicySet{}, err
 		}
-		set, err = policySet(row)
-		return err
+		return policySet(row)
 	})
 	return set, issuerNotFound(err, issuerID)
 }
@@ -175,14 +173,14 @@ func (p Policy) check() (member, problem string) {
 		return "tokenType", `it must be "organization", "team", "personal" or "runner"`
 	}
 	if p.RoleID != "" {
-		return "roleID", "there are no roles on this server"
+		return "roleID", "this server has no roles"
 	}
 	if len(p.AuthorizedPermissions) > maxPermissions {
 		return "authorizedPermissions", "these are too many"
 	}
 	for _, perm := range p.AuthorizedPermissions {
 		if perm != standardPermission && perm != adminPermission {
-			return "authorizedPermissions", `only "standard" and "admin" are known`
+			return "authorizedPermissions", `only "standard" and "admin" exist`
 		}
 	}
 	return p.checkRules()
@@ -190,7 +188,7 @@ func (p Policy) check() (member, problem string) {
 
 func (p Policy) checkRules() (member, problem string) {
 	if len(p.Rules) == 0 && p.Decision == Allow {
-		return "rules", "at least one claim must be checked, or every holder of a token of the issuer is let in"
+		return "rules", "at least one rule is required: without rules, every token from the issuer would be accepted"
 	}
 	if len(p.Rules) > maxRules {
 		return "rules", fmt.Sprintf("at most %d claims can be checked", maxRules)
@@ -200,7 +198,7 @@ func (p Policy) checkRules() (member, problem string) {
 			return "rules", fmt.Sprintf("claim paths and patterns have at most %d bytes", maxPattern)
 		}
 		if _, err := parsePath(name); err != nil {
-			return fmt.Sprintf("rules[%q]", name), `it is no path of a claim (` + err.Error() + `): write sub, or "kubernetes.io".namespace`
+			return fmt.Sprintf("rules[%q]", name), `it is not a claim path (` + err.Error() + `): write sub, or "kubernetes.io".namespace`
 		}
 		if pattern == "" {
 			return fmt.Sprintf("rules[%q]", name), "the pattern is empty"
@@ -209,8 +207,8 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects refuses missing users and pools: a typing error would silently grant or deny
-// nothing.
+// checkSubjects rejects users and pools that do not exist. Otherwise, a policy with a typing error
+// would silently have no effect.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
 		var err error

@@ -15,11 +15,11 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// maxToken bounds an identity token, in bytes.
+// maxToken is the maximum size of an identity token in bytes.
 const maxToken = 16 << 10
 
-// algorithms are the accepted signatures: only asymmetric ones, so that no client can use a public
-// key as a shared secret or omit the signature.
+// algorithms are the accepted signature algorithms. All are asymmetric, so that a client can
+// neither use a public key as a shared secret nor omit the signature.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -36,16 +36,15 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	}
 	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
-		return sub, refuse("invalid_grant", "the subject token is no JSON web token with an asymmetric signature")
+		return sub, refuse("invalid_grant", "the subject token is not a JSON web token with an asymmetric signature")
 	}
-	// Unverified claims only select the issuer.
+	// The unverified claims are used only to select the issuer.
 	if sub.claims, err = parseClaims(signed.UnsafePayloadWithoutVerification()); err != nil {
 		return sub, refuse("invalid_grant", "the subject token's claims are not a JSON object")
 	}
 	name, _ := sub.claims["iss"].(string)
-	err = s.read(ctx, "looking up an OIDC issuer", func(tx *store.Tx) (err error) {
-		sub.issuer, err = tx.OIDCIssuerOf(org.ID, name)
-		return err
+	sub.issuer, err = read(ctx, s.db, "looking up an OIDC issuer", func(tx *store.Tx) (store.OIDCIssuer, error) {
+		return tx.OIDCIssuerOf(org.ID, name)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return sub, refuse("invalid_grant", "the organization %q does not trust the issuer %q", org.Name, short(name))
@@ -85,7 +84,7 @@ func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, s
 	} else {
 		var err error
 		if found, settled, err = s.keys.find(ctx, issuer, use); errors.Is(err, errNotNow) {
-			return notNow("the keys of the issuer %s cannot be had at the moment; try again", issuer.Issuer)
+			return notNow("the keys of the issuer %s are unavailable; try again", issuer.Issuer)
 		} else if err != nil {
 			return err
 		}
@@ -94,9 +93,9 @@ func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, s
 	case found:
 		return nil
 	case known:
-		return refuse("invalid_grant", "the signature of the subject token is wrong")
+		return refuse("invalid_grant", "the signature of the subject token is invalid")
 	case !settled:
-		return notNow("the key %q that signed the subject token is not known, and the issuer %s was asked for its keys a moment ago; try again", short(header.KeyID), issuer.Issuer)
+		return notNow("the key %q that signed the subject token is unknown, and the server fetched the keys of the issuer %s moments ago; try again", short(header.KeyID), issuer.Issuer)
 	default:
 		return refuse("invalid_grant", "the subject token was signed by the key %q, which the issuer %s does not publish", short(header.KeyID), issuer.Issuer)
 	}
@@ -129,7 +128,7 @@ func checkTimes(claims map[string]any, now time.Time) error {
 		}
 		seconds, err := number.Float64()
 		if err != nil || seconds < 0 || seconds > 1<<40 {
-			return when, true, refuse("invalid_grant", "the claim %s of the subject token is no time", name)
+			return when, true, refuse("invalid_grant", "the claim %s of the subject token is not a valid time", name)
 		}
 		return time.Unix(int64(seconds), 0), true, nil
 	}
@@ -138,7 +137,7 @@ func checkTimes(claims map[string]any, now time.Time) error {
 		return err
 	}
 	if !there {
-		return refuse("invalid_grant", "the subject token has no end: the claim exp is missing")
+		return refuse("invalid_grant", "the subject token never expires: the claim exp is missing")
 	}
 	if !now.Before(exp.Add(skew)) {
 		return refuse("invalid_grant", "the subject token expired at %s", exp.UTC().Format(time.RFC3339))

@@ -1,7 +1,7 @@
-// Package outbound fetches small documents from addresses that users name. A user could otherwise
-// make the server call services that only it can reach, so the package requires TLS with verified
-// certificates (plain HTTP only to the same machine), follows no redirects, never calls the
-// addresses of cloud credential services, and bounds time and size.
+// Package outbound fetches small documents from addresses that users provide. Otherwise, a user
+// could make the server call services that only the server can reach. The package requires TLS with
+// verified certificates (plain HTTP only to the same machine) and does not follow redirects. It
+// never calls cloud credential services, and it bounds time and size.
 package outbound
 
 import (
@@ -30,7 +30,7 @@ const (
 
 // Client fetches documents. The zero value trusts the system's certificate authorities.
 type Client struct {
-	// Roots are the trusted authorities; nil means the system's.
+	// Roots are the trusted certificate authorities; nil means the system's authorities.
 	Roots *x509.CertPool
 }
 
@@ -41,15 +41,15 @@ type Document struct {
 	Thumbprint string
 }
 
-// Get fetches a document. It accepts a certificate that the trusted authorities verify, or whose
-// chain leads to a certificate with one of the thumbprints (see [Thumbprint]); name and dates are
-// checked in both cases. Errors never contain the response.
+// Get fetches a document. It accepts a certificate that a trusted authority has signed, or whose
+// chain leads to a certificate with one of the thumbprints (see [Thumbprint]). It checks the
+// certificate's name and dates in both cases. Errors never contain the response.
 func (c *Client) Get(ctx context.Context, address string, thumbprints []string) (Document, error) {
 	u, err := parse(address)
 	if err != nil {
 		return Document{}, err
 	}
-	// A proxy would dial for the server and see only this address.
+	// A proxy would dial in place of the server and bypass the address check.
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
 		return Document{}, explain(u, errForbiddenAddress)
 	}
@@ -57,7 +57,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return Document{}, fmt.Errorf("asking %s: %w", u.Host, err)
+		return Document{}, fmt.Errorf("requesting %s: %w", u.Host, err)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "workflow-server")
@@ -72,7 +72,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return Document{}, fmt.Errorf("%s answered %d, and 200 is expected", u.Host, res.StatusCode)
+		return Document{}, fmt.Errorf("%s answered with status %d instead of 200", u.Host, res.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
 	if err != nil {
@@ -88,7 +88,8 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	return doc, nil
 }
 
-// CheckBase checks that [Client.Get] may fetch documents below an address, which has no query.
+// CheckBase checks that [Client.Get] may fetch documents below an address, and that the address has
+// no query.
 func CheckBase(address string) error {
 	u, err := parse(address)
 	if err == nil && (u.RawQuery != "" || u.ForceQuery) {
@@ -112,7 +113,7 @@ func parse(address string) (*url.URL, error) {
 	case u.Scheme == "http" && protocol.IsLoopback(u.Host):
 		return u, nil
 	default:
-		return nil, errors.New("it must begin with https:// (http:// is taken for this machine only)")
+		return nil, errors.New("it must begin with https:// (http:// is accepted for this machine only)")
 	}
 }
 
@@ -128,14 +129,14 @@ func (c *Client) transport(host string, thumbprints []string) *http.Transport {
 	}
 }
 
-// errForbiddenAddress means that a name resolved to an address that the server must not call.
-var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified, where no issuer is")
+// errForbiddenAddress reports that a name resolved to an address that the server must not call.
+var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified")
 
 // awsMetadata is AWS's IPv6 credential service; all other clouds use link-local addresses.
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
-// checkAddress refuses addresses that no public or in-house service has. It checks the resolved
-// address, so that a name cannot hide one.
+// checkAddress rejects addresses that neither public nor in-house services use. It checks the
+// resolved address, so that a name cannot hide a forbidden address.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || forbidden(at.Addr()) {
@@ -160,12 +161,12 @@ func explain(u *url.URL, err error) error {
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
 	case errors.As(err, &dns):
-		return fmt.Errorf("the name of %s was not found", u.Host)
+		return fmt.Errorf("the host name %s was not found", u.Host)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%s did not answer within %s", u.Host, maxTime)
 	case errors.As(err, &refused):
 		return fmt.Errorf("%s was not reached: %w", u.Host, refused.Err)
 	default:
-		return fmt.Errorf("%s could not be asked", u.Host)
+		return fmt.Errorf("the request to %s failed", u.Host)
 	}
 }

@@ -142,16 +142,16 @@ func TestTrust(t *testing.T) {
 func TestAnswersThatAreRefused(t *testing.T) {
 	elsewhere := serve(t, nil, func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") })
 	for want, h := range map[string]http.HandlerFunc{
-		"answered 302": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) },
-		"answered 404": http.NotFound,
+		"status 302": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) },
+		"status 404": http.NotFound,
 		"more than 1048576 bytes": func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, strings.Repeat("x", maxBytes+1))
 		},
-		"answered 500": func(w http.ResponseWriter, _ *http.Request) {
+		"status 500": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			io.WriteString(w, "hush")
 		},
-		"could not be asked": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"the request to": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		_, err := new(Client).Get(t.Context(), serve(t, nil, h), nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {

@@ -15,8 +15,8 @@ func Thumbprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// NormalThumbprint converts a user's thumbprint, which may have colons and capitals, to the form of
-// [Thumbprint]. ok is false if it is invalid.
+// NormalThumbprint converts a thumbprint with optional colons and capitals to the form that
+// [Thumbprint] returns. ok is false if the thumbprint is invalid.
 func NormalThumbprint(s string) (normal string, ok bool) {
 	normal = strings.ToLower(strings.ReplaceAll(s, ":", ""))
 	raw, err := hex.DecodeString(normal)
@@ -34,7 +34,7 @@ func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 			pinned[normal] = true
 		}
 	}
-	// verify replaces the default check, so that a second check may follow it.
+	// verify replaces the default check, so that the thumbprint check can run after it.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		err := verify(state.PeerCertificates, host, c.Roots)
@@ -63,7 +63,7 @@ func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 // verify checks a certificate chain, including name and dates.
 func verify(chain []*x509.Certificate, host string, roots *x509.CertPool) error {
 	if len(chain) == 0 {
-		return errors.New("no certificate was shown")
+		return errors.New("the peer sent no certificate")
 	}
 	others := x509.NewCertPool()
 	for _, cert := range chain[1:] {

@@ -15,11 +15,12 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// QueueTopic is the channel of notes about queues. A payload is the id of a pool for which a job
-// has become claimable, or the [OrgPayload] of an organization whose pools may all have one.
+// QueueTopic is the notification channel for queues. The payload is the id of a pool for which a
+// job has become claimable, or the [OrgPayload] of an organization if this may be true for all its
+// pools.
 const QueueTopic = "queue"
 
-// OrgPayload is the payload of a note that concerns all pools of an organization.
+// OrgPayload is the payload of a notification for all pools of an organization.
 func OrgPayload(orgID string) string { return "org:" + orgID }
 
 // Service manages pools.
@@ -29,19 +30,19 @@ type Service struct {
 	presence presence
 }
 
-// New returns a service on a database.
+// New returns a service that uses a database.
 func New(db *store.DB, log *logrus.Entry) *Service {
 	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}}}
 }
 
-// Created is a new pool and its token, which cannot be read again.
+// Created is a new pool and its token. The token cannot be retrieved later.
 type Created struct {
 	Pool  store.AgentPool
 	Token string
 }
 
-// Create creates a pool and its token. An organization's first pool becomes its default, so that
-// deployments that wait for a pool can start.
+// Create creates a pool and its token. An organization's first pool becomes its default pool, so
+// that deployments that wait for a pool can start.
 func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Organization, name, description string) (Created, error) {
 	name, err := checkNames(name, description)
 	if err != nil {
@@ -77,15 +78,15 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	log := s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()})
 	log.Info("created an agent pool")
 	if first {
-		// Only this response carries the token of the new pool, so report success.
+		// Only this response contains the new pool's token, so report success.
 		if err := s.moveQueued(ctx, org.ID, pool.ID); err != nil {
-			log.WithError(err).Warn("moving queued deployments to the new pool failed: set the default pool again")
+			log.WithError(err).Warn("moving queued deployments to the new pool failed: set the default pool again to retry")
 		}
 	}
 	return Created{pool, token}, nil
 }
 
-// checkFree returns the number of other pools, or an error if one has the same name.
+// checkFree returns the number of other pools, or a conflict if another pool has the same name.
 func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 	list, err := tx.Pools(pool.OrgID)
 	for _, other := range list {
@@ -114,11 +115,11 @@ func checkNames(name, description string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
 	case name == "":
-		return "", fault.Invalid("Bad Request: an agent pool needs a name")
+		return "", fault.Invalid("Bad Request: the name of an agent pool must not be empty")
 	case len(name) > 128, strings.ContainsFunc(name, unicode.IsControl):
 		return "", fault.Invalid("Bad Request: the name of an agent pool must be a single line of at most 128 bytes")
 	case len(description) > 4096, strings.ContainsRune(description, 0):
-		return "", fault.Invalid("Bad Request: the description of an agent pool is at most 4096 bytes of text")
+		return "", fault.Invalid("Bad Request: the description of an agent pool must be text of at most 4096 bytes")
 	}
 	return name, nil
 }
@@ -137,28 +138,22 @@ type Agent struct {
 	Online bool
 }
 
-// List returns an organization's pools and the id of its default pool, "" for none.
+// List returns an organization's pools and the id of its default pool, or "" if it has none.
 func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, error) {
-	var out []Overview
 	var queue store.OrgQueue
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		out = nil
-		var err error
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) (out []Overview, err error) {
 		if queue, err = tx.OrgQueue(orgID); err != nil {
-			return err
+			return nil, err
 		}
 		list, err := tx.Pools(orgID)
-		if err != nil {
-			return err
-		}
 		for _, pool := range list {
 			o, err := overview(tx, pool, queue)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			out = append(out, o)
 		}
-		return nil
+		return out, err
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("listing agent pools: %w", err)
@@ -168,18 +163,16 @@ func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, e
 
 // Get returns one pool.
 func (s *Service) Get(ctx context.Context, orgID, id string) (Overview, error) {
-	var o Overview
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	o, err := store.Read(ctx, s.db, func(tx *store.Tx) (Overview, error) {
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
-			return err
+			return Overview{}, err
 		}
 		pool, err := tx.Pool(orgID, id)
 		if err != nil {
-			return err
+			return Overview{}, err
 		}
-		o, err = overview(tx, pool, queue)
-		return err
+		return overview(tx, pool, queue)
 	})
 	return o, notFound(err, id)
 }
@@ -209,7 +202,7 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	return o, nil
 }
 
-// Rename changes the name, the description or both; nil keeps the current one.
+// Rename changes the name, the description or both; nil keeps the current value.
 func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
 	var pool store.AgentPool
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -229,13 +222,13 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 		if _, err := checkFree(tx, pool); err != nil {
 			return err
 		}
-		return tx.RenamePool(orgID, id, pool.Name, pool.Description)
+		return tx.RenamePool(pool)
 	})
 	return pool, notFound(err, id)
 }
 
-// SetDefault sets the pool of stacks that name none; "" for none. Queued jobs that did not request
-// a pool by name move along.
+// SetDefault sets the default pool, which serves stacks that name no pool; "" removes the default.
+// Queued jobs that did not request a pool by name move to the new default pool.
 func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if id != "" {
@@ -256,8 +249,8 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	return nil
 }
 
-// moveQueued moves the jobs that follow the default pool to the new one, in several transactions,
-// unless the default changes meanwhile.
+// moveQueued moves the queued jobs that follow the default pool to the new default, in several
+// transactions. It stops if the default changes again.
 func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		queue, err := tx.OrgQueue(orgID)
@@ -269,12 +262,12 @@ func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	})
 }
 
-// Settings rewrites a settings document when its pool is deleted.
+// Settings rewrites a settings document after its pool was deleted.
 type Settings func(document string) (string, error)
 
-// Delete removes a pool and its tokens. It requires force if stacks name the pool or its queue or
-// agents are busy; stacks then fall back to the default pool, and running jobs finish. Dependents
-// are removed first, in several transactions.
+// Delete removes a pool and its tokens. If stacks name the pool, or its queue or agents are busy,
+// Delete requires force. Those stacks then use the default pool, and running jobs finish. Delete
+// removes dependents first, in several transactions.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		use, err := tx.PoolUse(id)
@@ -297,7 +290,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 				return 0, err
 			}
 		}
-		// First, so that no agent of the pool returns.
+		// Delete the tokens first, so that the pool's agents cannot poll again.
 		if err := tx.DeleteTokensOfPool(id); err != nil {
 			return 0, err
 		}

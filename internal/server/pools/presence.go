@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// onlineFor is how long an agent counts as online after a sign of life, at least.
+	// onlineFor is how long an agent counts as online, at least, after a sign of life.
 	onlineFor = 35 * time.Second
-	// forgetAfter is the silence after which lists omit an agent.
+	// forgetAfter is how long a silent agent remains in lists.
 	forgetAfter = time.Hour
-	// sessionGrace is how long a session keeps its id after its last poll was answered: the next
-	// poll follows immediately.
+	// sessionGrace is how long a session keeps its agent id after its last poll was answered.
+	// Normally, the next poll follows immediately.
 	sessionGrace = 5 * time.Second
 	// maxIdleGrace bounds sessionGrace for agents that announce pauses.
 	maxIdleGrace = 30 * time.Second
-	// writeEvery is the least interval between writes of one agent's presence.
+	// writeEvery is the minimum interval between writes of one agent's presence.
 	writeEvery = 15 * time.Second
 )
 
-// Online reports whether an agent counts as online.
+// Online reports whether an agent is online.
 func Online(a store.PoolAgent, now time.Time) bool {
 	return now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
 }
@@ -35,8 +35,8 @@ type Sighting struct {
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
 	Platform, Version          string
-	Interval                   time.Duration // longest pause it announced, 0 for none
-	Hold                       time.Duration // how long this poll is held
+	Interval                   time.Duration // longest announced pause between polls; 0 for none
+	Hold                       time.Duration // how long the server holds this poll
 }
 
 type agentKey struct{ pool, agent string }
@@ -47,16 +47,17 @@ type sighted struct {
 	written   time.Time
 }
 
-// presence keeps signs of life in memory, which saves most writes.
+// presence caches signs of life in memory, which avoids most writes.
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
 }
 
-// Seen records an agent's poll. It is a conflict while another session of the agent id is alive
-// (two agents share a state directory), and forbidden if the pool was deleted.
+// Seen records an agent's poll. It returns a conflict while another session with the same agent id
+// is alive, because two agents must not share a state directory. It returns a forbidden error if
+// the pool was deleted.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
-	here := time.Now() // for this process's memory
+	here := time.Now() // time for the in-memory presence
 	key := agentKey{g.PoolID, g.AgentID}
 	known, fresh, err := s.presence.look(key, g, here)
 	if err != nil || fresh {
@@ -81,7 +82,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		// This process may know of a session's end before the row does.
+		// The in-memory presence may already record the end of a session that the row does not.
 		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
 		if other && now.Before(old.LiveUntil) {
 			return errSession(old.Hostname, old.PID)
@@ -92,7 +93,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 		return fault.Forbidden("Forbidden: the agent pool of this token was deleted")
 	}
 	if err != nil {
-		return fmt.Errorf("noting the presence of an agent: %w", err)
+		return fmt.Errorf("recording the presence of an agent: %w", err)
 	}
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
@@ -104,8 +105,8 @@ func errSession(hostname, pid string) error {
 	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
 }
 
-// look returns the last session known to this process, whether its row is current, and a conflict
-// if another session is alive.
+// look returns the last session in memory and whether its row is current, or a conflict if another
+// session is alive.
 func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +146,8 @@ func (s *Service) Answered(g Sighting) {
 	a.liveUntil = time.Now().Add(idle)
 }
 
-// Gone records that the connection of a session's poll broke, so that a restarted agent need not
-// wait for its previous session to expire.
+// Gone records that the connection of a session's poll was lost, so that a restarted agent need not
+// wait until its previous session expires.
 func (s *Service) Gone(ctx context.Context, g Sighting) {
 	key := agentKey{g.PoolID, g.AgentID}
 	s.presence.mu.Lock()
@@ -158,11 +159,11 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 	s.presence.mu.Unlock()
 	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.EndSession(g.PoolID, g.AgentID, g.SessionID) })
 	if err != nil && ctx.Err() == nil {
-		s.log.WithError(err).WithField("pool", g.PoolID).Warn("could not note the end of an agent's session")
+		s.log.WithError(err).WithField("pool", g.PoolID).Warn("recording the end of an agent session failed; a restarted agent must wait until the session expires")
 	}
 }
 
-// Forget removes agents not seen for an hour.
+// Forget removes agents that have been silent for an hour.
 func (s *Service) Forget(ctx context.Context) error {
 	before := time.Now().Add(-forgetAfter)
 	s.presence.mu.Lock()
@@ -176,7 +177,7 @@ func (s *Service) Forget(ctx context.Context) error {
 		return tx.ForgetAgents(tx.Now().Add(-forgetAfter), limit)
 	})
 	if err != nil {
-		return fmt.Errorf("forgetting agents: %w", err)
+		return fmt.Errorf("removing silent agents: %w", err)
 	}
 	return nil
 }

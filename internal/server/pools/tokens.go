@@ -13,26 +13,23 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Tokens returns a pool's tokens, newest first, except those exchanged for an identity token: they
-// expire soon, or with their issuer.
+// Tokens returns a pool's tokens, newest first. It omits exchanged tokens, which are short-lived
+// and are revoked with their issuer.
 func (s *Service) Tokens(ctx context.Context, orgID, poolID string) ([]store.Token, error) {
-	var out []store.Token
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) {
 		if _, err := tx.Pool(orgID, poolID); err != nil {
-			return err
+			return nil, err
 		}
-		var err error
-		out, err = tx.TokensOfPool(poolID)
-		return err
+		return tx.TokensOfPool(poolID)
 	})
 	return out, notFound(err, poolID)
 }
 
-// AddToken creates a token of a pool and returns its text, which is not stored, and its id. A zero
-// time means no expiry.
+// AddToken creates a pool token. It returns the token's text, which is not stored, and the id. A
+// token with a zero expiry never expires.
 func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poolID, description string, expires time.Time) (text, id string, err error) {
 	if len(description) > 1000 || strings.ContainsRune(description, 0) {
-		return "", "", fault.Invalid("Bad Request: the description of a token is at most 1000 bytes of text")
+		return "", "", fault.Invalid("Bad Request: the description of a token must be text of at most 1000 bytes")
 	}
 	text, hash := identity.NewToken()
 	t := store.Token{
@@ -46,19 +43,19 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 		}
 		t.Name, t.CreatedAt = pool.Name, tx.Now()
 		if !expires.IsZero() && !expires.After(t.CreatedAt) {
-			return fault.Invalid("Bad Request: the token would expire in the past")
+			return fault.Invalid("Bad Request: the expiry of the token is in the past")
 		}
 		return tx.InsertToken(t)
 	})
 	if err != nil {
 		return "", "", notFound(err, poolID)
 	}
-	s.log.WithFields(logrus.Fields{"pool": poolID, "token": t.ID, "by": p.Name()}).Info("made a token of an agent pool")
+	s.log.WithFields(logrus.Fields{"pool": poolID, "token": t.ID, "by": p.Name()}).Info("created an agent pool token")
 	return text, t.ID, nil
 }
 
-// RevokeToken revokes a pool's token immediately, ending the held polls that used it on every
-// server. Its claimed jobs have their own tokens and finish.
+// RevokeToken revokes a pool token immediately, and cancels held polls that use the token on all
+// servers. Claimed jobs have their own tokens and finish.
 func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, poolID, tokenID string) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(tokenID)
@@ -75,7 +72,7 @@ func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, 
 		return fault.NotFound("Not Found: agent pool '%s' has no token '%s'", poolID, tokenID)
 	}
 	if err == nil {
-		s.log.WithFields(logrus.Fields{"pool": poolID, "token": tokenID, "by": p.Name()}).Info("revoked a token of an agent pool")
+		s.log.WithFields(logrus.Fields{"pool": poolID, "token": tokenID, "by": p.Name()}).Info("revoked an agent pool token")
 	}
 	return err
 }

@@ -16,17 +16,18 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// eventGrace is how long after the end of an update readers wait for missing events: clients send
-// batches in parallel and drop failed ones.
+// eventGrace is how long readers wait for missing events after an update has finished. Clients send
+// batches in parallel and drop failed batches.
 const eventGrace = 5 * time.Second
 
-// eventPage and eventBytes bound the events of one response. One event is sent whatever its size.
+// eventPage and eventBytes bound the events of one response. A response contains at least one
+// event, regardless of its size.
 const (
 	eventPage  = 1000
 	eventBytes = 1 << 20
 )
 
-// pageEnd returns the sequence number behind a page's last event and the page's bytes.
+// pageEnd returns the sequence number after a page's last event, and the page's size in bytes.
 func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 	for i, e := range sizes {
 		if i > 0 && bytes+e.Bytes > eventBytes {
@@ -37,23 +38,24 @@ func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 	return end, bytes
 }
 
-// Bounds of one call that records events. Stock clients send at most 50 at a time.
+// Bounds of one [Service.RecordEvents] call. Stock clients send up to 50 events at a time.
 const (
 	maxEvents = 10_000
-	// maxEventGap bounds the distance of an event from the last stored one. Gaps are legal: clients
-	// send batches in parallel and drop failed ones. The bound keeps sequence numbers countable.
+	// maxEventGap bounds the distance of an event from the last stored one. Gaps are valid: clients
+	// send batches in parallel and drop failed batches. The bound keeps the number of sequence
+	// numbers small enough to iterate.
 	maxEventGap = 1 << 20
 )
 
-// Bounds of one write of events, which other writers wait for.
+// Bounds of one event transaction, which blocks other writers.
 const (
 	eventsPerWrite     = 100
 	eventBytesPerWrite = 1 << 20
 )
 
-// RecordEvents stores engine events of an update: JSON objects with a member "sequence". Batches
-// may arrive in any order and more than once. A batch is written in several transactions and may be
-// sent again after a failure.
+// RecordEvents stores an update's engine events: JSON objects with a member "sequence". Batches may
+// arrive in any order and more than once. RecordEvents writes a batch in several transactions;
+// clients may resend the batch after a failure.
 func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
 	switch {
 	case len(raw) == 0:
@@ -70,7 +72,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	for _, r := range raw {
 		seq, err := strconv.ParseInt(string(rawjson.Member(r, "sequence")), 10, 64)
 		if err != nil || seq < 0 {
-			return fault.Invalid("Bad Request: every event needs a member \"sequence\" that is a whole number from 0 on")
+			return fault.Invalid("Bad Request: every event must have a member \"sequence\" that is a whole number of at least 0")
 		}
 		body, err := mask.Event(secrets, r)
 		if err != nil {
@@ -81,7 +83,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 			changes = summaryChanges(sum)
 		}
 	}
-	// In order, so that only the first can lie too far behind the stored ones.
+	// Events are sorted, so only the first can exceed the gap limit.
 	slices.SortStableFunc(events, func(a, b store.EngineEvent) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	for i, e := range events[1:] {
 		if e.Sequence-events[i].Sequence > maxEventGap {
@@ -98,7 +100,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	return s.advanceEvents(ctx, u.ID)
 }
 
-var errEventGap = fault.Invalid("Bad Request: the sequence number of an event lies more than %d behind the others of the update", maxEventGap)
+var errEventGap = fault.Invalid("Bad Request: an event's sequence number exceeds the update's previous events by more than %d", maxEventGap)
 
 func pieceOf(events []store.EngineEvent) int {
 	n, size := 0, 0
@@ -119,7 +121,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		if err != nil {
 			return err
 		}
-		// The last batch may arrive after the end of the update.
+		// The last batch may arrive after the update has finished.
 		if Status(cur.Status) == NotStarted {
 			return fault.Conflict("Conflict: The Update has not started")
 		}
@@ -130,7 +132,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		if err != nil {
 			return err
 		}
-		if events[0].Sequence-maxEventGap > last { // last may be -1
+		if events[0].Sequence-maxEventGap > last { // last is -1 before the first event
 			return errEventGap
 		}
 		if _, err := tx.InsertEvents(id, events); err != nil {
@@ -144,7 +146,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 	})
 }
 
-// advanceEvents counts events that waited for a missing one, some in each write.
+// advanceEvents advances the update's sequence number past stored events, in several transactions.
 func (s *Service) advanceEvents(ctx context.Context, id string) error {
 	for more := true; more; {
 		err := s.db.Read(ctx, func(tx *store.Tx) error {
@@ -174,7 +176,7 @@ func (s *Service) advanceEvents(ctx context.Context, id string) error {
 
 func summaryChanges(summary []byte) string {
 	var counts map[string]int64
-	// The object has one count per operation, and about twenty operations exist.
+	// The object contains one count per operation; about twenty operations exist.
 	if json.Unmarshal(rawjson.Member(summary, "resourceChanges"), &counts) != nil || counts == nil || len(counts) > 100 {
 		return "{}"
 	}
@@ -188,12 +190,12 @@ func summaryChanges(summary []byte) string {
 // EventPage is a page of an update's events.
 type EventPage struct {
 	Events []json.RawMessage
-	// Next is the token of the next page, "" after the last event of an ended update.
+	// Next is the token of the next page, or "" after the last event of a finished update.
 	Next string
 }
 
-// Events returns the events of an update from a token, "" for the start. It returns no events
-// behind a gap, so that a reader that follows tokens misses none.
+// Events returns a page of an update's events. An empty token starts at the first event. Events
+// returns no events after a gap, so that a reader that follows the tokens misses none.
 func (s *Service) Events(ctx context.Context, u store.Update, token string) (EventPage, error) {
 	from := int64(0)
 	if token != "" {
@@ -231,14 +233,12 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
 	}
-	// No request waits for memory while it holds a database connection.
+	// A request must not wait for memory while it holds a database connection.
 	if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
 		return EventPage{}, err
 	}
-	var events []store.EngineEvent
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		events, err = tx.Events(u.ID, from, end)
-		return err
+	events, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.EngineEvent, error) {
+		return tx.Events(u.ID, from, end)
 	})
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)

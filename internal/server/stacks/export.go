@@ -18,17 +18,13 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Stored is a compressed state, the only form held in memory during an export.
-type Stored struct{ packed []byte } // nil without a state
+// Stored is a compressed state. Exports hold states in memory only in this form.
+type Stored struct{ packed []byte } // nil if the stack has no state
 
 // Open returns the current state of a stack.
 func (s *Service) Open(ctx context.Context, stackID string) (Stored, error) {
 	for try := 1; ; try++ {
-		var st store.Stack
-		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-			st, err = tx.Stack(stackID)
-			return err
-		})
+		st, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(stackID) })
 		if err != nil || st.StateBlob == "" {
 			return Stored{}, err
 		}
@@ -42,22 +38,19 @@ func (s *Service) Open(ctx context.Context, stackID string) (Stored, error) {
 
 // OpenVersion returns the state of a version of a stack.
 func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64) (Stored, error) {
-	var key string
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		u, err := tx.UpdateByVersion(st.ID, version)
-		key = u.StateBlob
-		return err
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) {
+		return tx.UpdateByVersion(st.ID, version)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return Stored{}, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
 	}
-	if err != nil || key == "" {
+	if err != nil || u.StateBlob == "" {
 		return Stored{}, err
 	}
-	return s.open(ctx, key)
+	return s.open(ctx, u.StateBlob)
 }
 
-// open reads the whole state: slow clients must not hold database connections.
+// open reads the whole state, so that slow clients do not hold database connections.
 func (s *Service) open(ctx context.Context, key string) (Stored, error) {
 	size, err := s.db.Blobs().Size(ctx, key)
 	if err != nil {
@@ -83,7 +76,7 @@ func (st Stored) state(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a state: %w", err)
 	}
-	// A gzip stream ends with the size of its contents.
+	// The last four bytes of a gzip stream contain the uncompressed size.
 	size := int64(binary.LittleEndian.Uint32(st.packed[len(st.packed)-4:]))
 	body, err := budget.ReadAll(ctx, z, size, math.MaxInt64-1, true)
 	if err != nil {
@@ -93,7 +86,7 @@ func (st Stored) state(ctx context.Context) (*State, error) {
 	return ParseState(body, []byte{})
 }
 
-// Export writes the state in its export format.
+// Export writes the state in the export format.
 func (st Stored) Export(w io.Writer) error {
 	x := exporter{w: w}
 	if st.packed != nil {
@@ -108,14 +101,14 @@ func (st Stored) Export(w io.Writer) error {
 	return x.end()
 }
 
-// exporter copies the exported members (version, features, deployment) of a stored state. It finds
-// only member boundaries, because the state was validated before it was stored.
+// exporter copies the exported members (version, features, deployment) of a stored state. It
+// searches only for member boundaries, because states are validated before they are stored.
 type exporter struct {
 	w              io.Writer
-	depth          int  // of nesting
-	quoted, escape bool // in a string, after a backslash
+	depth          int  // nesting depth
+	quoted, escape bool // the previous byte is a backslash in a string
 	phase          phase
-	key            []byte // of the current member, truncated to keyLimit
+	key            []byte // name of the current member, truncated to keyLimit
 	keep           bool   // the current member is exported
 	seen           [2]bool
 	any            bool // a member was exported
@@ -130,21 +123,14 @@ const (
 	inValue
 )
 
-// keyLimit exceeds the length of every exported name.
+// keyLimit exceeds the length of every exported member's name.
 const keyLimit = 16
 
 // Write implements [io.Writer].
 func (x *exporter) Write(p []byte) (int, error) {
 	from := 0 // start of the exported part of p
-	for i := 0; i < len(p); i++ {
-		c := p[i]
+	for i, c := range p {
 		if x.quoted {
-			if !x.escape && x.phase == inValue {
-				if i = rawjson.SkipPlain(p, i); i >= len(p) {
-					break
-				}
-				c = p[i]
-			}
 			x.inString(c)
 			continue
 		}
@@ -257,4 +243,70 @@ func (x *exporter) end() error {
 	}
 	_, err := io.WriteString(x.w, "}")
 	return err
+}
+
+// ExportOutputs returns a stack's current outputs as a reduced state, which a StackReference can
+// read.
+func (s *Service) ExportOutputs(ctx context.Context, stackID string) (*State, error) {
+	state, err := s.Export(ctx, stackID)
+	if err != nil || state.Empty() {
+		return state, err
+	}
+	var doc bytes.Buffer
+	doc.WriteByte('{')
+	// The manifest contains pulumi's version. StackReferences use secrets_providers to decrypt
+	// secrets.
+	writeMembers(&doc, state.Deployment, "manifest", "secrets_providers")
+	if doc.Len() > 1 {
+		doc.WriteByte(',')
+	}
+	doc.WriteString(`"resources":[`)
+	if root := rootStack(state); root != nil {
+		doc.WriteByte('{')
+		writeMembers(&doc, root, "urn", "custom", "type", "outputs")
+		doc.WriteByte('}')
+	}
+	doc.WriteString("]}")
+	return &State{Schema: state.Schema, Features: state.Features, Deployment: doc.Bytes()}, nil
+}
+
+func writeMembers(doc *bytes.Buffer, object []byte, names ...string) {
+	sep := ""
+	for _, name := range names {
+		if value := rawjson.Member(object, name); value != nil {
+			doc.WriteString(sep + `"` + name + `":`)
+			doc.Write(value)
+			sep = ","
+		}
+	}
+}
+
+// rootStack returns the resource that represents the stack itself, or nil if none exists.
+func rootStack(state *State) []byte {
+	for r := range rawjson.Elements(rawjson.Member(state.Deployment, "resources")) {
+		parent := string(rawjson.Member(r, "parent"))
+		if string(rawjson.Member(r, "type")) == `"pulumi:pulumi:Stack"` && (parent == "" || parent == `""`) {
+			return r
+		}
+	}
+	return nil
+}
+
+// CheckOutputSecrets returns an error unless all base64 ciphertexts occur in the stack's outputs.
+func (s *Service) CheckOutputSecrets(ctx context.Context, st store.Stack, ciphertexts []string) error {
+	state, err := s.Export(ctx, st.ID)
+	if err != nil {
+		return err
+	}
+	missing := make(map[string]struct{}, len(ciphertexts))
+	for _, text := range ciphertexts {
+		missing[text] = struct{}{}
+	}
+	for text := range rawjson.Texts(rawjson.Member(rootStack(state), "outputs")) {
+		delete(missing, string(text))
+	}
+	if len(missing) > 0 {
+		return fault.NotFound("Not Found: the current outputs of stack '%s' do not contain the secret; if the stack was just updated, try again", st.Ref())
+	}
+	return nil
 }

@@ -12,15 +12,15 @@ import (
 // Entry is an update and its requester.
 type Entry struct {
 	store.Update
-	By store.User // zero if not requested by a user
+	By store.User // zero if no user requested the update
 }
 
-// historyChunk bounds the updates in memory while a history is read.
+// historyChunk is the maximum number of updates in memory while a history is read.
 const historyChunk = 100
 
-// History calls each for the started updates of a stack, newest first: either previews or all
-// others. It skips offset updates and stops after limit; 0 means no limit. No transaction is open
-// during the calls, so each may be slow.
+// History calls each for a stack's started updates, newest first: either the previews or all other
+// updates. It skips offset updates and stops after limit; 0 means no limit. No transaction is open
+// during the calls, so each may block.
 func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int, each func(Entry) error) error {
 	var after *store.Update
 	for given := 0; limit == 0 || given < limit; {
@@ -28,14 +28,12 @@ func (s *Service) History(ctx context.Context, st store.Stack, previews bool, li
 		if limit > 0 {
 			n = min(n, limit-given)
 		}
-		var chunk []Entry
-		err := s.db.Read(ctx, func(tx *store.Tx) error {
+		chunk, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
 			updates, err := tx.UpdatesOfStack(st.ID, previews, after, n, offset)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			chunk, err = entries(tx, updates)
-			return err
+			return entries(tx, updates)
 		})
 		if err != nil {
 			return fmt.Errorf("reading the history of %s: %w", st.Ref(), err)
@@ -56,24 +54,17 @@ func (s *Service) History(ctx context.Context, st store.Stack, previews bool, li
 
 // CountHistory returns the number of updates that [Service.History] lists without a limit.
 func (s *Service) CountHistory(ctx context.Context, st store.Stack, previews bool) (int64, error) {
-	var total int64
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		total, err = tx.CountUpdates(st.ID, previews)
-		return err
-	})
-	return total, err
+	return store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountUpdates(st.ID, previews) })
 }
 
-// Version returns the update that made a version of a stack.
+// Version returns the update that created a version of a stack.
 func (s *Service) Version(ctx context.Context, st store.Stack, version int64) (Entry, error) {
-	var out []Entry
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		out, err = entries(tx, []store.Update{u})
-		return err
+		return entries(tx, []store.Update{u})
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return Entry{}, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
@@ -84,14 +75,9 @@ func (s *Service) Version(ctx context.Context, st store.Stack, version int64) (E
 	return out[0], nil
 }
 
-// Entries adds the requesters to updates.
+// Entries returns updates together with their requesters.
 func (s *Service) Entries(ctx context.Context, updates []store.Update) ([]Entry, error) {
-	var out []Entry
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		out, err = entries(tx, updates)
-		return err
-	})
-	return out, err
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) { return entries(tx, updates) })
 }
 
 func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
@@ -111,23 +97,17 @@ func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
 	return out, nil
 }
 
-// CurrentOperation returns the update that holds a stack, if any.
+// CurrentOperation returns the update that holds a stack, and reports whether one does.
 func (s *Service) CurrentOperation(ctx context.Context, st store.Stack) (Entry, bool, error) {
 	if st.ActiveUpdate == "" {
 		return Entry{}, false, nil
 	}
-	var out []Entry
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
 		u, err := tx.Update(st.ActiveUpdate)
-		if err != nil {
-			return err
+		if err != nil || Status(u.Status) != Running {
+			return nil, err
 		}
-		if Status(u.Status) != Running {
-			out = nil
-			return nil
-		}
-		out, err = entries(tx, []store.Update{u})
-		return err
+		return entries(tx, []store.Update{u})
 	})
 	if err != nil || len(out) == 0 {
 		return Entry{}, false, err

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// expired reports whether a running update has lost its lease at now, a [store.Tx.LeaseTime], which
-// has extended leases by the time during which no server was up.
+// expired reports whether a running update's lease has expired at now, a [store.Tx.LeaseTime].
+// LeaseTime has already extended leases by the servers' downtime.
 func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpiresAt) }
 
 func held(u store.Update, now time.Time) error {
@@ -53,7 +53,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 			return err
 		}
 		if Status(cur.Status) == Cancelled {
-			// Clients stop only on this error.
+			// Clients stop an update only on this error.
 			return fault.Forbidden("Forbidden: the update was cancelled, its token is no longer valid")
 		}
 		if err := held(cur, now); err != nil {
@@ -70,12 +70,10 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	return expires, err
 }
 
-// ExpireLeases ends the running updates whose leases have expired and returns their number.
+// ExpireLeases finishes the running updates whose leases have expired, and returns their number.
 func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
-	var candidates []store.Update
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		candidates, err = tx.ExpiredUpdates(tx.Now())
-		return err
+	candidates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Update, error) {
+		return tx.ExpiredUpdates(tx.Now())
 	})
 	if err != nil {
 		return 0, err
@@ -95,13 +93,11 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// FinishOrphanedUpdate ends a deployment's updates that still count as running although nothing
-// runs them, and releases their stack.
+// FinishOrphanedUpdate finishes a deployment's running updates that no longer have a process, and
+// releases their stack.
 func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
-	var updates []store.Update
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		updates, err = tx.RunningUpdatesOfDeployment(deploymentID)
-		return err
+	updates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Update, error) {
+		return tx.RunningUpdatesOfDeployment(deploymentID)
 	})
 	if err != nil {
 		return err

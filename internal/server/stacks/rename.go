@@ -15,7 +15,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// renameMemory returns the bytes that a rename needs: it decodes one resource at a time.
+// renameMemory returns the memory that a rename uses, in bytes. A rename decodes one resource at a
+// time.
 func renameMemory(st *State) int64 {
 	const perValue, perResource = 256, 64
 	largest := int64(0)
@@ -26,13 +27,13 @@ func renameMemory(st *State) int64 {
 	return 3*int64(len(st.Deployment)) + perResource*st.Resources + perValue*(largest+pending)
 }
 
-// countValues returns at least the number of values in a JSON text.
+// countValues returns an upper bound for the number of values in a JSON text.
 func countValues(raw []byte) int64 {
 	return int64(bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("[")))
 }
 
-// Rename changes a stack's name, project or both; "" keeps the current one. It also rewrites the
-// names in the state, without which the next update would replace every resource.
+// Rename changes a stack's name, project or both; "" keeps the current value. It also rewrites the
+// names in the state. Otherwise, the next update would replace every resource.
 func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Stack, newName, newProject string) (store.Update, error) {
 	if newName == "" {
 		newName = st.Name
@@ -76,10 +77,11 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	return u, err
 }
 
-// rootStackType is the type of the resource that represents the stack; its name is PROJECT-STACK.
+// rootStackType is the type of the resource that represents the stack. The resource's name is
+// PROJECT-STACK.
 const rootStackType = "pulumi:pulumi:Stack"
 
-// resourceReference marks an object in serialized properties as a reference to a resource.
+// resourceReference is the signature of a resource reference in serialized properties.
 const (
 	signatureKey      = "4dabf18193072939515e22adb298388d"
 	resourceReference = "5cf8f73096256a8f31e491e813e4eb8e"
@@ -89,7 +91,7 @@ type renamer struct {
 	oldStack, oldProject, newStack, newProject, org string
 }
 
-// urn rewrites urn:pulumi:STACK::PROJECT::TYPE::NAME if it belongs to the stack.
+// urn rewrites a URN of the form urn:pulumi:STACK::PROJECT::TYPE::NAME if it belongs to the stack.
 func (r renamer) urn(u string) string {
 	rest, ok := strings.CutPrefix(u, "urn:pulumi:"+r.oldStack+"::"+r.oldProject+"::")
 	if !ok {
@@ -149,7 +151,7 @@ func (r renamer) deployment(raw []byte) ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// secretsProvider changes the stack that clients name to decrypt a state's secrets.
+// secretsProvider changes the stack name that clients use to decrypt a state's secrets.
 func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	if string(p["type"]) != `"service"` {
 		return p, nil
@@ -161,7 +163,7 @@ func (r renamer) secretsProvider(p map[string]json.RawMessage) (map[string]json.
 	return p, err
 }
 
-// resource rewrites the names in a resource and in the references of its properties.
+// resource rewrites the names in a resource and in its properties' resource references.
 func (r renamer) resource(raw json.RawMessage) (json.RawMessage, error) {
 	var res map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &res); err != nil {
@@ -194,7 +196,7 @@ func (r renamer) resource(raw json.RawMessage) (json.RawMessage, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// A provider reference is a URN, "::" and an id.
+	// A provider reference consists of a URN, "::" and an id.
 	if err := edit(res, "provider", func(ref string) (string, error) {
 		if i := strings.LastIndex(ref, "::"); i > 0 {
 			return r.urn(ref[:i]) + ref[i:], nil
@@ -242,7 +244,7 @@ func (r renamer) property(v any) any {
 	return v
 }
 
-// edit changes one member of an object in place. Absent and null members stay unchanged.
+// edit changes one member of an object in place. It ignores absent and null members.
 func edit[T any](obj map[string]json.RawMessage, key string, change func(T) (T, error)) error {
 	raw, ok := obj[key]
 	if !ok || string(raw) == "null" {

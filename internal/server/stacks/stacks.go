@@ -1,5 +1,5 @@
-// Package stacks implements the state backend: stacks and their tags; updates with leases,
-// checkpoints and events; and stack secrets.
+// Package stacks implements the state backend: stacks and their tags, stack secrets, and updates
+// with their leases, checkpoints and events.
 package stacks
 
 import (
@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// MaxLease is the longest lease of an update between two renewals, and the default.
+// MaxLease is the maximum and default duration of an update's lease.
 const MaxLease = 5 * time.Minute
 
 // Service manages stacks and updates.
@@ -33,15 +33,15 @@ type Service struct {
 	masks   mask.Sets
 }
 
-// Options of [New].
+// Options are the options of [New].
 type Options struct {
 	Log     *logrus.Entry
 	Secrets *keyring.Ring
-	// Lease is the lease that a started update receives, by default [MaxLease].
+	// Lease is the duration of a started update's lease (default [MaxLease]).
 	Lease time.Duration
 }
 
-// New returns a service on a database.
+// New returns a service that uses a database.
 func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
@@ -49,18 +49,16 @@ func New(db *store.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease}
 }
 
-// Follow sets the hooks. Call it before using the service.
+// Follow sets the hooks. Call it before any other method.
 func (s *Service) Follow(h Hooks) { s.hooks = h }
 
-// Secrets returns the encryption of stack secrets.
+// Secrets returns the key ring that encrypts stack secrets.
 func (s *Service) Secrets() *keyring.Ring { return s.secrets }
 
 // Find returns a stack by name if the caller has one of the needed abilities.
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (store.Stack, error) {
-	var st store.Stack
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		st, err = tx.StackByName(org, project, name)
-		return err
+	st, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Stack, error) {
+		return tx.StackByName(org, project, name)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Stack{}, p.NoStack(org, project, name)
@@ -86,8 +84,8 @@ type NewStack struct {
 	Org           store.Organization
 	Project, Name string
 	Tags          map[string]string
-	Config        string // JSON of the stack configuration, "" for none
-	State         *State // initial state, nil for none
+	Config        string // stack configuration as JSON; "" for none
+	State         *State // initial state; nil for none
 }
 
 // Create creates a stack.
@@ -130,15 +128,17 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	return st, nil
 }
 
-// errResourcesLeft has the exact text by which clients recognize it.
+// errResourcesLeft is recognized by clients, which compare its text.
 var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
 
-// deletedPerWrite bounds the rows deleted in one write, which other writers wait for.
+// deletedPerWrite is the maximum number of rows deleted in one transaction, which blocks other
+// writers.
 const deletedPerWrite = 500
 
-// Delete removes a stack and its data. A stack with resources is removed only if force is set, and
-// a stack held by an update never. History is removed first, in several transactions, so an update
-// that interrupts the deletion leaves the stack and its state without the history.
+// Delete removes a stack and its data. It removes a stack with resources only if force is set, and
+// never removes a stack that an update holds. It removes the history first, in several
+// transactions. If an update interrupts the deletion, the stack and its state remain, but the
+// history does not.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
 		err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -164,7 +164,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 			case err != nil:
 				return err
 			case !done:
-				return tx.UpdateStack(cur) // released by an expired update
+				return tx.UpdateStack(cur) // the holding update expired and released the stack
 			}
 			return tx.DeleteStack(cur.ID)
 		})
@@ -173,35 +173,26 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 		}
 	}
 	if err := s.db.Blobs().Delete(ctx, stackBlobs(st.ID)); err != nil {
-		s.log.WithError(err).WithField("stack", st.Ref()).Warn("could not remove the states of a deleted stack")
+		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's states failed; the server will remove them later")
 	}
 	return nil
 }
 
 // ProjectExists reports whether an organization has stacks in a project.
 func (s *Service) ProjectExists(ctx context.Context, orgID, project string) (bool, error) {
-	var ok bool
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		ok, err = tx.ProjectExists(orgID, project)
-		return err
-	})
-	return ok, err
+	return store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) { return tx.ProjectExists(orgID, project) })
 }
 
-// List returns stacks, ordered by name.
+// List returns the selected stacks, ordered by name.
 func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack, error) {
-	var out []store.Stack
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		out, err = tx.Stacks(f)
-		return err
-	})
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) { return tx.Stacks(f) })
 	if err != nil {
 		return nil, fmt.Errorf("listing stacks: %w", err)
 	}
 	return out, nil
 }
 
-// SetConfig replaces the stored configuration of a stack; "" removes it.
+// SetConfig replaces a stack's stored configuration; "" removes it.
 func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
@@ -213,32 +204,28 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 	})
 }
 
-// Owner returns the user who created a stack, zero if not created by a user.
+// Owner returns the user who created a stack, or the zero user if no user did.
 func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error) {
 	if st.CreatedBy == "" {
 		return store.User{}, nil
 	}
-	var u store.User
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		u, err = tx.User(st.CreatedBy)
-		return err
-	})
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.User(st.CreatedBy) })
 	if errors.Is(err, store.ErrNotFound) {
 		return store.User{}, nil
 	}
 	return u, err
 }
 
-// Hooks connect the deployments domain to updates. Nil members are skipped.
+// Hooks connect updates to the deployments domain. Each field may be nil.
 type Hooks struct {
-	// LinkUpdate returns the deployment that runs a new update, inside the transaction that creates
-	// it. buildID is the client's ci.build.id environment value, "" if absent. For callers with a
-	// job token the service knows the deployment and does not call LinkUpdate.
+	// LinkUpdate returns the deployment that runs a new update. It is called inside the transaction
+	// that creates the update. buildID is the client's ci.build.id environment value, "" if absent.
+	// LinkUpdate is not called for job tokens, which identify the deployment.
 	LinkUpdate func(tx *store.Tx, stack store.Stack, buildID string) (deploymentID string, err error)
 	// MayWrite is called inside the transaction before a deployment creates or starts an update,
 	// stores a state, changes tags or removes its stack.
 	MayWrite func(tx *store.Tx, deploymentID string) error
-	// UpdateFinished is called after the end of an update is on disk. It must not block.
+	// UpdateFinished is called after a finished update has been committed. It must not block.
 	UpdateFinished func(u store.Update)
 	// KnownSecrets returns a deployment's secrets, which are masked in its updates' events.
 	KnownSecrets func(ctx context.Context, deploymentID string) ([]redact.Secret, error)
@@ -253,7 +240,7 @@ func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
 
 func (s *Service) knownSecrets(ctx context.Context, u store.Update) (*redact.Set, error) {
 	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
-		return nil, nil //nolint:nilnil // nothing to mask is an answer
+		return nil, nil //nolint:nilnil // nil means that no secrets exist
 	}
 	return s.masks.Of(ctx, u.DeploymentID, s.hooks.KnownSecrets)
 }

@@ -26,19 +26,19 @@ const emptySchema = 3
 
 // State is a validated state of a stack.
 type State struct {
-	Schema     int64  // schema version of Deployment
-	Features   []byte // raw JSON array, nil for none
+	Schema     int64  // schema version of the deployment
+	Features   []byte // raw JSON array; nil if absent
 	Deployment []byte // raw JSON object, or null
-	Resources  int64  // resources in Deployment
+	Resources  int64  // number of resources in the deployment
 	body       []byte // as received
-	packed     []byte // body compressed with gzip; nil if not compressed yet
+	packed     []byte // gzip-compressed body; nil if not compressed yet
 }
 
-// ParseState validates a body of the form {version, features?, deployment}. packed is body
-// compressed with gzip if the client sent it so, else nil; it is kept because compressing a large
-// state dominates the cost. The state owns both slices.
+// ParseState validates a body of the form {version, features?, deployment}. packed is the
+// gzip-compressed body if the client sent it compressed, otherwise nil. The state stores packed to
+// avoid compressing a large body again. The state owns both slices.
 func ParseState(body, packed []byte) (*State, error) {
-	if !rawjson.Valid(body) {
+	if !json.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
 	st := &State{Schema: emptySchema, Deployment: []byte("null"), body: body, packed: packed}
@@ -59,7 +59,7 @@ func ParseState(body, packed []byte) (*State, error) {
 		}
 	}
 	if st.Schema < 1 || st.Schema > maxSchema {
-		return nil, fault.Invalid("Bad Request: states of schema version %d are not known here; 1 to %d are", st.Schema, maxSchema)
+		return nil, fault.Invalid("Bad Request: the state has the unsupported schema version %d; the server supports versions 1 to %d", st.Schema, maxSchema)
 	}
 	if !st.Empty() && st.Deployment[0] != '{' {
 		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
@@ -70,10 +70,10 @@ func ParseState(body, packed []byte) (*State, error) {
 	return st, nil
 }
 
-// Empty reports whether the state holds no deployment.
+// Empty reports whether the state contains no deployment.
 func (s *State) Empty() bool { return string(s.Deployment) == "null" }
 
-// MarshalJSON returns the state in its export format.
+// MarshalJSON returns the state in the export format.
 func (s *State) MarshalJSON() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(len(s.Deployment) + 64)
@@ -121,7 +121,7 @@ func pack(w io.Writer, body []byte) error {
 
 func stackBlobs(stackID string) string { return "stacks/" + stackID }
 
-// putState stores a state under a new key, whose contents never change.
+// putState stores a state under a new key. The stored contents are immutable.
 func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
 	key := stackBlobs(stackID) + "/" + identity.NewID()
 	if err := st.store(ctx, s.db.Blobs(), key); err != nil {
@@ -135,34 +135,32 @@ func (s *Service) dropState(ctx context.Context, key string) {
 		return
 	}
 	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), key); err != nil {
-		s.log.WithError(err).Warn("could not remove a state that is no longer needed")
+		s.log.WithError(err).Warn("removing an unused state failed")
 	}
 }
 
-// stateGrace is the age at which an unreferenced state counts as abandoned: its row is written
-// within seconds, or never.
+// stateGrace is the age after which an unreferenced state is removed. Servers write the row that
+// references a state within seconds.
 const stateGrace = 6 * time.Hour
 
-// SweepStates removes the states that no row names, left by a server that stopped before writing
-// the row, and returns their number. Logs need no sweep: jobs, which are kept, name them.
+// SweepStates removes unreferenced states and returns their number. A server that crashes before it
+// writes the row leaves such a state. Logs need no sweep, because jobs reference them and are never
+// deleted.
 func (s *Service) SweepStates(ctx context.Context) (int, error) {
 	return s.sweepStates(ctx, stateGrace)
 }
 
 func (s *Service) sweepStates(ctx context.Context, age time.Duration) (int, error) {
-	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) (named map[string]bool, err error) {
-		err = s.db.Read(ctx, func(tx *store.Tx) error {
-			named, err = tx.NamedStates(keys)
-			return err
-		})
-		return named, err
+	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) ([]string, error) {
+		return store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.NamedStates(keys) })
 	})
 }
 
-// exportTries bounds the attempts to read a state that checkpoints replace meanwhile.
+// exportTries is the maximum number of attempts to read a state that concurrent checkpoints
+// replace.
 const exportTries = 5
 
-// Export returns the current state of a stack, in memory.
+// Export returns a stack's current state in memory.
 func (s *Service) Export(ctx context.Context, stackID string) (*State, error) {
 	st, err := s.Open(ctx, stackID)
 	if err != nil {
@@ -171,7 +169,7 @@ func (s *Service) Export(ctx context.Context, stackID string) (*State, error) {
 	return st.state(ctx)
 }
 
-// Import replaces the state of a stack and returns the update that records it.
+// Import replaces a stack's state and returns the update that records the import.
 func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Stack, state *State) (store.Update, error) {
 	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
 		return store.Update{}, err
@@ -179,8 +177,8 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	return s.replaceState(ctx, p, st.ID, KindImport, state, nil)
 }
 
-// replaceState makes a state the newest version of a stack, recorded by an update that starts and
-// ends at once. change may alter the stack in the same transaction.
+// replaceState stores a state as a stack's newest version, and records it as an update that
+// finishes immediately. change may modify the stack in the same transaction.
 func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {
@@ -237,7 +235,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 	return u, nil
 }
 
-// Checkpoint stores the current state of a running update, replacing its previous checkpoint.
+// Checkpoint stores a running update's current state and replaces the previous checkpoint.
 func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) error {
 	if u.Preview {
 		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
@@ -285,7 +283,8 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) 
 	return nil
 }
 
-// checkForeignSecrets rejects states with another stack's secrets, which could never be decrypted.
+// checkForeignSecrets rejects states that contain another stack's secrets, which this stack cannot
+// decrypt.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {

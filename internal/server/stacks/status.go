@@ -2,10 +2,10 @@ package stacks
 
 import "slices"
 
-// Status is the status of an update, as in the public API.
+// Status is an update's status in the public API.
 type Status string
 
-// The statuses of an update.
+// The update statuses.
 const (
 	NotStarted Status = "not started"
 	Running    Status = "running"
@@ -22,13 +22,13 @@ var statusMoves = map[Status][]Status{
 // CanBecome reports whether an update may change from one status to another.
 func (s Status) CanBecome(next Status) bool { return slices.Contains(statusMoves[s], next) }
 
-// Finished reports whether an update with this status has ended.
+// Finished reports whether an update with this status has finished.
 func (s Status) Finished() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
 // Kind is the operation of an update.
 type Kind string
 
-// The kinds of update.
+// The update kinds.
 const (
 	KindUpdate  Kind = "update"
 	KindPreview Kind = "preview"

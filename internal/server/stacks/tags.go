@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// builtInTags are set by clients with the stack and cannot be changed individually.
+// builtInTags are set by clients together with the stack and cannot be changed individually.
 var builtInTags = []string{
 	"pulumi:project", "pulumi:runtime", "pulumi:description", "pulumi:template",
 	"vcs:owner", "vcs:repo", "vcs:kind", "vcs:root", "gitHub:owner", "gitHub:repo",
@@ -22,10 +22,11 @@ var builtInTags = []string{
 
 var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
 
-// maxTagValue bounds a tag value, in bytes.
+// maxTagValue is the maximum size of a tag value in bytes.
 const maxTagValue = 256
 
-// maxTags bounds a stack's tags: one write, which other writers wait for, replaces them all.
+// maxTags is the maximum number of a stack's tags. One transaction, which blocks other writers,
+// replaces them all.
 const maxTags = 500
 
 var errTooManyTags = fault.Invalid("Bad Request: a stack has at most %d tags", maxTags)
@@ -38,7 +39,7 @@ func checkTag(name, value string) error {
 		return fault.Invalid("Bad Request: the value of tag %q has more than %d bytes", name, maxTagValue)
 	}
 	if strings.ContainsRune(value, 0) {
-		return fault.Invalid("Bad Request: the value of tag %q holds a NUL character, which text must not", name)
+		return fault.Invalid("Bad Request: the value of tag %q contains a NUL character; remove it", name)
 	}
 	return nil
 }
@@ -55,20 +56,16 @@ func checkTags(tags map[string]string) error {
 	return nil
 }
 
-// Tags returns the tags of a stack.
+// Tags returns a stack's tags.
 func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, error) {
-	var tags map[string]string
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		tags, err = tx.StackTags(st.ID)
-		return err
-	})
+	tags, err := store.Read(ctx, s.db, func(tx *store.Tx) (map[string]string, error) { return tx.StackTags(st.ID) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the tags of %s: %w", st.Ref(), err)
 	}
 	return tags, nil
 }
 
-// ReplaceTags replaces all tags of a stack. It cannot change the stack's project.
+// ReplaceTags replaces all tags of a stack. It rejects a change of the stack's project.
 func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st store.Stack, tags map[string]string) error {
 	return s.writeTags(ctx, p, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
 }
@@ -97,7 +94,7 @@ func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
 	return tx.SetStackTags(st.ID, tags)
 }
 
-// AddTag adds a tag that the stack does not have.
+// AddTag adds a new tag. It returns a conflict if the stack already has the tag.
 func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Stack, name, value string) error {
 	if err := checkTag(name, value); err != nil {
 		return err
@@ -117,7 +114,7 @@ func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Sta
 	})
 }
 
-// ChangeTag changes the value of a tag that the stack has.
+// ChangeTag changes the value of an existing tag.
 func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.Stack, name, value string) error {
 	if slices.Contains(builtInTags, name) {
 		return fault.Invalid("Bad Request: the built-in tag %q cannot be updated", name)
@@ -137,7 +134,7 @@ func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.
 	})
 }
 
-// RemoveTag removes a tag of a stack.
+// RemoveTag removes a tag from a stack.
 func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.Stack, name string) error {
 	if slices.Contains(builtInTags, name) {
 		return fault.Invalid("Bad Request: the built-in tag %q cannot be deleted", name)

@@ -13,10 +13,11 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// UpdateTopic is the channel that carries the id of every created, started or finished update.
+// UpdateTopic is the notification channel for created, started and finished updates. The payload is
+// the update's id.
 const UpdateTopic = "update"
 
-// Program is a client's description of the update that it will run.
+// Program is a client's description of an update that the client will run.
 type Program struct {
 	Name        string                     `json:"name"`
 	Runtime     string                     `json:"runtime"`
@@ -27,7 +28,7 @@ type Program struct {
 	Metadata    Metadata                   `json:"metadata"`
 }
 
-// ConfigValue is a configuration value of an update, a ciphertext if secret.
+// ConfigValue is a configuration value of an update. A secret value is a ciphertext.
 type ConfigValue struct {
 	String string `json:"string"`
 	Secret bool   `json:"secret"`
@@ -45,20 +46,23 @@ func (p Program) dryRun() bool {
 	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
 }
 
-// maxProgram bounds an update's description, mostly its stack's configuration, in bytes.
+// maxProgram is the maximum size of an update's program in bytes. The largest part is the stack
+// configuration.
 const maxProgram = 2 << 20
 
-// maxMetadata bounds the metadata, which lists repeat, in bytes.
+// maxMetadata is the maximum size of an update's metadata in bytes. Lists contain the metadata of
+// every update.
 const maxMetadata = 128 << 10
 
-// ProgramMemory is the memory to decode and send a long program, in bytes. The caller of
-// [Service.Program] charges it before its response begins and holds one program at a time.
+// ProgramMemory is the memory required to decode and send a long program, in bytes. Callers of
+// [Service.Program] reserve this memory before they start the response, and hold one program at a
+// time.
 const ProgramMemory = 6 * maxProgram
 
 // LongProgram reports whether an update's program must be read with [Service.Program].
 func LongProgram(u store.Update) bool { return u.Program == "" }
 
-// Program returns the program of an update. It may use [ProgramMemory].
+// Program returns an update's program. It may use [ProgramMemory].
 func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) {
 	var p Program
 	text := u.Program
@@ -71,7 +75,7 @@ func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) 
 			return p, fmt.Errorf("reading an update: %w", err)
 		}
 	}
-	// CreateUpdate encoded the text; an import has none.
+	// CreateUpdate encoded the program; an import has none.
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		p = Program{}
 	}
@@ -85,14 +89,14 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		described += len(k) + len(v)
 	}
 	if described > maxMetadata {
-		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: message and environment of an update have more than %d bytes", maxMetadata)
+		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the message and environment of the update exceed %d bytes", maxMetadata)
 	}
 	text, err := json.Marshal(prog)
 	if err != nil {
 		return store.Update{}, fmt.Errorf("encoding an update: %w", err)
 	}
 	if len(text) > maxProgram {
-		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of the update has more than %d bytes", maxProgram)
+		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of the update exceeds %d bytes", maxProgram)
 	}
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
@@ -135,11 +139,7 @@ func CheckRun(p identity.Principal, st store.Stack, u store.Update) error {
 
 // FindUpdate returns an update of a stack.
 func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (store.Update, error) {
-	var u store.Update
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		u, err = tx.Update(id)
-		return err
-	})
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) { return tx.Update(id) })
 	if errors.Is(err, store.ErrNotFound) || err == nil && u.StackID != st.ID {
 		return store.Update{}, fault.NotFound("Not Found: stack '%s' has no update %q", st.Ref(), id)
 	}
@@ -156,8 +156,9 @@ type Started struct {
 	Expires time.Time
 }
 
-// Start gives an update its lease and, unless it is a preview, the stack, and replaces the stack's
-// tags unless tags is nil. It fails with a conflict if another update holds the stack.
+// Start starts an update: it grants a lease and, unless the update is a preview, acquires the
+// stack. It replaces the stack's tags unless tags is nil. It returns a conflict if another update
+// holds the stack.
 func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
@@ -173,7 +174,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			return err
 		}
 		if !Status(cur.Status).CanBecome(Running) {
-			return fault.Conflict("Conflict: this update has been started already; its status is %q", cur.Status)
+			return fault.Conflict("Conflict: the update has already been started; its status is %q", cur.Status)
 		}
 		if err := s.mayWrite(tx, cur.DeploymentID); err != nil {
 			return err
@@ -189,7 +190,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			st.Version++
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
-			// Until its first checkpoint, the update keeps the stack's state.
+			// Until its first checkpoint, the update shares the stack's state.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {
 				return err
@@ -213,8 +214,8 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	return out, nil
 }
 
-// free ensures that no update holds a stack: it ends and returns one whose lease has expired, and
-// reports any other as a conflict.
+// free ensures that no update holds a stack. If the holder's lease has expired, free finishes the
+// holder and returns it. Otherwise, free returns a conflict.
 func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []store.Update, err error) {
 	if st.ActiveUpdate == "" {
 		return nil, nil
@@ -250,7 +251,7 @@ const reasonExpired = "the client that ran this update stopped renewing its leas
 
 func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
 	if !Status(u.Status).CanBecome(status) {
-		return fault.Conflict("Conflict: the update cannot become %q, its status is %q", status, u.Status)
+		return fault.Conflict("Conflict: the update cannot become %q: its status is %q", status, u.Status)
 	}
 	st, err := tx.Stack(u.StackID)
 	if err != nil {
@@ -279,13 +280,13 @@ func (s *Service) reportEnded(ended []store.Update) {
 	}
 }
 
-// Complete ends an update with the client's status.
+// Complete finishes an update with the client's status.
 func (s *Service) Complete(ctx context.Context, u store.Update, status Status) error {
 	if !status.Finished() {
 		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
 	return s.end(ctx, u.ID, func(cur store.Update, now time.Time) (Status, string, error) {
-		// The same status again is a retry after a lost response.
+		// A client repeats the same status after it lost the response.
 		if Status(cur.Status) == status {
 			return "", "", nil
 		}
@@ -293,7 +294,7 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 	})
 }
 
-// Cancel ends an update on a user's request and releases its stack; its client loses the lease.
+// Cancel finishes an update at a user's request, revokes the client's lease and releases the stack.
 func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	return s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
@@ -310,7 +311,8 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 }
 
 // end finishes an update in its own transaction. decide receives the update and a
-// [store.Tx.LeaseTime] and returns the status and reason; an empty status changes nothing.
+// [store.Tx.LeaseTime], and returns the final status and the reason. If the status is empty, end
+// changes nothing.
 func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -340,12 +342,13 @@ func (s *Service) end(ctx context.Context, id string, decide func(store.Update, 
 	return nil
 }
 
-// HoldsToken reports, in constant time, whether token is the lease token of an update.
-func HoldsToken(u store.Update, token string) bool {
+// holdsToken reports, in constant time, whether token is the lease token of an update.
+func holdsToken(u store.Update, token string) bool {
 	return len(u.LeaseHash) > 0 && subtle.ConstantTimeCompare(u.LeaseHash, identity.HashToken(token)) == 1
 }
 
-// UpdateOfToken returns the update that a lease token belongs to, if it runs on the named stack.
+// UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
+// stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
 	var u store.Update
 	var st store.Stack
@@ -363,8 +366,8 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 	if err != nil {
 		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
 	}
-	if !HoldsToken(u, token) {
-		return store.Update{}, fault.Forbidden("Forbidden: the token does not belong to this update")
+	if !holdsToken(u, token) {
+		return store.Update{}, fault.Forbidden("Forbidden: the token is for another update")
 	}
 	return u, nil
 }

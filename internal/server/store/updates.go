@@ -3,131 +3,91 @@ package store
 import (
 	"fmt"
 	"time"
+
+	"workflowagent/internal/server/store/database"
 )
 
 // Update is one run of pulumi against a stack, including previews and imports.
 type Update struct {
 	ID, StackID  string
 	Kind         string // update, preview, refresh, destroy, import, rename
-	Preview      bool   // changes nothing: kind preview, or options.dryRun
+	Preview      bool   // true for kind preview and with options.dryRun
 	Status       string // see package stacks
-	Version      int64  // stack version it made; for previews the version it compared with
+	Version      int64  // stack version that the update created; for a preview, the version it started from
 	RequestedBy  string // user id
-	DeploymentID string // deployment that runs it, "" for none
-	// Program is the JSON of the request that created it. Reads of updates omit a long one;
-	// [Tx.Program] returns it.
-	Program         string
+	DeploymentID string // id of the deployment that runs the update; "" if none does
+	// Program is the JSON of the request that created the update. It may be megabytes long, so
+	// queries omit a long program; [Tx.Program] returns it.
+	Program         string `read:"CASE WHEN octet_length(program) <= 4096 THEN program ELSE '' END"`
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time
 	LeaseHash       []byte    // SHA-256 of the update token
-	LeaseExpiresAt  time.Time // the client renews it while it runs
-	Reason          string    // why it ended, "" for none
-	StateBlob       string    // newest checkpoint, "" for none
+	LeaseExpiresAt  time.Time // the client renews the lease while the update runs
+	Reason          string    // reason why the update ended; "" if none is recorded
+	StateBlob       string    // blob key of the newest checkpoint; "" before the first
 	StateSchema     int64
 	ResourceCount   int64
-	ResourceChanges string // JSON object operation -> count, "" until known
-	// NextSequence is the first missing engine event: all events below it are stored.
+	ResourceChanges string // JSON object from operations to counts; "" until known
+	// NextSequence is the sequence number of the first missing engine event: all events below it
+	// are stored.
 	NextSequence int64
 }
 
-// Programs may be megabytes long, and most readers of updates do not need them.
-const updateColumns = `id, stack_id, kind, preview, status, version, requested_by, deployment_id,
-	CASE WHEN octet_length(program) <= 4096 THEN program ELSE '' END,
-	created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
-	state_blob, state_schema, resource_count, resource_changes, next_sequence`
-
-func readUpdate(scan scanFunc) (Update, error) {
-	var u Update
-	var preview, created, started, finished, expires int64
-	err := scan(&u.ID, &u.StackID, &u.Kind, &preview, &u.Status, &u.Version, &u.RequestedBy, &u.DeploymentID, &u.Program,
-		&created, &started, &finished, &u.LeaseHash, &expires, &u.Reason,
-		&u.StateBlob, &u.StateSchema, &u.ResourceCount, &u.ResourceChanges, &u.NextSequence)
-	u.Preview = preview != 0
-	u.CreatedAt, u.StartedAt, u.FinishedAt = fromMicros(created), fromMicros(started), fromMicros(finished)
-	u.LeaseExpiresAt = fromMicros(expires)
-	return u, err
-}
+var updates = database.NewTable[Update]("updates")
 
 // InsertUpdate adds an update.
-func (tx *Tx) InsertUpdate(u Update) error {
-	if u.LeaseHash == nil {
-		u.LeaseHash = []byte{}
-	}
-	_, err := tx.exec(`INSERT INTO updates (id, stack_id, kind, preview, status, version, requested_by, deployment_id, program,
-		created_at, started_at, finished_at, lease_hash, lease_expires_at, reason,
-		state_blob, state_schema, resource_count, resource_changes, next_sequence)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`,
-		u.ID, u.StackID, u.Kind, flag(u.Preview), u.Status, u.Version, u.RequestedBy, u.DeploymentID, u.Program,
-		micros(u.CreatedAt), micros(u.StartedAt), micros(u.FinishedAt), u.LeaseHash, micros(u.LeaseExpiresAt), u.Reason,
-		u.StateBlob, u.StateSchema, u.ResourceCount, u.ResourceChanges, u.NextSequence)
-	return err
-}
+func (tx *Tx) InsertUpdate(u Update) error { return updates.Insert(tx.Tx, u) }
 
-// Update returns an update by id.
+// Update returns an update by its id.
 func (tx *Tx) Update(id string) (Update, error) {
-	return one(tx, readUpdate, "SELECT "+updateColumns+" FROM updates WHERE id = $1", id)
+	return updates.One(tx.Tx, "WHERE id = $1", id)
 }
 
-// SaveUpdate writes an update's fields except identity, request and event sequence.
+// SaveUpdate writes an update's fields, except its identity, request and event sequence.
 func (tx *Tx) SaveUpdate(u Update) error {
-	if u.LeaseHash == nil {
-		u.LeaseHash = []byte{}
-	}
-	return tx.execOne(`UPDATE updates SET status = $2, version = $3, deployment_id = $4, started_at = $5, finished_at = $6,
-		lease_hash = $7, lease_expires_at = $8, reason = $9, state_blob = $10, state_schema = $11,
-		resource_count = $12, resource_changes = $13 WHERE id = $1`,
-		u.ID, u.Status, u.Version, u.DeploymentID, micros(u.StartedAt), micros(u.FinishedAt),
-		u.LeaseHash, micros(u.LeaseExpiresAt), u.Reason, u.StateBlob, u.StateSchema,
-		u.ResourceCount, u.ResourceChanges)
+	return updates.Update(tx.Tx, u, "status", "version", "deployment_id", "started_at", "finished_at", "lease_hash", "lease_expires_at",
+		"reason", "state_blob", "state_schema", "resource_count", "resource_changes")
 }
 
 // Program returns the JSON of the request that created an update.
 func (tx *Tx) Program(updateID string) (string, error) {
-	var text string
-	err := tx.queryOne("SELECT program FROM updates WHERE id = $1", []any{updateID}, &text)
-	return text, err
+	return database.Scalar[string](tx.Tx, "SELECT program FROM updates WHERE id = $1", updateID)
 }
 
-// UpdatesOfStack returns the started updates of a stack, newest first: either previews or all
-// others. The list begins behind the update after, or, if after is nil, after offset updates.
+// UpdatesOfStack returns a stack's started updates, newest first: either the previews or all other
+// updates. The list starts behind the update after. If after is nil, it skips offset updates.
 func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
-	query := "SELECT " + updateColumns + ` FROM updates
-		WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
-	args := []any{stackID, flag(previews)}
+	query := `WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
+	args := []any{stackID, previews}
 	if after != nil {
 		query += ` AND (version < $3 OR version = $3 AND (created_at < $4 OR created_at = $4 AND id > $5))`
-		args = append(args, after.Version, micros(after.CreatedAt), after.ID)
+		args = append(args, after.Version, after.CreatedAt, after.ID)
 		offset = 0
 	}
 	query += fmt.Sprintf(" ORDER BY version DESC, created_at DESC, id LIMIT %d OFFSET %d", limit, offset)
-	return collect(tx, readUpdate, query, args...)
+	return updates.All(tx.Tx, query, args...)
 }
 
-// CountUpdates counts the updates that [Tx.UpdatesOfStack] lists.
+// CountUpdates returns the number of updates that [Tx.UpdatesOfStack] lists without a limit.
 func (tx *Tx) CountUpdates(stackID string, previews bool) (int64, error) {
-	var n int64
-	err := tx.queryOne("SELECT COUNT(*) FROM updates WHERE stack_id = $1 AND preview = $2 AND started_at > 0",
-		[]any{stackID, flag(previews)}, &n)
-	return n, err
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM updates WHERE stack_id = $1 AND preview = $2 AND started_at > 0",
+		stackID, previews)
 }
 
-// UpdateByVersion returns the update that made a version of a stack.
+// UpdateByVersion returns the update that created a version of a stack.
 func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
-	return one(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
-		WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
+	return updates.One(tx.Tx, `WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
 }
 
 // UpdatesOfDeployment returns the newest updates that a deployment started.
 func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, error) {
-	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
-		WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)
+	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)
 }
 
 // RunningUpdatesOfDeployment returns a deployment's running updates, oldest first.
 func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) {
-	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
-		WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
+	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
 // UpdateKind is the operation of an update.
@@ -136,19 +96,104 @@ type UpdateKind struct {
 	Preview bool
 }
 
-// UpdateKindsOfDeployment returns the kinds of updates that a deployment started.
+// UpdateKindsOfDeployment returns the kinds of the updates that a deployment started.
 func (tx *Tx) UpdateKindsOfDeployment(deploymentID string) ([]UpdateKind, error) {
-	return collect(tx, func(scan scanFunc) (UpdateKind, error) {
-		var k UpdateKind
-		var preview int64
-		err := scan(&k.Kind, &preview)
-		k.Preview = preview != 0
+	return database.Collect(tx.Tx, func(scan database.Scan) (k UpdateKind, err error) {
+		err = scan(&k.Kind, &k.Preview)
 		return k, err
 	}, "SELECT DISTINCT kind, preview FROM updates WHERE deployment_id = $1 AND started_at > 0", deploymentID)
 }
 
-// ExpiredUpdates returns running updates whose lease ended before a time.
+// ExpiredUpdates returns the running updates whose leases expired before a time.
 func (tx *Tx) ExpiredUpdates(now time.Time) ([]Update, error) {
-	return collect(tx, readUpdate, "SELECT "+updateColumns+` FROM updates
-		WHERE status = 'running' AND lease_expires_at < $1 ORDER BY lease_expires_at`, micros(now))
+	return updates.All(tx.Tx, `WHERE status = 'running' AND lease_expires_at < $1 ORDER BY lease_expires_at`, now)
+}
+
+// EngineEvent is an update's engine event as the client sent it.
+type EngineEvent struct {
+	Sequence int64
+	Body     string // JSON object
+}
+
+// advanceBy bounds the events that one call of [Tx.InsertEvents] or [Tx.AdvanceEvents] counts, and
+// thereby the duration of the transaction.
+const advanceBy = 1000
+
+// InsertEvents adds events without replacing existing events, and returns the update's first
+// missing sequence number. The number is too low if more than advanceBy events followed a missing
+// event; call [Tx.AdvanceEvents] to advance it further.
+func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error) {
+	for _, e := range events {
+		_, err := tx.Exec(`INSERT INTO engine_events (update_id, sequence, body) VALUES ($1, $2, $3)
+			ON CONFLICT (update_id, sequence) DO NOTHING`, updateID, e.Sequence, e.Body)
+		if err != nil {
+			return 0, err
+		}
+	}
+	next, _, err := tx.AdvanceEvents(updateID)
+	return next, err
+}
+
+// AdvanceEvents advances the update's first missing sequence number past the stored events, and
+// reports whether more stored events may follow. It does not read events behind a gap.
+func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) {
+	next, err = database.Scalar[int64](tx.Tx, "SELECT next_sequence FROM updates WHERE id = $1", updateID)
+	from, gap := next, false
+	for limit := int64(1); err == nil && !gap && next-from < advanceBy; limit = min(4*limit, advanceBy) {
+		start := next
+		var found []int64
+		found, err = database.Scalars[int64](tx.Tx, fmt.Sprintf(`SELECT sequence FROM engine_events
+			WHERE update_id = $1 AND sequence >= $2 ORDER BY sequence LIMIT %d`, limit), updateID, start)
+		for _, sequence := range found {
+			if sequence == next {
+				next++
+			}
+		}
+		gap = next-start < limit // or the number after the last event
+	}
+	if err != nil || next == from {
+		return next, false, err
+	}
+	_, err = tx.Exec("UPDATE updates SET next_sequence = $2 WHERE id = $1 AND next_sequence < $2", updateID, next)
+	return next, !gap, err
+}
+
+// EventSize is the size of a stored event.
+type EventSize struct{ Sequence, Bytes int64 }
+
+// EventSizes returns, in order, the sizes of up to limit events with from <= sequence < to.
+func (tx *Tx) EventSizes(updateID string, from, to int64, limit int) ([]EventSize, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (e EventSize, err error) {
+		err = scan(&e.Sequence, &e.Bytes)
+		return e, err
+	}, `SELECT sequence, octet_length(body) FROM engine_events
+		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`+fmt.Sprintf(" LIMIT %d", limit), updateID, from, to)
+}
+
+// Events returns, in order, an update's events with from <= sequence < to.
+func (tx *Tx) Events(updateID string, from, to int64) ([]EngineEvent, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (e EngineEvent, err error) {
+		err = scan(&e.Sequence, &e.Body)
+		return e, err
+	}, `SELECT sequence, body FROM engine_events
+		WHERE update_id = $1 AND sequence >= $2 AND sequence < $3 ORDER BY sequence`, updateID, from, to)
+}
+
+// LastSequence returns the highest sequence number of an update's events, or -1 if it has no
+// events.
+func (tx *Tx) LastSequence(updateID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COALESCE(MAX(sequence), -1) FROM engine_events WHERE update_id = $1", updateID)
+}
+
+// DeleteUpdates removes up to limit events and updates of a stack. done reports whether none
+// remain.
+func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {
+	n, err := tx.Exec(fmt.Sprintf(`DELETE FROM engine_events WHERE (update_id, sequence) IN (
+		SELECT e.update_id, e.sequence FROM updates u JOIN engine_events e ON e.update_id = u.id
+		WHERE u.stack_id = $1 LIMIT %d)`, limit), stackID)
+	if err != nil || n >= int64(limit) {
+		return false, err
+	}
+	n, err = tx.Exec(fmt.Sprintf("DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE stack_id = $1 LIMIT %d)", limit), stackID)
+	return n < int64(limit), err
 }

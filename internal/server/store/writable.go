@@ -2,34 +2,31 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+
+	"workflowagent/internal/server/store/database"
 )
 
 const (
 	// writableFor is how long a result of [DB.Writable] is valid.
 	writableFor     = 5 * time.Second
 	writableTimeout = 5 * time.Second
-	// minFree is the free space that the disks of the database and blobs need, in bytes.
+	// minFree is the minimum free space on the disks of the database and the blobs, in bytes.
 	minFree = 32 << 20
 )
 
 type writable struct {
-	mu   sync.Mutex
-	at   time.Time
-	err  error
-	dirs []string // that must have free space
+	mu  sync.Mutex
+	at  time.Time
+	err error
 }
 
-// Writable reports whether the database and its disk take writes, caching the result for seconds.
+// Writable returns an error if the database or its disk rejects writes. It caches the result for a
+// few seconds.
 func (db *DB) Writable(ctx context.Context) error {
 	w := &db.writable
 	w.mu.Lock()
@@ -37,7 +34,7 @@ func (db *DB) Writable(ctx context.Context) error {
 	if !w.at.IsZero() && time.Since(w.at) < writableFor {
 		return w.err
 	}
-	// Other callers share the result, so it must not depend on this caller's context.
+	// Other callers share the result, so the check must not depend on this caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writableTimeout)
 	defer cancel()
 	w.err = db.tryWriting(ctx)
@@ -46,17 +43,17 @@ func (db *DB) Writable(ctx context.Context) error {
 }
 
 func (db *DB) tryWriting(ctx context.Context) error {
-	for _, dir := range db.writable.dirs {
+	for _, dir := range db.Dirs() {
 		if err := hasSpace(dir); err != nil {
 			return err
 		}
 	}
-	// Only a commit proves that the disk takes writes, or that a replica was promoted.
+	// Only a commit proves that the disk accepts writes or that a replica was promoted.
 	err := db.Write(ctx, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
 	if err != nil {
-		return fmt.Errorf("trying to write to the database: %w", err)
+		return fmt.Errorf("testing whether the database accepts writes: %w", err)
 	}
 	return nil
 }
@@ -66,28 +63,12 @@ func hasSpace(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("checking the disk of %s: %w", dir, err)
 	}
-	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the types differ by system
+	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
 	if free < minFree {
-		return fmt.Errorf("the disk of %s has only %d MiB left; make room, the server needs %d MiB", dir, free>>20, minFree>>20)
+		return fmt.Errorf("the disk of %s has only %d MiB of free space: free up space until %d MiB are available", dir, free>>20, minFree>>20)
 	}
 	return nil
 }
 
-func dataDirs(file, blobs string) []string {
-	if filepath.Dir(file) == blobs {
-		return []string{blobs}
-	}
-	return []string{filepath.Dir(file), blobs}
-}
-
-// IsFull reports whether err means that the disk of the database or its blobs is full.
-func IsFull(err error) bool {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return true
-	}
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		return e.Code()&0xff == sqlite3.SQLITE_FULL
-	}
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == "53100" // disk_full
-}
+// IsFull reports whether err was caused by a full disk, of the database or of its blobs.
+func IsFull(err error) bool { return database.IsFull(err) }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,10 +25,10 @@ import (
 
 const (
 	hubKey = "https://index.docker.io/v1/"
-	// helperPatience bounds a credential helper, which may ask a keychain or a cloud.
-	helperPatience = 30 * time.Second
-	maxHelperWords = 200
-	helperHasNone  = "credentials not found"
+	// helperTime bounds a credential helper, which may query a keychain or a cloud service.
+	helperTime      = 30 * time.Second
+	maxHelperOutput = 200
+	helperHasNone   = "credentials not found"
 	// tokenUser is the user name that marks a helper's secret as a token.
 	tokenUser = "<token>"
 )
@@ -38,7 +39,7 @@ type registryConfig struct {
 	CredsStore  string                  `json:"credsStore"`
 }
 
-// registryAuth is an entry of auths. An entry without secrets leaves them to a helper.
+// registryAuth is an entry of auths. If it has no secrets, a credential helper provides them.
 type registryAuth struct {
 	Auth          string `json:"auth"` // user:password in base64
 	Username      string `json:"username"`
@@ -48,11 +49,11 @@ type registryAuth struct {
 }
 
 type login struct {
-	encoded string // for the engine; "" = anonymous
-	origin  string // for messages, as in "with …"
+	encoded string // for the engine; "" means anonymous
+	origin  string // follows "with" in messages
 }
 
-// logIn returns the job's own credentials for the registry, else those of the docker
+// logIn returns the job's own credentials for the registry. Without them, it uses the docker
 // configuration and its credential helpers on the agent's host.
 func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.ImageCredentials) (login, error) {
 	key := ref.Context().RegistryStr()
@@ -62,8 +63,7 @@ func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.
 	if own != nil && (own.Username != "" || own.Password != "") {
 		return encodeLogin(registryAuth{Username: own.Username, Password: own.Password}, key, "the job's registry credentials")
 	}
-	getenv, home := e.opts.environment()
-	config, err := readRegistryConfig(getenv, home)
+	config, err := readRegistryConfig()
 	if err != nil {
 		return login{}, err
 	}
@@ -103,30 +103,27 @@ func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	}
 	encoded, err := authconfig.Encode(config)
 	if err != nil {
-		return login{}, errors.New("the credentials cannot be encoded") // the cause could quote them
+		return login{}, errors.New("the credentials cannot be encoded") // the cause may quote the credentials
 	}
 	return login{encoded: encoded, origin: origin}, nil
 }
 
-// readRegistryConfig reads the docker command's configuration, else podman's, of the same form.
-func readRegistryConfig(getenv func(string) string, home string) (registryConfig, error) {
-	var paths []string
-	add := func(base string, rel ...string) {
-		if base != "" {
-			paths = append(paths, filepath.Join(append([]string{base}, rel...)...))
-		}
-	}
-	add(configDir(getenv, home), "config.json")
-	add(getenv("REGISTRY_AUTH_FILE"))
-	add(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json")
-	add(home, ".config", "containers", "auth.json")
-	for _, path := range paths {
-		var config registryConfig
-		err := readJSON(path, &config)
-		if errors.Is(err, fs.ErrNotExist) {
+// readRegistryConfig reads the docker command's configuration or, if that is missing, podman's.
+// Both have the same format.
+func readRegistryConfig() (registryConfig, error) {
+	for _, path := range [][2]string{
+		{configDir(), "config.json"},
+		{os.Getenv("REGISTRY_AUTH_FILE")},
+		{os.Getenv("XDG_RUNTIME_DIR"), "containers/auth.json"},
+		{homeDir(), ".config/containers/auth.json"},
+	} {
+		if path[0] == "" {
 			continue
 		}
-		return config, err
+		var config registryConfig
+		if err := readJSON(filepath.Join(path[:]...), &config); !errors.Is(err, fs.ErrNotExist) {
+			return config, err
+		}
 	}
 	return registryConfig{}, nil
 }
@@ -147,39 +144,40 @@ func (c registryConfig) find(key string) registryAuth {
 	return registryAuth{}
 }
 
-// askHelper runs a credential helper. The zero value means that it has nothing for the
-// registry. A failed helper's output goes to the agent's log only: the deployment's log has
-// other readers.
+// askHelper runs a credential helper. It returns the zero value if the helper has no credentials
+// for the registry. A failed helper's output goes only to the agent's log, because other users can
+// read the deployment's log.
 func (e *Executor) askHelper(ctx context.Context, helper, server string) (registryAuth, error) {
 	program := "docker-credential-" + helper
 	if strings.ContainsAny(helper, `/\`) {
 		return registryAuth{}, fmt.Errorf("%q is not the name of a credential helper", helper)
 	}
-	ctx, cancel := context.WithTimeout(ctx, helperPatience)
+	ctx, cancel := context.WithTimeout(ctx, helperTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "get")
-	cmd.Env = withoutAgentSettings(os.Environ())
+	// The helper must not receive the agent's own settings, such as the agent's token.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "PULUMI_AGENT_") })
 	cmd.Stdin = strings.NewReader(server)
-	cmd.WaitDelay = time.Second // for processes that it started
+	cmd.WaitDelay = time.Second // bounds the wait for processes that the helper started
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	err := cmd.Run()
 	switch {
-	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return registryAuth{}, fmt.Errorf("%s did not answer within %s", program, helperPatience)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return registryAuth{}, fmt.Errorf("%s did not answer within %s", program, helperTime)
 	case ctx.Err() != nil:
 		return registryAuth{}, ctx.Err()
 	case errors.Is(err, exec.ErrNotFound):
-		return registryAuth{}, fmt.Errorf("%s is not on the agent's PATH, and the docker configuration names it", program)
+		return registryAuth{}, fmt.Errorf("the docker configuration names %s, which is not on the agent's PATH", program)
 	case err != nil && strings.Contains(out.String(), helperHasNone):
 		return registryAuth{}, nil
 	case err != nil:
-		e.opts.Log.WithError(err).WithField("helper", program).Warn("A credential helper failed" + complaint(out.String()))
-		return registryAuth{}, fmt.Errorf("%s failed (%w); the agent's log has more", program, err)
+		e.opts.Log.WithError(err).WithField("helper", program).Warn("running a credential helper failed" + complaint(out.String()))
+		return registryAuth{}, fmt.Errorf("%s failed (%w); see the agent's log", program, err)
 	}
 	var answer struct{ Username, Secret string }
 	if json.Unmarshal(out.Bytes(), &answer) != nil {
-		return registryAuth{}, fmt.Errorf("%s answered something that is not JSON", program)
+		return registryAuth{}, fmt.Errorf("the output of %s is not JSON", program)
 	}
 	if answer.Username == tokenUser {
 		return registryAuth{IdentityToken: answer.Secret}, nil
@@ -187,22 +185,11 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	return registryAuth{Username: answer.Username, Password: answer.Secret}, nil
 }
 
-// complaint returns a failed helper's output, unless it looks like credentials.
-func complaint(said string) string {
-	said = termtext.OneLine(said, maxHelperWords)
-	if said == "" || strings.ContainsAny(said, "{}") {
+// complaint returns a failed helper's output, unless the output resembles credentials.
+func complaint(output string) string {
+	output = termtext.OneLine(output, maxHelperOutput)
+	if output == "" || strings.ContainsAny(output, "{}") {
 		return ""
 	}
-	return ": " + said
-}
-
-// withoutAgentSettings removes the agent's own settings, including its token, from env.
-func withoutAgentSettings(env []string) []string {
-	var out []string
-	for _, variable := range env {
-		if !strings.HasPrefix(variable, "PULUMI_AGENT_") {
-			out = append(out, variable)
-		}
-	}
-	return out
+	return ": " + output
 }

@@ -6,6 +6,15 @@ import (
 	"testing"
 )
 
+// setEnvironment sets the variables that lead to an engine and its credentials.
+func setEnvironment(t *testing.T, home string, env map[string]string) {
+	t.Helper()
+	t.Setenv("HOME", home)
+	for _, name := range []string{"DOCKER_HOST", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_CONFIG", "DOCKER_CONTEXT", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR"} {
+		t.Setenv(name, env[name])
+	}
+}
+
 func TestRegistryConfigIsFound(t *testing.T) {
 	home, moved, runtimeDir := t.TempDir(), t.TempDir(), t.TempDir()
 	write := func(path, store string) {
@@ -32,7 +41,8 @@ func TestRegistryConfigIsFound(t *testing.T) {
 		{t.TempDir(), map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "podman"},
 		{"", nil, ""},
 	} {
-		got, err := readRegistryConfig(func(name string) string { return tc.env[name] }, tc.home)
+		setEnvironment(t, tc.home, tc.env)
+		got, err := readRegistryConfig()
 		if err != nil || got.CredsStore != tc.want {
 			t.Errorf("with %v: found %q, %v; want %q", tc.env, got.CredsStore, err, tc.want)
 		}

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,85 +27,80 @@ type address struct {
 }
 
 func (a address) options() []client.Opt {
-	opts := []client.Opt{}
+	var opts []client.Opt
 	if a.cert != "" || a.ca != "" {
 		opts = append(opts, client.WithTLSClientConfig(a.ca, a.cert, a.key))
 	}
 	return append(opts, client.WithHost(a.host))
 }
 
-// discover finds the engine as the docker command does. On macOS it also tries the sockets of
-// the various distributions when no context names one.
-func discover(o Options) (address, error) {
-	getenv, home := o.environment()
-	switch {
-	case o.Host != "":
-		return fromHost(o.Host, "the configuration", getenv, home)
-	case getenv("DOCKER_HOST") != "":
-		return fromHost(getenv("DOCKER_HOST"), "DOCKER_HOST", getenv, home)
+// discover finds the engine as the docker command does: at host, then at DOCKER_HOST, then in the
+// docker context. If none is set, it tries the usual sockets.
+func discover(host string) (address, error) {
+	origin := "the configuration"
+	if host == "" {
+		host, origin = os.Getenv("DOCKER_HOST"), "DOCKER_HOST"
 	}
-	if a, ok, err := fromContext(getenv, home); ok || err != nil {
+	if host != "" {
+		return fromHost(host, origin, os.Getenv("DOCKER_CERT_PATH"), os.Getenv("DOCKER_TLS_VERIFY") != "")
+	}
+	if a, ok, err := fromContext(); ok || err != nil {
 		return a, err
 	}
-	return fromSockets(socketPaths(getenv, home))
+	return fromSockets(socketPaths())
 }
 
-func (o Options) environment() (getenv func(name string) string, home string) {
-	getenv, home = o.Getenv, o.Home
-	if getenv == nil {
-		getenv = os.Getenv
-	}
-	if home == "" {
-		home, _ = os.UserHomeDir() // a service may have none
-	}
-	return getenv, home
+// homeDir returns the user's home directory, or "" if a service has none.
+func homeDir() string {
+	home, _ := os.UserHomeDir()
+	return home
 }
 
-func fromHost(host, origin string, getenv func(string) string, home string) (address, error) {
+// fromHost returns the engine at host. dir contains the TLS files.
+func fromHost(host, origin, dir string, verify bool) (address, error) {
 	a := address{host: host, origin: origin}
 	scheme, _, ok := strings.Cut(host, "://")
 	switch {
 	case !ok:
-		return a, fmt.Errorf("%s says the Docker Engine is at %q: use a form like unix:///var/run/docker.sock or tcp://host:2376", origin, host)
+		return a, fmt.Errorf("%s names the Docker Engine %q: use a form like unix:///var/run/docker.sock or tcp://host:2376", origin, host)
 	case scheme == "ssh":
-		return a, fmt.Errorf("%s says the Docker Engine is at %s: SSH is not supported, forward the engine's socket (ssh -L) and name that", origin, host)
+		return a, fmt.Errorf("%s names the Docker Engine %s: SSH is not supported; forward the engine's socket (ssh -L) and name the forwarded socket", origin, host)
 	}
-	dir, verify := getenv("DOCKER_CERT_PATH"), getenv("DOCKER_TLS_VERIFY") != ""
 	if dir == "" && verify { // as the docker command does
-		dir = configDir(getenv, home)
+		dir = configDir()
 	}
 	switch {
 	case scheme == "unix" || dir == "" && !verify:
 	case !verify:
-		return a, errors.New("DOCKER_CERT_PATH is set without DOCKER_TLS_VERIFY: the agent talks to an engine only if it can verify it, set DOCKER_TLS_VERIFY=1")
+		return a, errors.New("DOCKER_CERT_PATH is set without DOCKER_TLS_VERIFY: the agent must verify the engine's certificate; set DOCKER_TLS_VERIFY=1")
 	case dir == "":
-		return a, errors.New("DOCKER_TLS_VERIFY is set, and there is neither DOCKER_CERT_PATH nor a home directory to find the certificates in")
+		return a, errors.New("DOCKER_TLS_VERIFY is set, but the certificates cannot be found: neither DOCKER_CERT_PATH nor a home directory is set")
 	default:
 		a.ca, a.cert, a.key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	}
 	return a, nil
 }
 
-func configDir(getenv func(string) string, home string) string {
-	dir := getenv("DOCKER_CONFIG")
-	if dir == "" && home != "" {
+func configDir() string {
+	dir := os.Getenv("DOCKER_CONFIG")
+	if home := homeDir(); dir == "" && home != "" {
 		dir = filepath.Join(home, ".docker")
 	}
 	return dir
 }
 
-func fromContext(getenv func(string) string, home string) (address, bool, error) {
-	dir := configDir(getenv, home)
+func fromContext() (address, bool, error) {
+	dir := configDir()
 	if dir == "" {
 		return address{}, false, nil
 	}
-	name := getenv("DOCKER_CONTEXT")
+	name := os.Getenv("DOCKER_CONTEXT")
 	if name == "" {
 		var config struct {
 			CurrentContext string `json:"currentContext"`
 		}
 		if err := readJSON(filepath.Join(dir, "config.json"), &config); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return address{}, false, fmt.Errorf("looking for the Docker Engine: %w", err)
+			return address{}, false, fmt.Errorf("finding the Docker Engine: %w", err)
 		}
 		name = config.CurrentContext
 	}
@@ -119,14 +116,14 @@ func fromContext(getenv func(string) string, home string) (address, bool, error)
 		}
 	}
 	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
-		return address{}, false, fmt.Errorf("looking for the Docker Engine of docker context %q: %w", name, err)
+		return address{}, false, fmt.Errorf("finding the Docker Engine of docker context %q: %w", name, err)
 	}
 	endpoint := meta.Endpoints["docker"]
 	origin := fmt.Sprintf("docker context %q", name)
 	if endpoint.SkipTLSVerify {
-		return address{}, false, fmt.Errorf("%s does not verify the engine's certificate, which the agent insists on", origin)
+		return address{}, false, fmt.Errorf("%s skips the verification of the engine's certificate, which the agent requires", origin)
 	}
-	a, err := fromHost(endpoint.Host, origin, func(string) string { return "" }, "")
+	a, err := fromHost(endpoint.Host, origin, "", false)
 	if err != nil {
 		return a, false, err
 	}
@@ -139,14 +136,14 @@ func fromContext(getenv func(string) string, home string) (address, bool, error)
 	return a, true, nil
 }
 
-// socketPaths returns the usual sockets: Docker Engine and its rootless form, then Docker
+// socketPaths returns the usual sockets, in this order: Docker Engine and its rootless mode, Docker
 // Desktop, OrbStack, Colima, Rancher Desktop, and Docker Desktop on Linux.
-func socketPaths(getenv func(string) string, home string) []string {
+func socketPaths() []string {
 	paths := []string{"/var/run/docker.sock"}
-	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		paths = append(paths, filepath.Join(dir, "docker.sock"))
 	}
-	if home != "" {
+	if home := homeDir(); home != "" {
 		for _, rel := range []string{".docker/run/docker.sock", ".orbstack/run/docker.sock", ".colima/default/docker.sock", ".rd/docker.sock", ".docker/desktop/docker.sock"} {
 			paths = append(paths, filepath.Join(home, rel))
 		}
@@ -154,20 +151,21 @@ func socketPaths(getenv func(string) string, home string) []string {
 	return paths
 }
 
-// fromSockets prefers a socket that accepts a connection, then one that exists.
+// fromSockets prefers a socket that accepts a connection; otherwise it returns one that exists.
 func fromSockets(paths []string) (address, error) {
+	const origin = "its usual socket"
 	best, found := paths[0], false
 	for _, path := range paths {
 		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "unix", path)
 		if err == nil {
 			_ = conn.Close()
-			return address{host: "unix://" + path, origin: "its usual place"}, nil
+			return address{host: "unix://" + path, origin: origin}, nil
 		}
 		if !found && !errors.Is(err, fs.ErrNotExist) {
 			best, found = path, true
 		}
 	}
-	return address{host: "unix://" + best, origin: "its usual place"}, nil
+	return address{host: "unix://" + best, origin: origin}, nil
 }
 
 func readJSON(path string, v any) error {
@@ -179,4 +177,40 @@ func readJSON(path string, v any) error {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
 	return nil
+}
+
+// explain adds the cause and the remedy for an operator to err.
+func explain(host string, err error) error {
+	var timeout net.Error
+	var verification *tls.CertificateVerificationError
+	var alert tls.AlertError
+	text := err.Error()
+	name := "the agent's user"
+	if u, uErr := user.Current(); uErr == nil {
+		name = u.Username
+	}
+	switch {
+	case errors.As(err, &verification), strings.Contains(text, "x509: "):
+		return fmt.Errorf("the certificate of the Docker Engine at %s cannot be verified (%s): check that ca.pem in DOCKER_CERT_PATH, or that of the docker context, is the engine's", host, lastPart(text))
+	case errors.As(err, &alert), strings.Contains(text, "remote error: tls: "):
+		return fmt.Errorf("the Docker Engine at %s does not accept the agent's certificate (%s): check that cert.pem and key.pem in DOCKER_CERT_PATH, or those of the docker context, were made for this engine", host, lastPart(text))
+	case strings.Contains(text, "HTTP request to an HTTPS server"), strings.Contains(text, "without TLS"):
+		return fmt.Errorf("the Docker Engine at %s requires TLS: set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the directory of ca.pem, cert.pem and key.pem", host)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s may not use the Docker Engine at %s: add the user to the group docker (which is root-equivalent), or run a rootless engine and set DOCKER_HOST to its socket", name, host)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("the Docker Engine at %s did not answer within %s: check whether it is overloaded or hangs", host, pingTime)
+	case client.IsErrConnectionFailed(err), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("no Docker Engine answers at %s: start it, or set DOCKER_HOST to its address", host)
+	}
+	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
+}
+
+func lastPart(text string) string {
+	for _, mark := range []string{"x509: ", "tls: "} {
+		if _, after, ok := strings.Cut(text, mark); ok {
+			return engineText(after)
+		}
+	}
+	return engineText(text)
 }

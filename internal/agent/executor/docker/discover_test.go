@@ -46,33 +46,32 @@ func TestDiscover(t *testing.T) {
 	}
 	defer listener.Close()
 
-	t.Setenv("HOME", "") // a service may have none
-
 	for _, test := range []struct {
 		name string
-		opts Options
+		host string // of the configuration
+		home string
 		env  map[string]string
 		want string // host, or part of the error
 		fail bool
 	}{
-		{"configured", Options{Host: "unix:///c.sock", Home: contextHome}, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///c.sock", false},
-		{"DOCKER_HOST", Options{Home: contextHome}, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///e.sock", false},
-		{"TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
-		{"unverified TLS", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c"}, "DOCKER_TLS_VERIFY=1", true},
-		{"TLS of the docker command", Options{Home: contextHome}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
-		{"TLS without certificates", Options{}, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "neither DOCKER_CERT_PATH", true},
-		{"no scheme", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "h:2376"}, "use a form like", true},
-		{"SSH", Options{Home: emptyHome}, map[string]string{"DOCKER_HOST": "ssh://u@h"}, "SSH is not supported", true},
-		{"current context", Options{Home: contextHome}, nil, "unix:///Users/u/.docker/run/docker.sock", false},
-		{"chosen context", Options{Home: contextHome}, map[string]string{"DOCKER_CONTEXT": "missing"}, `docker context "missing"`, true},
-		{"default context", Options{Home: contextHome}, map[string]string{"DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": runtimeDir}, "", false},
-		{"context over SSH", Options{Home: sshHome}, nil, "SSH is not supported", true},
-		{"moved configuration", Options{Home: emptyHome}, map[string]string{"DOCKER_CONFIG": filepath.Join(contextHome, ".docker")}, "unix:///Users/u/.docker/run/docker.sock", false},
-		{"a socket that answers", Options{Home: emptyHome}, map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "", false},
+		{"configured", "unix:///c.sock", contextHome, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///c.sock", false},
+		{"DOCKER_HOST", "", contextHome, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///e.sock", false},
+		{"TLS", "", emptyHome, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
+		{"unverified TLS", "", emptyHome, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_CERT_PATH": "/c"}, "DOCKER_TLS_VERIFY=1", true},
+		{"TLS of the docker command", "", contextHome, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "tcp://h:2376", false},
+		{"TLS without certificates", "", "", map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1"}, "neither DOCKER_CERT_PATH", true},
+		{"no scheme", "", emptyHome, map[string]string{"DOCKER_HOST": "h:2376"}, "use a form like", true},
+		{"SSH", "", emptyHome, map[string]string{"DOCKER_HOST": "ssh://u@h"}, "SSH is not supported", true},
+		{"current context", "", contextHome, nil, "unix:///Users/u/.docker/run/docker.sock", false},
+		{"chosen context", "", contextHome, map[string]string{"DOCKER_CONTEXT": "missing"}, `docker context "missing"`, true},
+		{"default context", "", contextHome, map[string]string{"DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": runtimeDir}, "", false},
+		{"context over SSH", "", sshHome, nil, "SSH is not supported", true},
+		{"moved configuration", "", emptyHome, map[string]string{"DOCKER_CONFIG": filepath.Join(contextHome, ".docker")}, "unix:///Users/u/.docker/run/docker.sock", false},
+		{"a socket that answers", "", emptyHome, map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.opts.Getenv = func(name string) string { return test.env[name] }
-			got, err := discover(test.opts)
+			setEnvironment(t, test.home, test.env)
+			got, err := discover(test.host)
 			switch {
 			case test.fail && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("found %+v, %v; want an error with %q", got, err, test.want)
@@ -87,7 +86,8 @@ func TestDiscover(t *testing.T) {
 			}
 		})
 	}
-	got, err := discover(Options{Home: contextHome, Getenv: func(string) string { return "" }})
+	setEnvironment(t, contextHome, nil)
+	got, err := discover("")
 	if err != nil || !strings.HasSuffix(got.ca, "ca.pem") || got.cert != "" {
 		t.Errorf("found %+v, %v; want the context's certificate authority", got, err)
 	}
@@ -99,8 +99,8 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	env := map[string]string{"XDG_RUNTIME_DIR": filepath.Join(dir, "run")}
-	paths := socketPaths(func(name string) string { return env[name] }, dir)
+	setEnvironment(t, dir, map[string]string{"XDG_RUNTIME_DIR": filepath.Join(dir, "run")})
+	paths := socketPaths()
 	want := []string{
 		"/var/run/docker.sock", dir + "/run/docker.sock", dir + "/.docker/run/docker.sock", dir + "/.orbstack/run/docker.sock",
 		dir + "/.colima/default/docker.sock", dir + "/.rd/docker.sock", dir + "/.docker/desktop/docker.sock",

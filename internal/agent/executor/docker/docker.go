@@ -1,20 +1,22 @@
-// Package docker runs jobs in containers of a Docker Engine, local or remote. It uses only the
+// Package docker runs jobs in containers of a local or remote Docker Engine. It uses only the
 // engine's API, never the docker command.
 //
-// A job is a container and a volume of the same name. The runner enters the container through a
-// read-only volume that all jobs with the same runner share, and the executor reads its files
-// through the engine's archive API. So the engine may be on another host and the agent in a
-// container itself. With a shared volume directory, the job's volume is a bind mount below it.
+// Each job has a container and a volume of the same name. The runner enters the container through a
+// read-only volume, which all jobs with the same runner share. The executor reads the runner's
+// files through the engine's archive API, so the engine may be on another host and the agent in a
+// container. With a shared volume directory, the job's volume is a bind mount below that directory.
 //
-// What the job must not leak (its token, its definition) enters by the container's standard
-// input and appears nowhere in the container's description.
+// The job's token and definition enter through the container's standard input and do not appear in
+// the container's description.
 package docker
 
 import (
 	"context"
 	"fmt"
-	"net/url"
+	"maps"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,10 +41,12 @@ const (
 )
 
 const (
-	pingPatience    = 5 * time.Second
-	cleanupPatience = 30 * time.Second
-	defaultStop     = 16 * time.Minute // the longest grace period of a cancellation, plus a reserve for log and result
-	defaultPids     = 4096
+	pingTime    = 5 * time.Second
+	cleanupTime = 30 * time.Second
+	// stopTime is how long an engine that shuts down waits for a job: the longest grace period for
+	// a cancellation, plus a reserve for the log and result.
+	stopTime    = 16 * time.Minute
+	defaultPids = 4096
 )
 
 // Options configure an [Executor].
@@ -58,18 +62,12 @@ type Options struct {
 	// SharedVolumeDirectory, if not empty, is a directory with the same path for the agent and
 	// for the engine's host. Jobs get bind mounts below it.
 	SharedVolumeDirectory string
-	Network               string        // network mode of jobs; "" = the engine's default
-	Memory                int64         // bytes a job may use; 0 = no limit
-	CPUs                  float64       // processors a job may use; 0 = no limit
-	PidsLimit             int64         // processes and threads of a job; 0 = 4096, negative = no limit
-	PatienceStop          time.Duration // how long an engine that shuts down waits for a job; 0 = 16 minutes
-	PullStall             time.Duration // how long a pull may make no progress; 0 = 5 minutes
+	Network               string        // jobs' network mode; "" uses the engine's default
+	Memory                int64         // memory limit per job in bytes; 0 means none
+	CPUs                  float64       // processor limit per job; 0 means none
+	PidsLimit             int64         // limit of processes and threads per job; 0 means 4096, negative means none
+	PullStall             time.Duration // how long a pull may make no progress; 0 means 5 minutes
 	Log                   *logrus.Entry
-
-	// Getenv and Home are used to find the engine; nil and "" mean the agent's own environment
-	// and home directory.
-	Getenv func(name string) string
-	Home   string
 }
 
 // Executor runs jobs in containers.
@@ -77,13 +75,13 @@ type Executor struct {
 	opts Options
 
 	mu       sync.Mutex
-	conn     *client.Client      // nil until an engine was found
-	starting map[string]struct{} // names of containers that a Start is working on
-	filling  sync.Mutex          // held while a runner volume is being filled
+	conn     *client.Client // nil until an engine has been found
+	starting sync.Map       // names of the containers that Start is currently starting
+	filling  sync.Mutex     // held while a runner volume is being filled
 }
 
-// New returns an executor. It does not connect to the engine: [Executor.Check] reports one that
-// is down.
+// New returns an executor. It does not connect to the engine: [Executor.Check] reports an
+// unavailable engine.
 func New(o Options) (*Executor, error) {
 	if o.SharedVolumeDirectory != "" && !filepath.IsAbs(o.SharedVolumeDirectory) {
 		return nil, fmt.Errorf("shared_volume_directory %q is not an absolute path", o.SharedVolumeDirectory)
@@ -91,16 +89,13 @@ func New(o Options) (*Executor, error) {
 	if strings.HasPrefix(o.Network, "container:") {
 		return nil, fmt.Errorf("docker_network %q: jobs cannot join the network of another container", o.Network)
 	}
-	if o.PatienceStop == 0 {
-		o.PatienceStop = defaultStop
-	}
 	if o.PullStall == 0 {
 		o.PullStall = defaultPullStall
 	}
 	if o.PidsLimit == 0 {
 		o.PidsLimit = defaultPids
 	}
-	return &Executor{opts: o, starting: map[string]struct{}{}}, nil
+	return &Executor{opts: o}, nil
 }
 
 // Name returns [Name].
@@ -120,7 +115,7 @@ func (e *Executor) Close() error {
 
 // Check pings the engine and checks that a runner for its containers exists.
 func (e *Executor) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	engine, err := e.engine()
 	if err != nil {
@@ -143,7 +138,7 @@ func (e *Executor) engine() (*client.Client, error) {
 	if e.conn != nil {
 		return e.conn, nil
 	}
-	at, err := discover(e.opts)
+	at, err := discover(e.opts.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +150,8 @@ func (e *Executor) engine() (*client.Client, error) {
 	return conn, nil
 }
 
-// forget drops a broken connection, because engines such as Docker Desktop change their
-// sockets.
+// forget closes the connections after a failure, because engines such as Docker Desktop may replace
+// their sockets.
 func (e *Executor) forget(engine *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,16 +173,105 @@ func engineText(s string) string {
 	return termtext.OneLine(strings.TrimPrefix(s, "Error response from daemon: "), 0)
 }
 
-// answered reports whether err came from an engine, rather than from its absence.
+// answered reports whether err is an answer of the engine, which proves that the engine is
+// available.
 func answered(err error) bool {
 	return err != nil && !client.IsErrConnectionFailed(err) &&
 		(errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) || errdefs.IsConflict(err) ||
 			errdefs.IsInternal(err) || errdefs.IsPermissionDenied(err) || errdefs.IsNotImplemented(err))
 }
 
-func local(engine *client.Client) bool {
-	u, err := url.Parse(engine.DaemonHost())
-	return err == nil && u.Scheme == "unix"
-}
+func local(engine *client.Client) bool { return strings.HasPrefix(engine.DaemonHost(), "unix://") }
 
 var _ executor.Executor = (*Executor)(nil)
+
+// Labels of all objects that the executor creates. The executor never removes an object without
+// them.
+const (
+	labelPrefix  = "workflowagent."
+	labelOwner   = labelPrefix + "owner"
+	labelKind    = labelPrefix + "kind"
+	labelName    = labelPrefix + "name" // the job's object name
+	labelJob     = labelPrefix + "job"
+	labelEpoch   = labelPrefix + "epoch"
+	labelJobDir  = labelPrefix + "job-dir"
+	labelShared  = labelPrefix + "shared-directory"
+	labelCreated = labelPrefix + "created"
+	labelArch    = labelPrefix + "arch" // the runner's
+)
+
+const (
+	kindJob    = "job"    // a job's container and volume
+	kindCopy   = "copy"   // a container that copies a runner into a volume, or tests it
+	kindRunner = "runner" // a volume that contains a runner
+)
+
+// job is the executor's own data in a handle.
+type job struct {
+	Name   string `json:"name"`             // of the container and the volume
+	JobDir string `json:"jobDir"`           // in the container
+	Shared string `json:"shared,omitempty"` // the job's directory on the host, if it has no volume
+	Engine string `json:"engine"`           // the engine's address
+}
+
+func (j job) copier() string { return j.Name + "-copy" }
+
+// labels returns the labels for a job's objects. The job's labels cannot replace the executor's.
+// labels sets every executor label, even to "", because a container inherits its image's labels,
+// which List must not read.
+func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]string {
+	out := map[string]string{}
+	for k, v := range spec.Labels {
+		out[labelPrefix+k] = v
+	}
+	maps.Copy(out, map[string]string{
+		labelOwner:   spec.Owner,
+		labelKind:    kind,
+		labelName:    j.Name,
+		labelJob:     spec.JobID,
+		labelEpoch:   strconv.FormatInt(spec.Epoch, 10),
+		labelJobDir:  j.JobDir,
+		labelCreated: now.UTC().Format(time.RFC3339),
+		labelShared:  j.Shared,
+	})
+	return out
+}
+
+// newJob returns a job with the given name and shared directory.
+func (e *Executor) newJob(spec executor.Spec) job {
+	j := job{Name: executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)}
+	if e.opts.SharedVolumeDirectory != "" {
+		j.Shared = filepath.Join(e.opts.SharedVolumeDirectory, j.Name)
+	}
+	return j
+}
+
+// open decodes a handle, checks its names, because handles are read from files, and returns the job
+// and the engine.
+func (e *Executor) open(h executor.Handle) (j job, _ *client.Client, err error) {
+	if err := h.Decode(Name, &j); err != nil {
+		return j, nil, err
+	}
+	if !executor.IsObjectName(j.Name) || !path.IsAbs(j.JobDir) {
+		return j, nil, fmt.Errorf("the handle of job %s does not name an object of this executor: %q", h.JobID, j.Name)
+	}
+	engine, err := e.engine()
+	return j, engine, err
+}
+
+// jobDir returns the job directory in the container. It is below rootPath if that is set.
+func jobDir(rootPath string) (string, error) {
+	if rootPath == "" {
+		return defaultJobDir, nil
+	}
+	clean := path.Clean(rootPath)
+	if !path.IsAbs(rootPath) || clean == "/" {
+		return "", fmt.Errorf("the job's root path %q is not an absolute path below /", rootPath)
+	}
+	for _, taken := range []string{runnerDir, "/proc", "/sys", "/dev"} {
+		if clean == taken || strings.HasPrefix(clean, taken+"/") {
+			return "", fmt.Errorf("the job's root path %q cannot be used: it is in %s", rootPath, taken)
+		}
+	}
+	return path.Join(clean, "workflow-job"), nil
+}

@@ -2,13 +2,10 @@ package docker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/workflow"
@@ -22,11 +19,11 @@ type Facts struct {
 	APIVersion    string // negotiated with the engine
 	OS, Arch      string // of its containers; the architecture as Go names it
 	Name          string // of its host
-	RootDirectory string // where it keeps images and containers, on its own host
+	RootDirectory string // where the engine stores images and containers on its host
 	Rootless      bool
-	SameHost      bool // it is known to share the agent's host
-	// Open reports that the engine listens on the network without TLS, so any process that
-	// reaches it controls it.
+	SameHost      bool // true if the engine is known to share the agent's host
+	// Open reports whether the engine listens on the network without TLS, so that any process that
+	// reaches the engine controls it.
 	Open bool
 	// Components are the versions of the parts that the engine reports, by name: "Docker
 	// Engine", "Docker Desktop", "containerd", "runc".
@@ -55,7 +52,7 @@ func (e *Executor) Examine(ctx context.Context) (Facts, error) {
 		Name: found.Info.Name, RootDirectory: found.Info.DockerRootDir,
 		Rootless: slices.ContainsFunc(found.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }),
 	}
-	if at, err := discover(e.opts); err == nil && at.host == facts.Host {
+	if at, err := discover(e.opts.Host); err == nil && at.host == facts.Host {
 		facts.Origin = at.origin
 		facts.Open = at.ca == "" && at.cert == "" && (strings.HasPrefix(at.host, "tcp://") || strings.HasPrefix(at.host, "http://"))
 	}
@@ -72,15 +69,15 @@ func components(version client.ServerVersionResult) map[string]string {
 			out[c.Name] = c.Version
 		}
 	}
-	// Such as "Docker Desktop 4.44.3 (202357)".
+	// For example "Docker Desktop 4.44.3 (202357)".
 	if rest, ok := strings.CutPrefix(version.Platform.Name, "Docker Desktop "); ok {
 		out["Docker Desktop"], _, _ = strings.Cut(rest, " ")
 	}
 	return out
 }
 
-// EnsureImage gets an image as [Executor.Prepare] does, by the policy of the options, and
-// returns its architecture.
+// EnsureImage makes an image available as [Executor.Prepare] does, with the configured pull policy,
+// and returns the image's architecture.
 func (e *Executor) EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error) {
 	engine, err := e.engine()
 	if err != nil {
@@ -90,22 +87,11 @@ func (e *Executor) EnsureImage(ctx context.Context, reference string, progress f
 	return img.arch, err
 }
 
-// RemoveRunners removes the runner volumes of an owner that will have no more jobs.
+// RemoveRunners removes the runner volumes of an owner that will run no more jobs.
 func (e *Executor) RemoveRunners(ctx context.Context, owner string) error {
 	engine, err := e.engine()
 	if err != nil {
 		return err
 	}
-	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner)
-	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
-	if err != nil {
-		return fmt.Errorf("listing the volumes with runners: %w", err)
-	}
-	var errs []error
-	for _, v := range volumes.Items {
-		if _, err := engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("removing the volume %s: %w", v.Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	return removeVolumes(ctx, engine, func(string) bool { return true }, labelOwner+"="+owner, labelKind+"="+kindRunner)
 }

@@ -20,7 +20,8 @@ func FuzzRegistryConfig(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(home, ".docker", "config.json"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		config, err := readRegistryConfig(func(string) string { return "" }, home)
+		t.Setenv("HOME", home)
+		config, err := readRegistryConfig()
 		if err != nil {
 			return
 		}
@@ -56,7 +57,7 @@ func FuzzHelperAnswer(f *testing.F) {
 	f.Add([]byte(`{"ServerURL":"r","Username":"<token>","Secret":"s"}`))
 	f.Add([]byte("\x1b[31mcredentials\r\nnot found"))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		if text := complaint(string(said)); len(text) > 4*maxHelperWords+100 || strings.ContainsAny(text, "\x1b\n\r") {
+		if text := complaint(string(said)); len(text) > 4*maxHelperOutput+100 || strings.ContainsAny(text, "\x1b\n\r") {
 			t.Errorf("%q is shown as %q", said, text)
 		}
 	})

@@ -32,7 +32,7 @@ func TestContainersAsSent(t *testing.T) {
 	all := map[string]sent{}
 	for name, o := range map[string]Options{
 		"job with the defaults": {},
-		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100, PatienceStop: time.Minute},
+		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100},
 	} {
 		e := newExecutor(t, o)
 		at := newJobOf(job, o)

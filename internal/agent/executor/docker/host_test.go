@@ -89,8 +89,8 @@ func TestEngineOverTCP(t *testing.T) {
 		r.down()
 		r.running.Wait()
 	})
-	env := map[string]string{"DOCKER_HOST": "tcp://" + r.listener.Addr().String()}
-	e := newExecutor(t, Options{RunnerDir: runnerDir, Getenv: func(name string) string { return env[name] }})
+	setEnvironment(t, t.TempDir(), map[string]string{"DOCKER_HOST": "tcp://" + r.listener.Addr().String()})
+	e := newExecutor(t, Options{RunnerDir: runnerDir})
 	defer e.Close()
 	cycle(t, e, labClient(t))
 	// A server on loopback is unreachable from an engine on another host.
@@ -194,11 +194,12 @@ func TestEngineOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer docker.Close()
-	at := func(env map[string]string) *Executor {
+	at := func(t *testing.T, env map[string]string) *Executor {
 		env["DOCKER_HOST"] = host
-		return newExecutor(t, Options{RunnerDir: runnerDir, Home: t.TempDir(), Getenv: func(name string) string { return env[name] }})
+		setEnvironment(t, t.TempDir(), env)
+		return newExecutor(t, Options{RunnerDir: runnerDir})
 	}
-	e := at(map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
+	e := at(t, map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
 	t.Cleanup(func() { _ = e.Close() }) // after the job was removed
 	cycle(t, e, docker)
 
@@ -217,13 +218,13 @@ func TestEngineOverTLS(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"no TLS":                     {map[string]string{}, "wants TLS"},
+		"no TLS":                     {map[string]string{}, "requires TLS"},
 		"an engine of another owner": {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": stranger}, "cannot be verified"},
 		"an untrusted certificate":   {map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": mixed}, "does not accept the agent's certificate"},
 		"no certificates":            {map[string]string{"DOCKER_TLS_VERIFY": "1"}, "ca.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := at(tc.env)
+			e := at(t, tc.env)
 			defer e.Close()
 			err := e.Check(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "\n") {

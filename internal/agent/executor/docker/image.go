@@ -48,7 +48,7 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	case errdefs.IsNotFound(err):
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is not on the agent's Docker Engine, and pull_image is false: pull it there, or set pull_image to true", want.Reference), nil)
 	case err != nil:
-		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" could not be looked at", err)
+		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" could not be inspected", err)
 	case found.Os != "" && found.Os != "linux":
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for %s, and jobs run in Linux containers", want.Reference, found.Os), nil)
 	}
@@ -59,8 +59,8 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	return img, nil
 }
 
-// byName returns a reference that the engine cannot take for a prefix of an image's id, which
-// would select any image of the host regardless of allowed_images.
+// byName returns a reference that the engine cannot interpret as the prefix of an image ID. Such a
+// prefix would select any image on the host, regardless of allowed_images.
 func byName(reference string) string {
 	if strings.ContainsAny(reference, ":@/") {
 		return reference
@@ -68,49 +68,54 @@ func byName(reference string) string {
 	return reference + ":latest"
 }
 
-// pull pulls the image. It has no deadline while it makes progress.
+// pull pulls the image. It has no time limit while the pull makes progress.
 func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Reference, want *workflow.Image, progress func(string)) error {
-	what := "The image " + want.Reference + " could not be pulled"
 	login, err := e.logIn(ctx, ref, want.Credentials)
 	if err != nil {
-		return failure(workflow.ReasonImage, what+": the registry's credentials on the agent's host cannot be had", err)
+		return failure(workflow.ReasonImage, unpulled(want)+": reading the registry's credentials on the agent's host failed", err)
 	}
 	stalled := fmt.Errorf("nothing arrived for %s", e.opts.PullStall)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(e.opts.PullStall, func() { cancel(stalled) })
 	defer watchdog.Stop()
-	fail := func(err error) error {
-		if ctx.Err() != nil {
-			return failure(workflow.ReasonImage, what, context.Cause(ctx))
-		}
+	err = e.receive(ctx, engine, want.Reference, login, progress, func() { watchdog.Reset(e.opts.PullStall) })
+	switch {
+	case ctx.Err() != nil:
+		return failure(workflow.ReasonImage, unpulled(want), context.Cause(ctx))
+	case err != nil:
 		return pullFailure(ref, want, login, err)
-	}
-
-	stream, err := engine.ImagePull(ctx, want.Reference, client.ImagePullOptions{RegistryAuth: login.encoded})
-	if err != nil {
-		return fail(err)
-	}
-	defer stream.Close()
-	report := newPullReport(progress)
-	for message, err := range stream.JSONMessages(ctx) {
-		watchdog.Reset(e.opts.PullStall)
-		switch {
-		case err != nil:
-			return fail(err)
-		case message.Error != nil:
-			return fail(message.Error)
-		}
-		report.message(message)
-	}
-	if ctx.Err() != nil {
-		return fail(ctx.Err())
 	}
 	return nil
 }
 
+// receive pulls the image and calls received for each of the engine's messages.
+func (e *Executor) receive(ctx context.Context, engine *client.Client, reference string, login login, progress func(string), received func()) error {
+	stream, err := engine.ImagePull(ctx, reference, client.ImagePullOptions{RegistryAuth: login.encoded})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	report := pullReport{progress: progress, last: time.Now(), layers: map[string]jsonstream.Progress{}}
+	for message, err := range stream.JSONMessages(ctx) {
+		received()
+		switch {
+		case err != nil:
+			return err
+		case message.Error != nil:
+			return message.Error
+		}
+		report.message(message)
+	}
+	return nil
+}
+
+func unpulled(want *workflow.Image) string {
+	return "The image " + want.Reference + " could not be pulled"
+}
+
 func pullFailure(ref name.Reference, want *workflow.Image, login login, err error) error {
-	what := "The image " + want.Reference + " could not be pulled"
+	what := unpulled(want)
 	server := ref.Context().RegistryStr()
 	text := strings.ToLower(err.Error())
 	has := func(words ...string) bool {
@@ -118,56 +123,42 @@ func pullFailure(ref name.Reference, want *workflow.Image, login login, err erro
 	}
 	switch {
 	case has("no basic auth credentials", "unauthorized", "denied", "authentication required", "incorrect username or password"):
-		what += fmt.Sprintf(": the registry %s does not let the agent in with %s, or has no such image", server, login.origin)
+		what += fmt.Sprintf(": the registry %s rejects the agent with %s, or has no such image", server, login.origin)
 	case has("manifest unknown", "name unknown", "repository does not exist", "not found"):
 		what += ": the registry " + server + " does not have it"
 	case has("no matching manifest", "no match for platform"):
-		what += ": it is not made for the engine's platform"
+		what += ": it is not built for the engine's platform"
 	case has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable", "tls handshake timeout"):
 		what += ": the registry " + server + " cannot be reached from the Docker Engine"
 	}
 	return failure(workflow.ReasonImage, what, err)
 }
 
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
 type pullReport struct {
 	progress func(string)
 	last     time.Time
-	layers   map[string]layer
-}
-
-type layer struct{ current, total int64 }
-
-func newPullReport(progress func(string)) *pullReport {
-	return &pullReport{progress: progress, last: time.Now(), layers: map[string]layer{}}
+	layers   map[string]jsonstream.Progress
 }
 
 func (r *pullReport) message(m jsonstream.Message) {
-	if m.ID == "" { // about the whole image: Digest: …, Status: …
+	if m.ID == "" { // concerns the whole image: Digest: …, Status: …
 		if m.Status != "" {
 			r.progress(engineText(m.Status))
 		}
 		return
 	}
 	if m.Status == "Downloading" && m.Progress != nil {
-		r.layers[m.ID] = layer{m.Progress.Current, m.Progress.Total}
+		r.layers[m.ID] = *m.Progress
 	}
 	if time.Since(r.last) < reportEvery {
 		return
 	}
 	r.last = time.Now()
-	var sum layer
+	var current, total int64
 	for _, l := range r.layers {
-		sum.current += l.current
-		sum.total += l.total
+		current, total = current+l.Current, total+l.Total
 	}
-	if sum.total > 0 {
-		r.progress(fmt.Sprintf("Downloaded %d of %d MB", sum.current>>20, sum.total>>20))
+	if total > 0 {
+		r.progress(fmt.Sprintf("Downloaded %d of %d MB", current>>20, total>>20))
 	}
 }

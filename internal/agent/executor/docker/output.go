@@ -1,9 +1,13 @@
 package docker
 
 import (
+	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/stdcopy"
@@ -11,17 +15,14 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 )
 
-// Output follows the engine's copy of the runner's output, which is only an echo: the engine
-// keeps 512 MiB of it, an older engine's stream ends there without an error, and an engine that
-// restarts ends it with one. The job's log is in its spool.
+// Output follows the engine's copy of the runner's output. That copy may be incomplete: the engine
+// keeps 512 MiB of it, older engines end the stream there without an error, and an engine restart
+// ends it with an error. The spool contains the job's complete log.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
-	j, err := e.open(h)
-	if err != nil {
-		return nil, err
-	}
-	engine, err := e.engine()
+	j, engine, err := e.open(h)
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +46,16 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 		defer logs.Close()
 		followed, err := stdcopy.StdCopy(writer, writer, logs)
 		if err == nil {
-			err = rest(ctx, engine, j, followed, writer)
+			err = copyRest(ctx, engine, j, followed, writer)
 		}
 		writer.CloseWithError(err) // nil is io.EOF
 	}()
 	return f, nil
 }
 
-// rest writes what the engine kept beyond the first followed bytes. An engine ends a followed
-// stream when the container ends, which under load is before it has sent all of it.
-func rest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
+// copyRest writes the stored output after the first followed bytes. An engine ends a followed
+// stream when the container exits; under load, that is before the engine has sent the whole output.
+func copyRest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
 	if err := waitStopped(ctx, engine, j.Name); err != nil {
 		return ignoreGone(err)
 	}
@@ -104,14 +105,10 @@ func (f *follower) Close() error {
 	return err
 }
 
-// Stop sends a signal to the container's init, which passes an interrupt to the runner alone.
+// Stop sends a signal to the container's init, which passes an interrupt only to the runner.
 // Killing the init kills every process in the container.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
-	j, err := e.open(h)
-	if err != nil {
-		return err
-	}
-	engine, err := e.engine()
+	j, engine, err := e.open(h)
 	if err != nil {
 		return err
 	}
@@ -126,7 +123,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	case !errdefs.IsConflict(err):
 		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
 	}
-	// Not running: not started, or ended.
+	// The container is not running: it was not started, or it has exited.
 	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
@@ -137,4 +134,55 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 		return fmt.Errorf("stopping job %s: %w", h.JobID, executor.ErrNotStarted)
 	}
 	return nil
+}
+
+// CopySpool reads the log spool through the engine's archive API.
+func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
+	j, engine, err := e.open(h)
+	if err != nil {
+		return err
+	}
+	if err := copySpool(ctx, engine, j, dst); err != nil {
+		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
+	}
+	return nil
+}
+
+func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (err error) {
+	to, err := executor.NewSpoolCopy(dst)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	copied, err := engine.CopyFromContainer(ctx, j.Name, client.CopyFromContainerOptions{SourcePath: path.Join(j.JobDir, protocol.DirSpool)})
+	if errdefs.IsNotFound(err) {
+		// A missing spool is not an error; a missing container is.
+		_, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	defer copied.Content.Close()
+	return extract(copied.Content, to)
+}
+
+func extract(r io.Reader, to *executor.SpoolCopy) error {
+	archive := tar.NewReader(r)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name, inSpool := strings.CutPrefix(path.Clean(header.Name), protocol.DirSpool+"/")
+		if header.Typeflag != tar.TypeReg || !inSpool {
+			continue
+		}
+		if err := to.Add(name, header.Size, archive); err != nil {
+			return err
+		}
+	}
 }

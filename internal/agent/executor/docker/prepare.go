@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,16 +19,26 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
 
-// Prepare gets the image and creates the job's container. If the engine disappears meanwhile,
-// as during its update, Prepare waits for it and retries: nothing of the job has run.
+const (
+	// engineTime is how long an unstarted job waits for its engine.
+	engineTime = 10 * time.Minute
+	// maxLosses is how many times an engine may become unavailable during the preparation of one
+	// job.
+	maxLosses = 5
+)
+
+// Prepare makes the image available and creates the job's container. If the engine becomes
+// unavailable meanwhile, for example during an update, Prepare waits and retries: the job has not
+// run.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if spec.OS != "" && spec.OS != "linux" {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job asks for %s, and the agent runs jobs in Linux containers", spec.OS), nil)
 	}
-	patient, cancel := context.WithTimeout(ctx, enginePatience)
+	patient, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
 	for losses := 0; ; losses++ {
 		engine, err := e.engine()
@@ -38,16 +49,16 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		if err == nil || ctx.Err() != nil || losses == maxLosses || !e.lost(ctx, engine, err) {
 			return h, err
 		}
-		e.opts.Log.WithError(err).WithField("job_id", spec.JobID).Warn("The Docker Engine went away while it prepared a job; waiting for it")
+		e.opts.Log.WithError(err).WithField("job_id", spec.JobID).Warn("the Docker Engine disappeared while it prepared a job; waiting for it")
 		progress("The Docker Engine does not answer; waiting for it")
 		if err := e.await(patient); err != nil {
 			if ctx.Err() != nil {
 				return executor.Handle{}, ctx.Err()
 			}
-			return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("The Docker Engine went away while it prepared the job and was not back within %s; nothing of the job was run", enginePatience), nil)
+			return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("The Docker Engine disappeared while it prepared the job and did not return within %s; nothing of the job was run", engineTime), nil)
 		}
 		if err := e.discardUnstarted(ctx, spec); err != nil {
-			return executor.Handle{}, failure(workflow.ReasonLaunch, "What was left of the job when the Docker Engine went away could not be removed", err)
+			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's objects from before the Docker Engine disappeared could not be removed", err)
 		}
 	}
 }
@@ -72,73 +83,77 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
-	j := job{Name: executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch), JobDir: dir, Engine: engine.DaemonHost()}
+	j := e.newJob(spec)
+	j.JobDir, j.Engine = dir, engine.DaemonHost()
 	created := time.Now()
-	if err := e.create(ctx, engine, spec, &j, img, runner, network, created); err != nil {
-		return executor.Handle{}, err
+	if j.Shared != "" {
+		if err := makeShared(j.Shared); err != nil {
+			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's directory could not be created in shared_volume_directory", err)
+		}
+	}
+	config, host := e.container(spec, j, img, runner, network, created)
+	if err := e.create(ctx, engine, spec, j, img, runner, config, host); err != nil {
+		if errors.Is(err, errExists) {
+			return executor.Handle{}, err
+		}
+		return executor.Handle{}, errors.Join(err, e.discard(ctx, engine, j))
 	}
 	progress("Created the container " + j.Name + " from image " + img.ref)
-	return j.handle(spec.JobID, spec.Epoch, created)
+	return executor.NewHandle(Name, spec.JobID, spec.Epoch, created, j)
 }
 
-func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j *job, img image, runner runnerFile, network string, now time.Time) (err error) {
-	if e.opts.SharedVolumeDirectory != "" {
-		j.Shared = filepath.Join(e.opts.SharedVolumeDirectory, j.Name)
-		if err := makeShared(j.Shared); err != nil {
-			return failure(workflow.ReasonLaunch, "The job's directory could not be made in shared_volume_directory", err)
-		}
-	}
-	config, host := e.container(spec, *j, img, runner, network, now)
+// errExists reports that the job already has a container, which create must not change.
+var errExists = errors.New("an earlier call prepared the job")
+
+// create creates the container and adds the runner and the job's directory.
+func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, runner runnerFile, config *container.Config, host *container.HostConfig) error {
 	// An abandoned call could still succeed in the engine after the cleanup.
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	_, err = engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
-	if err != nil {
-		reason, what := workflow.ReasonLaunch, "The container could not be created"
-		switch {
-		case errdefs.IsConflict(err):
-			what = "The job has a container already" // of an earlier Prepare: keep it
-			return failure(reason, what, err)
-		case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
-			reason, what = workflow.ReasonImage, "The image "+img.ref+" is not usable"
-		}
-		return errors.Join(failure(reason, what, err), e.discard(ctx, engine, *j))
+	_, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
+	switch {
+	case errdefs.IsConflict(err):
+		return failure(workflow.ReasonLaunch, "The job has a container already", errExists)
+	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
+		return failure(workflow.ReasonImage, "The image "+img.ref+" is not usable", err)
+	case err != nil:
+		return failure(workflow.ReasonLaunch, "The container could not be created", err)
 	}
-	if err := e.ensureRunner(ctx, engine, spec, *j, img, runner); err != nil {
-		return errors.Join(failure(workflow.ReasonLaunch, "The runner could not be put into the container", err), e.discard(ctx, engine, *j))
+	if err := e.ensureRunner(ctx, engine, spec, j, img, runner); err != nil {
+		return failure(workflow.ReasonLaunch, "The runner could not be copied into the container", err)
 	}
-	if err := e.checkPlatform(ctx, engine, spec, *j, img, runner); err != nil {
-		return errors.Join(err, e.discard(ctx, engine, *j))
+	if err := e.checkPlatform(ctx, engine, spec, j, img, runner); err != nil {
+		return err
 	}
-	if err := e.giveToUser(ctx, engine, *j, img); err != nil {
-		return errors.Join(failure(workflow.ReasonLaunch, "The job's directory could not be given to the image's user "+img.user, err), e.discard(ctx, engine, *j))
+	if err := e.giveToUser(ctx, engine, j, img); err != nil {
+		return failure(workflow.ReasonLaunch, "The image's user "+img.user+" could not be made the owner of the job's directory", err)
 	}
 	return nil
 }
 
 func (e *Executor) discard(ctx context.Context, engine *client.Client, j job) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	return e.remove(ctx, engine, j)
 }
 
-// container describes the job's container. Every client of the engine can read the description.
+// container returns the container's description, which every client of the engine can read.
 func (e *Executor) container(spec executor.Spec, j job, img image, runner runnerFile, network string, now time.Time) (*container.Config, *container.HostConfig) {
 	all := labels(spec, j, kindJob, now)
-	stopTimeout := int(e.opts.PatienceStop / time.Second)
+	stopTimeout := int(stopTime / time.Second)
 	config := &container.Config{
 		Image:       img.id,
 		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
-		WorkingDir:  "/", // not the image's, which may lead out of the container (CVE-2024-21626)
+		WorkingDir:  "/", // overrides the image's, which may lead out of the container (CVE-2024-21626)
 		OpenStdin:   true,
 		StdinOnce:   true, // closed after the launch document
 		AttachStdin: true,
 		Labels:      all,
-		StopSignal:  "SIGINT", // an engine that shuts down stops a job as a cancellation does
+		StopSignal:  "SIGINT", // an engine that shuts down stops a job in the same way as a cancellation
 		StopTimeout: &stopTimeout,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
-	// An init reaps the job's orphans and passes a signal to the runner alone.
+	// An init reaps the job's orphans and passes a signal only to the runner.
 	yes := true
 	pids := max(e.opts.PidsLimit, -1)
 	host := &container.HostConfig{
@@ -148,9 +163,9 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		SecurityOpt:   []string{"no-new-privileges"},
 		CapDrop:       []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"},
 		IpcMode:       container.IPCModePrivate,
-		// The job's log is its spool. The engine's copy serves the agent's own output and must
-		// not fill the host's disk. The limit is high because an engine (20.10 does) ends a
-		// followed log, without an error, when it begins another file.
+		// The spool contains the job's log. The engine's copy serves the agent's own output and
+		// must not fill the host's disk. The limit is high because some engines (20.10, for
+		// example) end a followed log without an error when they start another log file.
 		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
 		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
 		Resources: container.Resources{
@@ -173,24 +188,25 @@ func jobMount(j job, labels map[string]string) mount.Mount {
 	}
 }
 
-// makeShared makes the job's directory on the host. The parent's permissions keep other users
-// of the host out. The engine mounts the inner directory, which the container's user, whatever
-// its number, can write to.
+// makeShared creates the job's directory on the host. The parent's permissions exclude the host's
+// other users. The engine mounts the inner directory, to which every user in a container can write.
 func makeShared(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	inner := filepath.Join(dir, sharedJob)
-	if err := os.Mkdir(inner, 0o700); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+	err := os.Mkdir(inner, 0o700)
+	if err == nil {
+		err = os.Chmod(inner, 0o777) // regardless of the umask
 	}
-	if err := os.Chmod(inner, 0o777); err != nil {
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return nil
 }
 
-// network returns the network mode. A server on loopback needs the network of the agent's host.
+// network returns the network mode. A job whose server is on loopback requires the network of the
+// agent's host.
 func (e *Executor) network(ctx context.Context, engine *client.Client, spec executor.Spec) (string, error) {
 	if !spec.Loopback {
 		return e.opts.Network, nil
@@ -201,7 +217,8 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	}
 	switch {
 	case !spec.LoopbackOK && e.opts.Network != "host":
-		// The server chooses the URL, so it must not open the host's network.
+		// The server chooses the URL, so the URL alone must not permit the use of the host's
+		// network.
 		return refuse("and the agent's service_url is not on loopback, so that the job does not get the host's network unless docker_network is host")
 	case e.opts.Network != "" && e.opts.Network != "host":
 		return refuse("docker_network is set to " + e.opts.Network)
@@ -212,7 +229,7 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	}
 	info, err := engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return "", failure(workflow.ReasonLaunch, "The Docker Engine could not be asked where it runs", err)
+		return "", failure(workflow.ReasonLaunch, "Reading the host of the Docker Engine failed", err)
 	}
 	host, err := os.Hostname()
 	switch {
@@ -221,11 +238,51 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	case info.Info.Name != host:
 		return refuse(fmt.Sprintf("the Docker Engine runs on %q and the agent on %q", info.Info.Name, host))
 	case slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "rootless") }):
-		return refuse("a rootless Docker Engine has a network of its own")
+		return refuse("a rootless Docker Engine has its own network")
 	}
 	return "host", nil
 }
 
-func (j job) parent() (dir, name string) {
-	return path.Dir(j.JobDir), path.Base(j.JobDir)
+// lost reports whether the engine became unavailable during a call that returned err.
+func (e *Executor) lost(ctx context.Context, engine *client.Client, err error) bool {
+	if answered(err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	if _, pingErr := engine.Ping(ctx, client.PingOptions{}); pingErr == nil && !broken(err) {
+		return false
+	}
+	e.forget(engine)
+	return true
+}
+
+// broken reports whether the connection broke during a call, even if the engine is available again.
+func broken(err error) bool {
+	var network *net.OpError
+	return client.IsErrConnectionFailed(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+}
+
+// await waits until an engine can run jobs.
+func (e *Executor) await(ctx context.Context) error {
+	always := func(error) bool { return true }
+	return retry.Policy{First: time.Second, Max: time.Second}.Do(ctx, always, func() error { return e.Check(ctx) })
+}
+
+// discardUnstarted removes a job's objects after the engine was unavailable, unless the job was
+// started.
+func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) error {
+	engine, err := e.engine()
+	if err != nil {
+		return err
+	}
+	j := e.newJob(spec)
+	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
+	switch {
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case err == nil && found.Container.State.Status != container.StateCreated:
+		return nil // the next attempt reports the existing container
+	}
+	return e.discard(ctx, engine, j)
 }

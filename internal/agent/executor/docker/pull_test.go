@@ -184,10 +184,10 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 			name: "credsStore that has none", config: `{"auths":{"` + r.Host + `":{"auth":"` + right + `"}},"credsStore":"test"}`,
 			script: `echo "credentials not found in native keychain"; exit 1`,
 		},
-		{name: "none", want: []string{"does not let the agent in", "no credentials"}},
-		{name: "those of another registry", config: `{"auths":{"127.0.0.1:1":{"auth":"` + right + `"}}}`, want: []string{"does not let the agent in", "no credentials"}},
-		{name: "the job's are wrong", own: &workflow.ImageCredentials{Username: registryUser, Password: "wrong-password"}, want: []string{"does not let the agent in", "the job's"}},
-		{name: "the host's are wrong", config: `{"auths":{"` + r.Host + `":{"auth":"` + wrong + `"}}}`, want: []string{"does not let the agent in", "docker configuration"}},
+		{name: "none", want: []string{"rejects the agent", "no credentials"}},
+		{name: "those of another registry", config: `{"auths":{"127.0.0.1:1":{"auth":"` + right + `"}}}`, want: []string{"rejects the agent", "no credentials"}},
+		{name: "the job's are wrong", own: &workflow.ImageCredentials{Username: registryUser, Password: "wrong-password"}, want: []string{"rejects the agent", "the job's"}},
+		{name: "the host's are wrong", config: `{"auths":{"` + r.Host + `":{"auth":"` + wrong + `"}}}`, want: []string{"rejects the agent", "docker configuration"}},
 		{name: "no such helper", config: `{"credsStore":"absent"}`, want: []string{"docker-credential-absent", "PATH"}},
 		{name: "helper fails", config: `{"credsStore":"test"}`, script: `echo "the keychain is locked"; exit 1`, want: []string{"docker-credential-test failed", "agent's log"}},
 		{name: "helper fails with a secret", config: `{"credsStore":"test"}`, script: `echo '{"Secret":"` + registryPassword + `"}'; exit 1`, want: []string{"docker-credential-test"}},
@@ -205,8 +205,8 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 				}
 			}
 			t.Setenv("PATH", helper(t, "test", tc.script)+":"+os.Getenv("PATH"))
-			o := Options{PullImage: true, Home: home, Getenv: func(string) string { return "" }}
-			_, err := pullInto(t, o, &workflow.Image{Reference: tagged, Credentials: tc.own})
+			setEnvironment(t, home, nil)
+			_, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: tagged, Credentials: tc.own})
 			if tc.want != nil {
 				wantRefusal(t, err, tc.want...)
 			} else if err != nil {

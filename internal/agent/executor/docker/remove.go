@@ -14,18 +14,15 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/retry"
 )
 
-// sharedJob is the directory in a job's shared directory that the container mounts.
+// sharedJob is the subdirectory of a job's shared directory that the container mounts.
 const sharedJob = "job"
 
 // Remove removes the container with all its processes, and its volume.
 func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
-	j, err := e.open(h)
-	if err != nil {
-		return err
-	}
-	engine, err := e.engine()
+	j, engine, err := e.open(h)
 	if err != nil {
 		return err
 	}
@@ -55,7 +52,7 @@ func (e *Executor) remove(ctx context.Context, engine *client.Client, j job) err
 	defer root.Close()
 	err = root.RemoveAll(j.Name)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: the container's user left files that the agent's user may not remove; run both as the same user, or leave shared_volume_directory unset", err)
+		return fmt.Errorf("%w: the agent's user may not remove files of the container's user; run both as the same user, or leave shared_volume_directory unset", err)
 	}
 	return err
 }
@@ -67,7 +64,8 @@ func removeContainer(ctx context.Context, engine *client.Client, name string) er
 	})
 }
 
-// removeVolume removes a volume. The engine releases it a moment after its container.
+// removeVolume removes a volume. The engine releases the volume shortly after removing its
+// container.
 func removeVolume(ctx context.Context, engine *client.Client, name string) error {
 	return untilGone(ctx, func() error {
 		_, err := engine.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
@@ -77,24 +75,9 @@ func removeVolume(ctx context.Context, engine *client.Client, name string) error
 
 // untilGone repeats remove for a limited time while the engine reports a conflict.
 func untilGone(ctx context.Context, remove func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, cleanupPatience)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := remove()
-		switch {
-		case err == nil || errdefs.IsNotFound(err):
-			return nil
-		case !errdefs.IsConflict(err):
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return ignoreGone(retry.Policy{First: 100 * time.Millisecond, Max: time.Second}.Do(ctx, errdefs.IsConflict, remove))
 }
 
 // List returns the jobs of owner that have a container, a volume or a shared directory.
@@ -112,65 +95,68 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	if err != nil {
 		return nil, fmt.Errorf("listing volumes: %w", err)
 	}
-	found := &found{engine: engine.DaemonHost(), seen: map[string]bool{}}
-	for _, c := range containers.Items {
-		found.add(c.Labels)
-	}
-	for _, v := range volumes.Items {
-		found.add(v.Labels)
-	}
-	if err := e.addShared(found, owner); err != nil {
+	shared, err := e.listShared(owner)
+	if err != nil {
 		return nil, err
 	}
-	return found.handles, found.err
-}
-
-type found struct {
-	engine  string
-	seen    map[string]bool
-	handles []executor.Handle
-	err     error
-}
-
-func (f *found) add(labels map[string]string) {
-	name := labels[labelName]
-	epoch, err := strconv.ParseInt(labels[labelEpoch], 10, 64)
-	if err != nil || !executor.IsObjectName(name) {
-		return // a runner's volume, or not this agent's
+	found := map[string]listed{}
+	for _, l := range shared {
+		found[l.Name] = l
 	}
-	created, err := time.Parse(time.RFC3339, labels[labelCreated])
-	if err != nil {
-		created = time.Time{} // old enough for the janitor
+	for _, v := range volumes.Items {
+		found[v.Labels[labelName]] = readLabels(v.Labels)
 	}
-	f.addJob(job{Name: name, JobDir: labels[labelJobDir], Shared: labels[labelShared], Engine: f.engine}, labels[labelJob], epoch, created)
+	for _, c := range containers.Items {
+		found[c.Labels[labelName]] = readLabels(c.Labels)
+	}
+	var out []executor.Handle
+	for name, l := range found {
+		if !executor.IsObjectName(name) {
+			continue // a runner volume
+		}
+		l.Engine = engine.DaemonHost()
+		h, err := executor.NewHandle(Name, l.id, l.epoch, l.created, l.job)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
 }
 
-func (f *found) addJob(j job, jobID string, epoch int64, created time.Time) {
-	if f.seen[j.Name] {
-		return
-	}
-	f.seen[j.Name] = true
-	h, err := j.handle(jobID, epoch, created)
-	f.err = errors.Join(f.err, err)
-	f.handles = append(f.handles, h)
+type listed struct {
+	job
+	id      string
+	epoch   int64
+	created time.Time
 }
 
-func (e *Executor) addShared(f *found, owner string) error {
+// readLabels reads labels that [labels] wrote. An unreadable time becomes the zero time, which
+// always permits removal.
+func readLabels(labels map[string]string) listed {
+	l := listed{job: job{Name: labels[labelName], JobDir: labels[labelJobDir], Shared: labels[labelShared]}, id: labels[labelJob]}
+	l.epoch, _ = strconv.ParseInt(labels[labelEpoch], 10, 64)
+	l.created, _ = time.Parse(time.RFC3339, labels[labelCreated])
+	return l
+}
+
+func (e *Executor) listShared(owner string) ([]listed, error) {
 	if e.opts.SharedVolumeDirectory == "" {
-		return nil
+		return nil, nil
 	}
 	entries, err := os.ReadDir(e.opts.SharedVolumeDirectory)
 	if err != nil {
-		return fmt.Errorf("listing shared_volume_directory: %w", err)
+		return nil, fmt.Errorf("listing shared_volume_directory: %w", err)
 	}
+	var out []listed
 	for _, entry := range entries {
-		jobID, epoch, ours := executor.ParseObjectName(owner, entry.Name())
+		id, epoch, ours := executor.ParseObjectName(owner, entry.Name())
 		info, err := entry.Info()
 		if !ours || err != nil || !entry.IsDir() {
 			continue
 		}
 		shared := filepath.Join(e.opts.SharedVolumeDirectory, entry.Name())
-		f.addJob(job{Name: entry.Name(), JobDir: defaultJobDir, Shared: shared, Engine: f.engine}, jobID, epoch, info.ModTime())
+		out = append(out, listed{job{Name: entry.Name(), JobDir: defaultJobDir, Shared: shared}, id, epoch, info.ModTime()})
 	}
-	return nil
+	return out, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/retry"
 )
 
 // relay is a socket in front of the engine's. Closing it looks like a restart of the engine.
@@ -193,7 +194,11 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		exit, err := e.Wait(ctx, h)
+		var exit executor.Exit
+		err := retry.Policy{First: 100 * time.Millisecond, Max: time.Second}.Do(ctx, func(error) bool { return true }, func() (err error) {
+			exit, err = e.Wait(ctx, h)
+			return err
+		})
 		answers <- answer{exit, err}
 	}()
 	for range 3 {
@@ -206,7 +211,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 		}
 		r.up(t)
 		select {
-		case <-r.accepted: // Wait asks again
+		case <-r.accepted: // the repeated Wait connects
 		case a := <-answers:
 			t.Fatalf("Wait ended although the job runs: %+v, %v", a.exit, a.err)
 		}

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,12 +10,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"github.com/moby/sys/user"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
@@ -24,10 +28,10 @@ type runnerFile struct {
 	path   string
 	size   int64
 	arch   string
-	volume string // the volume that holds it
+	volume string // the volume that contains the file
 }
 
-// findRunner returns the runner for arch and its volume, which only this agent fills.
+// findRunner returns the runner for arch and its volume. Only this agent fills that volume.
 func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
 	if err != nil {
@@ -60,38 +64,26 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 	}
 }
 
-// ensureRunner fills the runner's volume if the job's container shows it missing or incomplete.
+// ensureRunner fills the runner's volume if the runner in the job's container is missing or
+// incomplete.
 func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	e.filling.Lock()
 	defer e.filling.Unlock()
-	ok, err := runnerThere(ctx, engine, j.Name, r)
-	if err != nil {
-		return err
-	}
-	if !ok {
+	stat, err := engine.ContainerStatPath(ctx, j.Name, client.ContainerStatPathOptions{Path: runnerPath})
+	switch {
+	case err != nil && !errdefs.IsNotFound(err):
+		return fmt.Errorf("finding the runner on the engine: %w", err)
+	case err != nil || stat.Stat.Size != r.size || !stat.Stat.Mode.IsRegular():
 		if err := e.fill(ctx, engine, spec, j, img, r); err != nil {
 			return fmt.Errorf("copying the runner to the engine: %w", err)
 		}
-		if ok, err = runnerThere(ctx, engine, j.Name, r); err != nil {
-			return err
-		}
-		if !ok {
-			return errors.New("copying the runner to the engine: it is not there afterwards")
-		}
 	}
-	e.dropOldRunners(ctx, engine, spec.Owner, r)
-	return nil
-}
-
-func runnerThere(ctx context.Context, engine *client.Client, containerName string, r runnerFile) (bool, error) {
-	stat, err := engine.ContainerStatPath(ctx, containerName, client.ContainerStatPathOptions{Path: runnerPath})
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
+	// The engine does not remove volumes of earlier runners that are in use.
+	err = removeVolumes(ctx, engine, func(name string) bool { return name != r.volume }, labelOwner+"="+spec.Owner, labelKind+"="+kindRunner, labelArch+"="+r.arch)
 	if err != nil {
-		return false, fmt.Errorf("looking for the runner on the engine: %w", err)
+		e.opts.Log.WithError(err).Debug("some volumes of earlier runners are not removed")
 	}
-	return stat.Stat.Size == r.size && stat.Stat.Mode.IsRegular(), nil
+	return nil
 }
 
 // fill copies the runner through a container of the job's image that never starts.
@@ -102,7 +94,7 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		err = errors.Join(err, removeContainer(ctx, engine, created.ID))
 	}()
@@ -111,15 +103,16 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 		return err
 	}
 	defer file.Close()
-	reader, writer := io.Pipe()
-	packed := make(chan struct{})
-	go func() {
-		defer close(packed)
-		writer.CloseWithError(pack(writer, file, r.size))
-	}()
-	_, err = engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{DestinationPath: runnerDir, Content: reader})
-	_ = reader.CloseWithError(io.ErrClosedPipe) // ends the packing if the engine did not read it all
-	<-packed
+	var header bytes.Buffer
+	err = tar.NewWriter(&header).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: executor.RunnerName, Mode: 0o555, Size: r.size, ModTime: time.Unix(0, 0)})
+	if err != nil {
+		return err
+	}
+	// A tar archive consists of blocks of 512 bytes and ends with two of zeros.
+	end := bytes.NewReader(make([]byte, (512-r.size%512)%512+2*512))
+	_, err = engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{
+		DestinationPath: runnerDir, Content: io.MultiReader(&header, io.LimitReader(file, r.size), end),
+	})
 	return err
 }
 
@@ -130,33 +123,132 @@ func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.
 	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}}
 }
 
-func pack(w io.Writer, file io.Reader, size int64) error {
-	archive := tar.NewWriter(w)
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: executor.RunnerName, Mode: 0o555, Size: size, ModTime: time.Unix(0, 0)}
-	if err := archive.WriteHeader(header); err != nil {
-		return err
-	}
-	if _, err := io.CopyN(archive, file, size); err != nil {
-		return err
-	}
-	return archive.Close()
-}
-
-// dropOldRunners removes earlier runners' volumes. The engine refuses those in use.
-func (e *Executor) dropOldRunners(ctx context.Context, engine *client.Client, owner string, current runnerFile) {
-	filters := client.Filters{}.Add("label", labelOwner+"="+owner).Add("label", labelKind+"="+kindRunner).Add("label", labelArch+"="+current.arch)
-	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
+// removeVolumes removes the volumes that have all labels and a matching name.
+func removeVolumes(ctx context.Context, engine *client.Client, match func(name string) bool, labels ...string) error {
+	volumes, err := engine.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", labels...)})
 	if err != nil {
-		e.opts.Log.WithError(err).Debug("Old runner volumes could not be listed")
-		return
+		return fmt.Errorf("listing the volumes with runners: %w", err)
 	}
+	var errs []error
 	for _, v := range volumes.Items {
-		if v.Name == current.volume {
+		if !match(v.Name) {
 			continue
 		}
-		_, err := engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{})
-		if err == nil {
-			e.opts.Log.WithField("volume", v.Name).Debug("The volume of an older runner was removed")
+		if _, err := engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("removing the volume %s: %w", v.Name, err))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// checkPlatform rejects an image whose architecture the engine's host neither has nor emulates,
+// because the job would fail without an explanation. An engine does not report its emulations, so
+// checkPlatform starts the runner in a container of the image.
+func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
+	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return failure(workflow.ReasonLaunch, "The job's image could not be checked", fmt.Errorf("reading the architecture of the Docker Engine: %w", err))
+	}
+	arch := version.Arch
+	if arch == img.arch {
+		return nil
+	}
+	runs, err := e.tryRunner(ctx, engine, spec, j, img, r)
+	switch {
+	case err != nil:
+		return failure(workflow.ReasonLaunch, fmt.Sprintf("Whether the engine runs images for linux/%s could not be tried", img.arch), err)
+	case !runs:
+		return failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for linux/%s, and the host of the Docker Engine is linux/%s without emulation of that: use an image for linux/%s", img.ref, img.arch, arch, arch), nil)
+	}
+	return nil
+}
+
+// tryRunner reports whether the runner starts in a container of the image, without a job.
+func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
+	// An abandoned call could still succeed in the engine after the cleanup.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupTime)
+	defer cancel()
+	config, host := tryContainer(spec, j, img, r, time.Now())
+	created, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, removeContainer(bounded, engine, created.ID)) }()
+	if _, err := engine.ContainerStart(bounded, created.ID, client.ContainerStartOptions{}); err != nil {
+		if answered(err) {
+			return false, nil // some engines detect the mismatch immediately
+		}
+		return false, err
+	}
+	if err := waitStopped(bounded, engine, created.ID); err != nil {
+		return false, err
+	}
+	found, err := engine.ContainerInspect(bounded, created.ID, client.ContainerInspectOptions{})
+	if err != nil {
+		return false, err
+	}
+	return found.Container.State.ExitCode == 0, nil
+}
+
+func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+	config := &container.Config{
+		Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, now),
+		WorkingDir: "/", // overrides the image's, which may lead out of the container (CVE-2024-21626)
+	}
+	host := &container.HostConfig{
+		NetworkMode: "none", ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		IpcMode: container.IPCModePrivate, LogConfig: container.LogConfig{Type: "none"},
+		Mounts: []mount.Mount{runnerMount(spec.Owner, r, true)},
+	}
+	return config, host
+}
+
+// maxUserFile bounds the size of an image's user database in bytes.
+const maxUserFile = 1 << 20
+
+// giveToUser makes the image's user the owner of the job's directory, because the engine creates
+// volumes that root owns.
+func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
+	if name, _, _ := strings.Cut(img.user, ":"); j.Shared != "" || name == "" || name == "0" || name == "root" {
+		return nil
+	}
+	var databases [2]io.Reader // nil if missing
+	for i, path := range []string{"/etc/passwd", "/etc/group"} {
+		data, err := readFile(ctx, engine, j.Name, path, maxUserFile)
+		switch {
+		case err == nil:
+			databases[i] = bytes.NewReader(data)
+		case !errdefs.IsNotFound(err):
+			return err
+		}
+	}
+	owner, err := user.GetExecUser(img.user, nil, databases[0], databases[1])
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: path.Base(j.JobDir) + "/", Mode: 0o700, Uid: owner.Uid, Gid: owner.Gid, ModTime: time.Now()}
+	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
+		return err
+	}
+	_, err = engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: path.Dir(j.JobDir), Content: &archive})
+	return err
+}
+
+func readFile(ctx context.Context, engine *client.Client, containerName, path string, limit int64) ([]byte, error) {
+	copied, err := engine.CopyFromContainer(ctx, containerName, client.CopyFromContainerOptions{SourcePath: path})
+	if err != nil {
+		return nil, err
+	}
+	defer copied.Content.Close()
+	archive := tar.NewReader(copied.Content)
+	header, err := archive.Next()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s in the container: %w", path, err)
+	}
+	if header.Typeflag != tar.TypeReg || header.Size > limit {
+		return nil, fmt.Errorf("reading %s in the container: not a regular file of at most %d bytes", path, limit)
+	}
+	return io.ReadAll(archive)
 }

@@ -10,14 +10,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"workflowagent/internal/protocol"
-
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/durable"
 	"workflowagent/internal/filelock"
+	"workflowagent/internal/protocol"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 	dirTemp       = "tmp"
 )
 
-// maxResult bounds result.json, which the job writes, in bytes.
+// maxResult bounds result.json in bytes, because the job can write that file.
 const maxResult = 64 << 10
 
 type dir string
@@ -42,7 +41,7 @@ func (d dir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// marker is an inherited environment entry, which identifies processes outside the session.
+// marker returns the environment entry that identifies the job's processes outside the session.
 func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
 func (d dir) create(m meta) (err error) {
@@ -77,8 +76,8 @@ func (d dir) process() (identity, error) {
 	return id, err
 }
 
-// lock takes the directory's lock, which orders Start and the reading of the exit status across
-// processes. Holders are quick. The caller must call the returned function.
+// lock acquires the directory's lock, which serializes Start and the reading of the exit status
+// across processes. The caller must soon call the returned function.
 func (d dir) lock(ctx context.Context) (func(), error) {
 	lock, err := filelock.Wait(ctx, d.path(fileLock))
 	if err != nil {
@@ -93,26 +92,36 @@ func (d dir) result() *protocol.Result {
 		return nil
 	}
 	defer root.Close()
-	f, err := root.OpenFile(protocol.FileResult, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, size, err := openRegular(root, protocol.FileResult)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxResult))
-	if err != nil {
-		return nil
-	}
 	var r protocol.Result
-	if json.Unmarshal(data, &r) != nil {
+	data := make([]byte, min(size, maxResult))
+	if _, err := io.ReadFull(f, data); err != nil || json.Unmarshal(data, &r) != nil {
 		return nil
 	}
 	return &r
 }
 
-// copySpool copies the spool. The job controls the directory, so nothing leads outside.
+// openRegular opens a regular file of the job. The job may replace the file at any time.
+func openRegular(root *os.Root, name string) (*os.File, int64, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// copySpool copies the spool. The job controls the directory, so copySpool never leaves it.
 func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
@@ -151,24 +160,17 @@ func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 }
 
 func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
-	in, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	in, size, err := openRegular(src, name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return nil // removed since the directory was read
-	}
-	return to.Add(name, info.Size(), in)
+	return to.Add(name, size, in)
 }
 
-// remove deletes the directory. It renames it first, so that a process that watches the job
-// makes no file in it meanwhile. Jobs leave directories without write permission (Go's module
-// cache does), so remove grants it.
+// remove deletes the directory. It first renames the directory, so that a process that watches the
+// job cannot create a file in it. Jobs leave directories without write permission, as Go's module
+// cache does, so remove grants that permission.
 func (d dir) remove() error {
 	root, err := os.OpenRoot(filepath.Dir(string(d)))
 	if err != nil {
@@ -193,7 +195,7 @@ func (d dir) remove() error {
 	return errors.Join(root.RemoveAll(doomed), walkErr)
 }
 
-// writeJSON writes atomically and syncs, to survive a loss of power.
+// writeJSON writes the file atomically and syncs it, so that it survives a power failure.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -205,8 +207,8 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// readJSON reads a file of the executor. A missing or damaged file is fs.ErrNotExist: a crash
-// of the host can leave a damaged one.
+// readJSON reads one of the executor's files. It returns fs.ErrNotExist for a missing or damaged
+// file, because a host crash can damage files.
 func readJSON(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -6,30 +6,31 @@ import (
 	"time"
 
 	"workflowagent/internal/bootid"
+	"workflowagent/internal/retry"
 )
 
-// identity names one process across reuse of its number and reboots of the host.
+// identity identifies one process even if its PID is reused or the host reboots.
 type identity struct {
 	PID       int    `json:"pid"`
-	StartTime uint64 `json:"startTime"` // in the system's own unit; only compared
+	StartTime uint64 `json:"startTime"` // in a unit of the operating system; only compared
 	BootID    string `json:"bootID"`
 }
 
 type proc struct {
 	pid, parent, session int
 	start                uint64
-	zombie               bool // ended, its exit status not yet collected
-	status               int  // of a zombie, as in wait(2); 0 also if the system does not report it
+	zombie               bool // the process has exited, and its exit status has not been collected
+	status               int  // exit status of a zombie, as in wait(2); 0 if the system does not report it
 }
 
 func identify(pid int) (identity, error) {
 	boot, err := bootid.Get()
 	if err != nil {
-		return identity{}, fmt.Errorf("asking for the boot id: %w", err)
+		return identity{}, fmt.Errorf("reading the boot id: %w", err)
 	}
 	p, err := lookUp(pid)
 	if err != nil {
-		return identity{}, fmt.Errorf("looking up process %d: %w", pid, err)
+		return identity{}, fmt.Errorf("finding process %d: %w", pid, err)
 	}
 	return identity{PID: pid, StartTime: p.start, BootID: boot}, nil
 }
@@ -46,18 +47,17 @@ func (id identity) find() (proc, bool) {
 	return p, err == nil && boot == id.BootID
 }
 
-// pollGone polls, where the system offers no notification.
+func (id identity) running() bool {
+	p, ok := id.find()
+	return ok && !p.zombie
+}
+
+// pollGone polls until the process has exited, on systems without notifications.
 func pollGone(ctx context.Context, id identity) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if p, ok := id.find(); !ok || p.zombie {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
+	for id.running() {
+		if err := retry.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
+	return nil
 }

@@ -49,8 +49,8 @@ func processes() ([]proc, error) {
 	return out, nil
 }
 
-// carries is always false: macOS hides environments, so processes outside the session are
-// missed.
+// carries always returns false: macOS hides environments, so processes outside the session are not
+// found.
 func (p proc) carries(string) bool { return false }
 
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {

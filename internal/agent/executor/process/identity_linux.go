@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/retry"
 )
 
 func lookUp(pid int) (proc, error) {
@@ -19,13 +21,9 @@ func lookUp(pid int) (proc, error) {
 	if err != nil {
 		return proc{}, err
 	}
-	// The name in field 2 may hold anything; the last closing parenthesis ends it. Field 3
+	// The name in field 2 may contain any character; the last closing parenthesis ends it. Field 3
 	// follows.
-	end := bytes.LastIndexByte(b, ')')
-	if end < 0 {
-		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
-	}
-	f := strings.Fields(string(b[end+1:]))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
 	}
@@ -53,15 +51,15 @@ func processes() ([]proc, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := lookUp(pid); err == nil { // else it has ended
+		if p, err := lookUp(pid); err == nil { // else it has exited
 			out = append(out, p)
 		}
 	}
 	return out, nil
 }
 
-// carries reports whether the process was started with the environment entry marker. The
-// environments of other users' processes are unreadable, and those are not the job's.
+// carries reports whether the process was started with the environment entry marker. Environments
+// of other users' processes are unreadable, but these processes do not belong to the job.
 func (p proc) carries(marker string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	if err != nil {
@@ -75,16 +73,16 @@ func (p proc) carries(marker string) bool {
 	return false
 }
 
-// waitGone waits until the process is gone or a zombie. For a process that is not a child it
-// returns the exit status if the kernel reveals it, else nil.
+// waitGone waits until the process has exited. For a process that is not a child, it returns the
+// exit status if the kernel provides it, and nil otherwise.
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, pollGone(ctx, id) // gone, or a kernel without pidfd
+		return nil, pollGone(ctx, id) // the process has exited, or the kernel has no pidfd
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The descriptor refers to the process that had the number when it was opened.
+	// The descriptor refers to the process that had this PID when the descriptor was opened.
 	p, ok := id.find()
 	if !ok {
 		return nil, nil
@@ -115,14 +113,12 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	return exitInfo(ctx, id, fd), nil
 }
 
-// exitInfo returns the exit status of an ended process that is not a child. While it is a
-// zombie, its stat file has the status; a zero may also mean a lack of permission. Once the
+// exitInfo returns the exit status of an exited process that is not a child. While the process is a
+// zombie, its stat file contains the status; 0 may also mean that permission is missing. After the
 // parent has collected the status, Linux 6.15 and later report it through the descriptor.
 func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
 	for {
 		if p, ok := id.find(); ok && p.zombie && p.status != 0 {
 			status := unix.WaitStatus(p.status)
@@ -134,9 +130,7 @@ func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 			status := unix.WaitStatus(info.Exit_code)
 			return &status
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		if retry.Sleep(ctx, 2*time.Millisecond) != nil {
 			return nil
 		}
 	}

@@ -42,15 +42,14 @@ type follower struct {
 	id     identity // of the writer
 }
 
-// Read returns io.EOF after everything the file had when the runner was gone. The output of
-// processes that outlive the runner does not count.
+// Read returns io.EOF at the end of the file after the runner has exited. It does not wait for the
+// output of processes that outlive the runner.
 func (f *follower) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
 	for delay := followFast; ; delay = min(2*delay, followSlow) {
-		p, alive := f.id.find()
-		alive = alive && !p.zombie
+		alive := f.id.running() // check before the read: the file is then complete
 		n, err := f.file.Read(b)
 		if n > 0 || !errors.Is(err, io.EOF) {
 			return n, err
@@ -64,7 +63,7 @@ func (f *follower) Read(b []byte) (int, error) {
 	}
 }
 
-// Close ends a blocked Read.
+// Close interrupts a blocked Read.
 func (f *follower) Close() error {
 	f.cancel()
 	return f.file.Close()

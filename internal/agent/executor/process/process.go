@@ -1,21 +1,20 @@
 // Package process runs jobs as plain processes of the agent's own user, without isolation. It
 // is for disposable hosts and for trying the product without a container engine, and the
-// operator has to ask for it.
+// operator must select it.
 //
 // A job is a directory whose files hold everything a restarted agent needs to resume it:
 //
 //	meta.json     owner, job and labels
-//	started       made by the first Start; its presence refuses any other
+//	started       created by the first Start; it makes any other Start fail
 //	process.json  the runner's pid, start time and boot id
 //	output.log    the runner's output
-//	exit.json     how it ended, written by the agent that learned it
+//	exit.json     the runner's exit, written by the agent that observed it
 //	job/          the runner's own directory (--job-dir)
 //	home/ tmp/    HOME and TMPDIR of the job
 package process
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,23 +36,23 @@ const Name = "process"
 
 // Options configure an [Executor].
 type Options struct {
-	RunnerPath string // absolute path of the workflow-runner for this host
-	BaseDir    string // the parent of the jobs' directories; created if missing, 0700
+	RunnerPath string // absolute path of the workflow-runner executable for this host
+	BaseDir    string // the parent of the job directories; created with mode 0700 if missing
 	Log        *logrus.Entry
 }
 
-// Executor runs jobs as processes below one base directory.
+// Executor runs jobs as processes. Their directories are below one base directory.
 type Executor struct {
 	runner string
 	base   string
 	log    *logrus.Entry
 
-	ctx     context.Context // ends with Close; reapers watch it
+	ctx     context.Context // cancelled by Close; reapers use it
 	cancel  context.CancelFunc
 	reapers sync.WaitGroup
 }
 
-// New returns an executor and makes the base directory. [Executor.Check] reports a missing
+// New returns an executor and creates the base directory. [Executor.Check] reports a missing
 // runner.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.RunnerPath) || !filepath.IsAbs(o.BaseDir) {
@@ -71,11 +70,8 @@ func (e *Executor) Name() string { return Name }
 
 // Check reports a missing runner or base directory.
 func (e *Executor) Check(context.Context) error {
-	if _, err := executor.FindRunner(filepath.Dir(e.runner)); err != nil && filepath.Base(e.runner) == executor.RunnerName {
-		return err
-	}
-	if info, err := os.Stat(e.runner); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return fmt.Errorf("no job can run: %s is not an executable file", e.runner)
+	if err := executor.CheckRunner(e.runner); err != nil {
+		return fmt.Errorf("no job can run: %w", err)
 	}
 	if info, err := os.Stat(e.base); err != nil || !info.IsDir() {
 		return fmt.Errorf("no job can run: the directory for jobs, %s, is missing", e.base)
@@ -83,7 +79,7 @@ func (e *Executor) Check(context.Context) error {
 	return nil
 }
 
-// Close stops watching jobs and leaves them running.
+// Close stops watching jobs, which keep running.
 func (e *Executor) Close() error {
 	e.cancel()
 	e.reapers.Wait()
@@ -102,13 +98,13 @@ type handleData struct {
 	Dir string `json:"dir"` // absolute, a direct child of the base directory
 }
 
-// Prepare makes the job's directory.
+// Prepare creates the job's directory.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
-	// Every job without a setting says linux and may run on macOS; only the pulumi program
-	// knows. The reverse asks for a Mac.
+	// A job without a setting requires linux and may also run on macOS. A job that requires darwin
+	// must run on macOS.
 	if spec.OS != "" && spec.OS != "linux" && spec.OS != runtime.GOOS {
 		return executor.Handle{}, launchError(fmt.Sprintf("This job asks for %s, and the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
 	}
@@ -118,7 +114,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	m := meta{JobID: spec.JobID, Epoch: spec.Epoch, Owner: spec.Owner, Labels: spec.Labels, CreatedAt: time.Now()}
 	d := dir(filepath.Join(e.base, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)))
 	if err := d.create(m); err != nil {
-		return executor.Handle{}, launchError("The job's directory could not be made on the agent's host.", err)
+		return executor.Handle{}, launchError("The job's directory could not be created on the agent's host.", err)
 	}
 	progress("Running as a process of the agent's host, without a container")
 	return e.handle(d, m)
@@ -129,22 +125,15 @@ func launchError(message string, err error) error {
 }
 
 func (e *Executor) handle(d dir, m meta) (executor.Handle, error) {
-	data, err := json.Marshal(handleData{Dir: string(d)})
-	if err != nil {
-		return executor.Handle{}, fmt.Errorf("writing the handle of job %s: %w", m.JobID, err)
-	}
-	return executor.Handle{Executor: Name, JobID: m.JobID, Epoch: m.Epoch, CreatedAt: m.CreatedAt, Data: data}, nil
+	return executor.NewHandle(Name, m.JobID, m.Epoch, m.CreatedAt, handleData{Dir: string(d)})
 }
 
-// open returns the directory of h. It refuses one outside the base directory: handles come from
-// files, and Remove deletes what they name.
+// open returns the directory of h. It rejects a directory outside the base directory: handles are
+// read from files, and Remove deletes their directories.
 func (e *Executor) open(h executor.Handle) (dir, error) {
-	if h.Executor != Name {
-		return "", fmt.Errorf("the handle of job %s belongs to executor %q, not to %q", h.JobID, h.Executor, Name)
-	}
 	var data handleData
-	if err := json.Unmarshal(h.Data, &data); err != nil {
-		return "", fmt.Errorf("reading the handle of job %s: %w", h.JobID, err)
+	if err := h.Decode(Name, &data); err != nil {
+		return "", err
 	}
 	parent, name := filepath.Split(data.Dir)
 	if filepath.Clean(parent) != e.base || !executor.IsObjectName(name) {
@@ -172,18 +161,19 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 		return err
 	}
 	p, err := d.process()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = killTree(ctx, p, d.marker())
 	}
-	if err := killTree(ctx, p, d.marker()); err != nil {
-		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	if err == nil {
+		// The runner may be a child of this process, and remains a zombie until this process waits
+		// for it.
+		_, err = d.exit(ctx, nil)
 	}
-	// The runner may be a child of this process: without a wait it stays a zombie.
-	if _, err := d.settle(ctx); err != nil && !errors.Is(err, executor.ErrNotStarted) && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing job %s: %w", h.JobID, err)
+	if err == nil || errors.Is(err, executor.ErrNotStarted) || errors.Is(err, fs.ErrNotExist) {
+		err = d.remove()
 	}
-	if err := d.remove(); err != nil {
-		return fmt.Errorf("removing the directory of job %s: %w", h.JobID, err)
+	if err != nil {
+		return fmt.Errorf("removing job %s: %w", h.JobID, err)
 	}
 	return nil
 }
@@ -213,7 +203,7 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	return out, nil
 }
 
-// identify uses the directory's name if the agent died before it wrote meta.json.
+// identify derives the job from the directory's name if the agent exited before it wrote meta.json.
 func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
 	name := strings.TrimPrefix(entry.Name(), removedPrefix)
 	if !entry.IsDir() || !executor.IsObjectName(name) {

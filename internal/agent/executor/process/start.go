@@ -15,14 +15,15 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// launchPatience bounds the runner's reading of the launch document; the runner waits as long.
-const launchPatience = 30 * time.Second
+// launchTime bounds how long the runner may take to read the launch document. The runner uses the
+// same limit.
+const launchTime = 30 * time.Second
 
 // Start starts the runner in its own session.
 //
-// The runner's identity is on disk before the launch document is sent, and a runner that gets
-// none, or half of one, starts nothing. So an agent that dies here leaves a job that never ran
-// or one that the next agent finds.
+// The runner's identity is on disk before the agent sends the launch document, and a runner without
+// the whole document does not start the job. If the agent exits during Start, the job has therefore
+// not run, or the next agent finds it.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -40,19 +41,19 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	}
 	e.reapers.Go(func() {
 		if _, err := d.await(e.ctx, id); err != nil && e.ctx.Err() == nil {
-			e.log.WithError(err).WithField("job_id", h.JobID).Warn("The end of a job's runner could not be observed")
+			e.log.WithError(err).WithField("job_id", h.JobID).Warn("watching a job's runner failed")
 		}
 	})
 	if err := deliver(ctx, stdin, launch); err != nil {
 		if killErr := killTree(context.WithoutCancel(ctx), id, d.marker()); killErr != nil {
 			return fmt.Errorf("starting job %s: %w", h.JobID, errors.Join(err, killErr))
 		}
-		return launchError("The runner ended or hung before it had read what to do.", err)
+		return launchError("The runner exited or hung before it had read the launch document.", err)
 	}
 	return nil
 }
 
-// spawn starts the runner once. It returns the writing end of the runner's standard input.
+// spawn starts the runner once. It returns the write end of the runner's standard input.
 func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error) {
 	unlock, err := d.lock(ctx)
 	if err != nil {
@@ -66,8 +67,8 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	// Sync before the runner gets its launch document: after a loss of power, a job that ran
-	// must not look as if it never had.
+	// Sync before sending the launch document: after a power failure, a job that ran must not look
+	// as if it never ran.
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
@@ -79,7 +80,8 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	return id, stdin, nil
 }
 
-// startRunner records the runner's identity, and returns the other end of its standard input.
+// startRunner starts the runner, records its identity, and returns the write end of its standard
+// input.
 func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -100,13 +102,13 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	if err != nil {
 		return identity{}, nil, errors.Join(err, stdin.Close())
 	}
-	// From here on the runner is known by its identity, as to any other agent process. It is a
-	// child, so its pid is not reused before it is waited for.
+	// From here on, the agent finds the runner by its identity, as any other agent process does.
+	// The runner is a child, so its PID is not reused before this process waits for it.
 	id, err := identify(p.Pid)
 	if err == nil {
 		err = writeJSON(d.path(fileProcess), id)
 	}
-	if err != nil { // without a launch document it has started nothing
+	if err != nil { // without a launch document, the runner has not started the job
 		_ = stdin.Close()
 		_ = p.Kill()
 		_, _ = p.Wait()
@@ -118,13 +120,13 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	return id, stdin, nil
 }
 
-// environment leaves out the agent's other variables, which may hold its token.
+// environment omits the agent's other variables, which may contain its token.
 func environment(agent []string, d dir) []string {
 	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
 }
 
-// PassedOn returns the part of the agent's environment that jobs get: what a program needs to
-// find other programs, its language and certificate authorities.
+// PassedOn returns the part of the agent's environment that jobs receive: the variables for finding
+// programs, the language and certificate authorities.
 func PassedOn(agent []string) []string {
 	var env []string
 	path := false
@@ -146,7 +148,7 @@ func PassedOn(agent []string) []string {
 }
 
 func deliver(ctx context.Context, stdin *os.File, launch []byte) error {
-	if err := stdin.SetWriteDeadline(time.Now().Add(launchPatience)); err != nil {
+	if err := stdin.SetWriteDeadline(time.Now().Add(launchTime)); err != nil {
 		return errors.Join(err, stdin.Close())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = stdin.SetWriteDeadline(time.Unix(1, 0)) })

@@ -12,9 +12,10 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/bootid"
+	"workflowagent/internal/retry"
 )
 
-// Stop interrupts the runner alone, or kills every process of the job.
+// Stop interrupts only the runner, or kills all processes of the job.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -37,15 +38,15 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	return nil
 }
 
-// signal sends sig to the process unless its number was reused. On Linux the descriptor that
-// os.FindProcess opens keeps the number from being reused between the check and the signal.
+// signal sends sig to the process unless its PID was reused. On Linux, the descriptor that
+// os.FindProcess opens prevents the PID from being reused between the check and the signal.
 func (id identity) signal(sig syscall.Signal) error {
 	p, err := os.FindProcess(id.PID)
 	if err != nil {
 		return fmt.Errorf("signalling process %d: %w", id.PID, err)
 	}
 	defer func() { _ = p.Release() }()
-	if found, ok := id.find(); !ok || found.zombie {
+	if !id.running() {
 		return nil
 	}
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -54,18 +55,16 @@ func (id identity) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// killTree kills the leader's session, its descendants and every process that carries marker,
-// repeatedly until none exists: they may start more while they are being killed. A zero leader
-// is an unknown one.
+// killTree kills the leader's session, its descendants and every process that carries marker. It
+// repeats this until no such process exists, because they may start more processes meanwhile. A
+// zero leader means that the leader is unknown.
 func killTree(ctx context.Context, leader identity, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
 	for {
 		members, err := tree(leader, marker)
 		if err != nil {
-			return fmt.Errorf("looking for the processes of the job: %w", err)
+			return fmt.Errorf("finding the job's processes: %w", err)
 		}
 		if len(members) == 0 {
 			return nil
@@ -74,27 +73,22 @@ func killTree(ctx context.Context, leader identity, marker string) error {
 		for _, m := range members {
 			errs = append(errs, m.signal(syscall.SIGKILL))
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%d processes of the job could not be killed: %w", len(members), errors.Join(append(errs, ctx.Err())...))
+		if err := retry.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("killing the job's %d processes: %w", len(members), errors.Join(append(errs, err)...))
 		}
 	}
 }
 
-// tree returns the running processes of a job. The leader's session and descendants count only
-// while the leader exists, even as a zombie: afterwards its number may belong to another
-// process.
+// tree returns the running processes of a job. It includes the leader's session and descendants
+// only while the leader exists, even as a zombie: afterwards, another process may have the leader's
+// PID.
 func tree(leader identity, marker string) ([]identity, error) {
 	all, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	_, known := leader.find()
-	ours := map[int]bool{}
-	if known {
-		ours[leader.PID] = true
-	}
+	ours := map[int]bool{leader.PID: known}
 	for grew := known; grew; {
 		grew = false
 		for _, p := range all {
@@ -107,9 +101,9 @@ func tree(leader identity, marker string) ([]identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process older than the leader does not carry the job's marker, and reading the
-	// environment of every process of a big host is expensive. Linux counts the start from
-	// boot; elsewhere the clock may have been set.
+	// A process older than the leader does not carry the job's marker, and reading the environment
+	// of every process on a large host is expensive. Linux counts start times from boot; on other
+	// systems, the clock may have been changed.
 	var since uint64
 	if leader.BootID == boot && runtime.GOOS == "linux" {
 		since = leader.StartTime

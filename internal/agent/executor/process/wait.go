@@ -7,12 +7,12 @@ import (
 	"os"
 	"time"
 
-	"workflowagent/internal/protocol"
-
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/bootid"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/retry"
 )
 
 type exitRecord struct {
@@ -22,9 +22,9 @@ type exitRecord struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// Wait returns how the runner ended. The operating system reports that to the agent process
-// that started the runner and, on newer Linux, to any other that watched it end. Otherwise
-// Exit.Lost is set; a sealed result still counts.
+// Wait returns how the runner exited. The operating system reports that to the agent process that
+// started the runner and, on newer Linux kernels, to any other process that watched the runner.
+// Otherwise Exit.Lost is set, and only a sealed result can report the job's result.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	d, err := e.open(h)
 	if err != nil {
@@ -34,17 +34,17 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 	switch {
 	case err == nil:
 		return d.await(ctx, id)
-	case errors.Is(err, errEnded):
-		return d.settle(ctx)
-	case errors.Is(err, fs.ErrNotExist):
-		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+	case errors.Is(err, errEnded), errors.Is(err, fs.ErrNotExist):
+		return d.exit(ctx, nil)
 	}
 	return executor.Exit{}, err
 }
 
 var errEnded = errors.New("the job has ended")
 
-// started returns the runner's identity. It waits for a concurrent Start.
+func lost(detail string) executor.Exit { return executor.Exit{Code: -1, Lost: true, Detail: detail} }
+
+// started waits for a concurrent Start and returns the runner's identity.
 func (d dir) started(ctx context.Context) (identity, error) {
 	if id, err := d.process(); err == nil {
 		return id, nil
@@ -68,17 +68,15 @@ func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	return d.settleWith(ctx, status)
+	return d.exit(ctx, status)
 }
 
-func (d dir) settle(ctx context.Context) (executor.Exit, error) { return d.settleWith(ctx, nil) }
-
-// settleWith is settle with the status, if any, that the kernel reported of a process that is
-// not a child. It waits for a child, and keeps the outcome for later calls.
-func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Exit, error) {
+// exit returns how the runner exited, and records it for later calls. It waits for a child.
+// observed is the status, if any, that the kernel reported for a process that is not a child.
+func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit, error) {
 	unlock, err := d.lock(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+		return lost("the job's directory is missing"), nil
 	}
 	if err != nil {
 		return executor.Exit{}, err
@@ -86,67 +84,59 @@ func (d dir) settleWith(ctx context.Context, told *unix.WaitStatus) (executor.Ex
 	defer unlock()
 
 	var record exitRecord
-	if err := readJSON(d.path(fileExit), &record); err == nil {
-		return record.exit(d.result()), nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return executor.Exit{}, err
+	if err := readJSON(d.path(fileExit), &record); !errors.Is(err, fs.ErrNotExist) {
+		return record.exit(d.result()), err
 	}
 	id, err := d.process()
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(string(d)); errors.Is(err, fs.ErrNotExist) {
-			return executor.Exit{Code: -1, Lost: true, Detail: "the job's directory is gone"}, nil
+			return lost("the job's directory is missing"), nil // the directory was removed meanwhile
 		}
 		if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
 			return executor.Exit{}, executor.ErrNotStarted
 		}
-		return executor.Exit{Code: -1, Lost: true, Detail: "the agent ended while it was starting the runner, which therefore did nothing"}, nil
+		return lost("the agent exited while it was starting the runner, which therefore did nothing"), nil
 	}
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	status, ok, err := reap(ctx, id)
+	status, err := reap(ctx, id)
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	if !ok && told != nil {
-		status, ok = *told, true
+	if status == nil {
+		status = observed
 	}
-	if ok {
-		record = fromStatus(status)
-		if err := writeJSON(d.path(fileExit), record); err != nil {
-			return executor.Exit{}, err
-		}
-		return record.exit(d.result()), nil
+	if status != nil {
+		record = fromStatus(*status)
+		return record.exit(d.result()), writeJSON(d.path(fileExit), record)
 	}
-	exit := executor.Exit{Code: -1, Lost: true, Result: d.result(), Detail: "the runner ended while no agent watched it, and left no result: it was killed or it crashed"}
+	exit := lost("the runner exited while no agent watched it, and left no result: it was killed or it crashed")
+	exit.Result = d.result()
 	if boot, err := bootid.Get(); err == nil && boot != id.BootID {
 		exit.Detail = "the agent's host was restarted while the job ran"
 	}
 	return exit, nil
 }
 
-// reap collects the exit status of an ended child. Any other process is safe: reap checks that
-// it is the one that was started. A process of several threads looks dead a moment before its
-// status is available.
-func reap(ctx context.Context, id identity) (unix.WaitStatus, bool, error) {
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
+// reap collects the exit status of an exited child. It returns nil for another process. It checks
+// the identity, because the PID may have been reused. A process with several threads looks dead
+// shortly before its status is available.
+func reap(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	for {
 		if p, ok := id.find(); !ok || !p.zombie {
-			return 0, false, nil
+			return nil, nil
 		}
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(id.PID, &status, unix.WNOHANG, nil)
 		switch {
 		case err == nil && pid == id.PID:
-			return status, true, nil
+			return &status, nil
 		case err != nil && !errors.Is(err, unix.EINTR):
-			return 0, false, nil // not a child
+			return nil, nil // not a child process
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return 0, false, ctx.Err()
+		if err := retry.Sleep(ctx, time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }

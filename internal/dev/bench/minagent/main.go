@@ -1,7 +1,7 @@
-// Command minagent is the yardstick for the agent: it long-polls minserver, runs each job with a
-// shell, a given number at a time, and posts the raw output in chunks of at most 1 MiB and at most
-// 50 ms late. No spool, masking, timestamps, isolation, lease or TLS: it is the floor, not a
-// design.
+// Command minagent is the yardstick for the agent. It long-polls minserver, runs each job in a
+// shell, up to a given number concurrently, and posts the raw output in chunks of at most 1 MiB
+// within 50 ms. It has no spool, masking, timestamps, isolation, lease or TLS, because it measures
+// the minimum cost.
 package main
 
 import (
@@ -89,7 +89,7 @@ func run(base, id, command string) error {
 	return post(base+"/finish?job="+id, strings.NewReader(fmt.Sprint(code)))
 }
 
-// ship continues to read while it posts, so the job waits only when 1 MiB is unsent.
+// ship continues to read output while it posts, so the job blocks only while 1 MiB is unsent.
 func ship(base, id string, r *os.File) error {
 	defer func() { _ = r.Close() }()
 	chunks := make(chan []byte, 16)

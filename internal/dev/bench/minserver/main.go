@@ -1,14 +1,14 @@
 // Command minserver is the yardstick for the server: a bare long-poll queue on the same SQLite
-// library and sync level as the product, with one writer and a log that is appended to files. It
-// has no tenants, leases, epochs, checks or wide API: it is the floor, not a design.
+// library and sync level as the product, with one writer, which appends logs to files. It has no
+// tenants, leases, epochs, checks or broad API, because it measures the minimum cost.
 //
-//	POST /enqueue          body: shell command → id
+//	POST /enqueue          body: shell command → ID
 //	GET  /poll             held up to 25 s → "id\ncommand", or 204
 //	POST /log?job=N        body appended to the job's log
-//	GET  /log?job=N&offset=M → at most 1 MiB of it
-//	POST /finish?job=N     body: exit code; the log is synced before the answer
+//	GET  /log?job=N&offset=M → at most 1 MiB of the log
+//	POST /finish?job=N     body: exit code; the log is synced before the response
 //	GET  /state?job=N      queued, claimed or finished
-//	GET  /ready            answers when the server does
+//	GET  /ready            succeeds when the server accepts requests
 package main
 
 import (
@@ -71,7 +71,7 @@ func open(dir string) (*server, error) {
 	return s, nil
 }
 
-// write runs a closure in a transaction, one at a time.
+// write runs a function in a transaction, one at a time.
 func (s *server) write(do func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -111,7 +111,7 @@ func (s *server) enqueue(w http.ResponseWriter, r *http.Request) error {
 	}
 	var id int64
 	err = s.write(func(tx *sql.Tx) error {
-		return tx.QueryRow(`INSERT INTO jobs (command, state) VALUES (?, 'queued') RETURNING id`, string(command)).Scan(&id) //nolint:noctx // the writer outlives requests
+		return tx.QueryRow(`INSERT INTO jobs (command, state) VALUES (?, 'queued') RETURNING id`, string(command)).Scan(&id) //nolint:noctx // a write must complete even if the request is canceled
 	})
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	var id int64
 	var command string
 	err := s.write(func(tx *sql.Tx) error {
-		return tx.QueryRow(`UPDATE jobs SET state = 'claimed' WHERE id = (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1) RETURNING id, command`).Scan(&id, &command) //nolint:noctx // the writer outlives requests
+		return tx.QueryRow(`UPDATE jobs SET state = 'claimed' WHERE id = (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1) RETURNING id, command`).Scan(&id, &command) //nolint:noctx // a write must complete even if the request is canceled
 	})
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (s *server) finish(_ http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.write(func(tx *sql.Tx) error {
-		_, err := tx.Exec(`UPDATE jobs SET state = 'finished', code = ? WHERE id = ?`, string(code), job) //nolint:noctx // the writer outlives requests
+		_, err := tx.Exec(`UPDATE jobs SET state = 'finished', code = ? WHERE id = ?`, string(code), job) //nolint:noctx // a write must complete even if the request is canceled
 		return err
 	})
 }

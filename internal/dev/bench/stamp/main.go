@@ -1,12 +1,12 @@
-// Command stamp is the job of the benchmarks: it records its start and its imminent end, and
-// between them writes numbered lines.
+// Command stamp is the benchmarks' job: it records the time, writes numbered lines, and records the
+// time again just before it exits.
 //
 //	stamp FILE [LINES [BYTES [PER_SECOND]]]
 //
-// FILE is - for standard output. At a rate, each line is written separately and ends with an @ and
-// its time in nanoseconds. Under the name pulumi it replaces the CLI, so that the product is
-// measured and not pulumi: it ignores its arguments and stamps the file $BENCH_STAMP.pulumi, or
-// standard output if that is -.
+// FILE is - for standard output. With PER_SECOND, each line is written separately and ends with an
+// @ and its time in nanoseconds. Under the name pulumi, stamp replaces the CLI, so that the
+// benchmarks measure the product and not pulumi. It then ignores its arguments and writes the times
+// to $BENCH_STAMP.pulumi, or to standard output if BENCH_STAMP is -.
 package main
 
 import (

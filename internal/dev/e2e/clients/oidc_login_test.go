@@ -145,9 +145,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 		return string(out), err
 	}
 	file := filepath.Join(w.Dir, "id-token")
-	if err := os.WriteFile(file, []byte(ci), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, file, []byte(ci), 0o600)
 	login := []string{"login", w.Server.URL, "--oidc-token", "file://" + file, "--oidc-org", w.Server.Organization}
 	if out, err := cli(append(login, "--oidc-user", "admin", "--oidc-expiration", "10m")...); err != nil {
 		t.Fatalf("pulumi login: %v\n%s", err, out)
@@ -213,10 +211,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 	if out, err := cli("stack", "ls", "--all"); err == nil || !strings.Contains(out, "requires logging in") {
 		t.Errorf("the CLI is still logged in: %v\n%s", err, out)
 	}
-	log, err := os.ReadFile(w.Server.LogFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := harness.Read(t, w.Server.LogFile)
 	for name, secret := range map[string]string{"identity": ci, "host's identity": host, "runner": runner} {
 		if bytes.Contains(log, []byte(secret)) {
 			t.Errorf("the server's log holds the %s token", name)

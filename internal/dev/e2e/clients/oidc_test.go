@@ -104,9 +104,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 		}
 		subjects = append(subjects, token)
 		temporary := file + ".new"
-		if err := os.WriteFile(temporary, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Write(t, temporary, []byte(token+"\n"), 0o600)
 		if err := os.Rename(temporary, file); err != nil {
 			t.Fatal(err)
 		}
@@ -128,16 +126,13 @@ func TestClientsOfAnIssuer(t *testing.T) {
 
 	write("stranger")
 	shows(t, health, "the policies of the issuer")
-	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "No token of the pool could be got") {
+	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "getting a pool token failed") {
 		t.Errorf("the agent does not say why it has no token:\n%s", log)
 	}
 	write("agent:one")
 	shows(t, health, "")
 
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", "", nil)
 	began, end := filepath.Join(w.Dir, "began"), filepath.Join(w.Dir, "end")
 	d := s.Deploy(ctx, t, "update", repo.URL, "touch "+began+"; until [ -e "+end+" ]; do sleep 0.1; done; echo the wait is over")
@@ -159,9 +154,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	}); err != nil {
 		t.Errorf("the token is not renewed during the job: %v", err)
 	}
-	if err := os.WriteFile(end, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, end, nil, 0o600)
 	if d = s.Finish(ctx, t, d); d.Status != "succeeded" {
 		t.Errorf("ended as %+v", d)
 	}

@@ -16,7 +16,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -165,9 +164,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	ctx := t.Context()
 	ca := newAuthority(t)
 	caFile := filepath.Join(w.Dir, "company-ca.pem")
-	if err := os.WriteFile(caFile, ca.PEM, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, caFile, ca.PEM, 0o600)
 	var mu sync.Mutex
 	programs := map[string]bool{}
 	seen := func(r *http.Request) {
@@ -196,10 +193,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	if _, err := w.StartAgent(ctx, target, settings, env...); err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	there, err := url.Parse(repo.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -222,10 +216,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 		}
 	}
 	bundleHasAll(t, log)
-	agentLog, err := os.ReadFile(w.Agents[len(w.Agents)-1].LogFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agentLog := harness.Read(t, w.Agents[len(w.Agents)-1].LogFile)
 	for where, text := range map[string]string{"deployment's log": log, "agent's log": string(agentLog)} {
 		if strings.Contains(text, proxyPassword) {
 			t.Errorf("the proxy's password is in the %s:\n%s", where, text)

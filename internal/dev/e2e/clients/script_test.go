@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,8 +29,13 @@ import (
 // TestScripts runs the scripts of testdata with the stock CLI against a real server and an agent
 // with the process executor. It adds to testscript's commands:
 //
-//	agent [key=value …]           start an agent of the organization's default pool
-//	stopagent                     stop the newest agent with SIGTERM
+//	agent [key=value …]           start an agent of the organization's default pool: sets POOL and AGENT_PID
+//	agent -again                  start one more agent with the newest agent's directory: sets AGENT_PID
+//	stopagent [KILL]              stop the newest agent with SIGTERM or SIGKILL
+//	exited                        wait until the newest agent has exited with code 0
+//	operator [-code N] ARG…       run the agent's program on agent 0's state directory, with no other settings
+//	[!] operator -until REGEXP ARG…  repeat it until its output matches REGEXP, or no longer does
+//	setid NAME                    set NAME to the id in the last JSON output
 //	repo NAME DIR                 publish DIR as a git repository: sets NAME_URL and NAME_COMMIT
 //	settings STACK [FILE]         PUT deployment settings (default: only the job's environment)
 //	api [-status N] METHOD PATH [FILE]  one API call; its body goes to stdout
@@ -76,19 +85,21 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"agent": func(ts *testscript.TestScript, neg bool, args []string) {
-				settings := map[string]string{}
-				for _, arg := range args {
-					key, value, _ := strings.Cut(arg, "=")
-					settings[key] = value
-				}
-				_, err := of(ts).StartAgent(context.Background(), "process", settings)
-				ts.Check(err)
-			},
+			"agent": agent,
 			"stopagent": func(ts *testscript.TestScript, neg bool, args []string) {
-				w := of(ts)
-				ts.Check(w.Agents[len(w.Agents)-1].Process.Stop(syscall.SIGTERM, time.Minute))
+				signal := syscall.SIGTERM
+				if len(args) > 0 && args[0] == "KILL" {
+					signal = syscall.SIGKILL
+				}
+				ts.Check(newest(ts).Stop(signal, time.Minute))
 			},
+			"exited": func(ts *testscript.TestScript, neg bool, args []string) {
+				if err := newest(ts).Err(); err.Error() != "exit status 0" {
+					ts.Fatalf("the agent exited with %v", err)
+				}
+			},
+			"operator":    operator,
+			"setid":       setID,
 			"repo":        repo,
 			"settings":    settings,
 			"api":         api,
@@ -101,6 +112,66 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 type siteKey struct{}
 
 func of(ts *testscript.TestScript) *harness.Site { return ts.Value(siteKey{}).(*harness.Site) }
+
+func newest(ts *testscript.TestScript) *lab.Process {
+	agents := of(ts).Agents
+	return agents[len(agents)-1].Process
+}
+
+func agent(ts *testscript.TestScript, neg bool, args []string) {
+	w := of(ts)
+	if slices.Equal(args, []string{"-again"}) {
+		again, err := lab.StartAgent(context.Background(), w.Last)
+		ts.Check(err)
+		w.Agents = append(w.Agents, again)
+	} else {
+		settings := map[string]string{}
+		for _, arg := range args {
+			key, value, _ := strings.Cut(arg, "=")
+			settings[key] = value
+		}
+		_, err := w.StartAgent(context.Background(), "process", settings)
+		ts.Check(err)
+	}
+	ts.Setenv("POOL", w.Pool.ID)
+	ts.Setenv("AGENT_PID", strconv.Itoa(newest(ts).Pid()))
+}
+
+// operator writes standard output and standard error to the script's standard output.
+func operator(ts *testscript.TestScript, neg bool, args []string) {
+	flags := flag.NewFlagSet("operator", flag.ContinueOnError)
+	code := flags.Int("code", 0, "")
+	until := flags.String("until", "", "")
+	ts.Check(flags.Parse(args))
+	pattern, err := regexp.Compile(*until)
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out []byte
+	got := 0
+	err = harness.Until(ctx, func() (bool, error) {
+		dir := filepath.Join(of(ts).Dir, "agent0")
+		cmd := exec.CommandContext(ctx, filepath.Join(of(ts).Bin, "customer-managed-workflow-agent"), flags.Args()...)
+		cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "PULUMI_AGENT_STATE_DIRECTORY=" + filepath.Join(dir, "state")}
+		var err error
+		out, err = cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			return false, err
+		}
+		got = cmd.ProcessState.ExitCode()
+		return *until == "" || pattern.Match(out) != neg, nil
+	})
+	_, _ = ts.Stdout().Write(out)
+	if err != nil || *until == "" && got != *code {
+		ts.Fatalf("%q exited with code %d, want %d (%v)", flags.Args(), got, *code, err)
+	}
+}
+
+func setID(ts *testscript.TestScript, neg bool, args []string) {
+	var object struct{ ID string }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &object))
+	ts.Setenv(args[0], object.ID)
+}
 
 func repo(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {

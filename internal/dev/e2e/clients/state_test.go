@@ -24,9 +24,7 @@ func TestClientsKilledFreeTheirStack(t *testing.T) {
 	dir := t.TempDir()
 	program := "name: killed\nruntime: yaml\nresources:\n  wait:\n    type: lab:Sleep\n    properties:\n" +
 		"      seconds: 120\n      started: " + filepath.Join(dir, "started") + "\n      until: " + filepath.Join(dir, "end") + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(program), 0o600)
 	pulumi := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), tools.Pulumi(), args...)
 		cmd.Dir = dir
@@ -53,9 +51,7 @@ func TestClientsKilledFreeTheirStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = victim.Wait()
-	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(dir, "end"), nil, 0o600)
 	conflicts := 0
 	var out []byte
 	if err := harness.Until(ctx, func() (bool, error) {

@@ -161,7 +161,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		if !slices.Contains(j.states, "1 failed") || len(j.lines[2]) > 0 || slices.Contains(j.states, "2 running") {
 			t.Errorf("%q with %v", j.states, j.lines)
 		}
-		theSame(t, j, 1, "before", "error: Break ended with exit code 3")
+		theSame(t, j, 1, "before", "error: Break exited with code 3")
 	})
 	t.Run("times out", func(t *testing.T) {
 		j := w.server.add(w.image, step("Slow", "echo begun; sleep 300", "timeout", "2s"))
@@ -231,10 +231,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		j := w.server.add(w.image, step("Count", "echo $PPID >"+pids+"; i=0; while :; do i=$((i+1)); echo line-$i; sleep 0.01; done"))
 		w.waitFor("the first lines", j, func() bool { return len(j.lines[1]) > 50 })
 		w.kill()
-		data, err := os.ReadFile(pids)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := harness.Read(t, pids)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +247,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 				t.Fatalf("line %d is %q", i, line)
 			}
 		}
-		if last := log[len(log)-1]; !strings.Contains(last, "killed by SIGKILL") && !strings.Contains(last, "its end is unknown") {
+		if last := log[len(log)-1]; !strings.Contains(last, "killed by SIGKILL") && !strings.Contains(last, "its result is unknown") {
 			t.Errorf("the last line is %q", last)
 		}
 	})

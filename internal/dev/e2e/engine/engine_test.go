@@ -28,10 +28,7 @@ func TestEngineRunsDeployments(t *testing.T) {
 			if _, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
 				t.Fatal(err)
 			}
-			repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-			if err != nil {
-				t.Fatal(err)
-			}
+			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", image, nil)
 			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
 				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)"))
@@ -56,10 +53,7 @@ func TestEngineSaysWhyAJobEnded(t *testing.T) {
 	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	for _, tc := range []struct {
 		name, image, preRun, reason, log string
 	}{
@@ -99,10 +93,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	d := s.Deploy(ctx, t, "update", repo.URL)
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)

@@ -78,9 +78,7 @@ func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string
 	if err := (image.Set{Product: p, Release: about, Images: map[string]v1.Image{runtime.GOARCH: made}}).WriteArchive(&archive); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, file, archive.Bytes(), 0o600)
 	d.must(t, "load", "-i", file)
 	var names []string
 	for _, repository := range p.Repositories {
@@ -190,10 +188,7 @@ func TestEngineImages(t *testing.T) {
 	start := map[string]string{"IMAGE": names[0], "SOCKET": socket}
 	agent := docker.start(t, "image agent", start)
 
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", executorImage, nil)
 	for _, operation := range []string{"update", "destroy"} {
 		waitAgentOnline(t, w)

@@ -16,10 +16,7 @@ func TestEngineKeys(t *testing.T) {
 	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	// The files of both versions of control groups.
 	look := "for f in pids.max pids/pids.max memory.max memory/memory.limit_in_bytes cpu.max cpu/cpu.cfs_quota_us; do cat /sys/fs/cgroup/$f 2>/dev/null; done; true"

@@ -82,10 +82,7 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 	a := &arena{Site: w, t: t, row: row, place: at, on: filepath.Join(w.Dir, "on")}
 	a.proxy = startProxy(t, w.Host(), w.Server.URL)
 	w.AgentURL = a.proxy.URL
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	a.repo = repo.URL
 	if err := w.MakePool(ctx); err != nil {
 		t.Fatal(err)
@@ -133,9 +130,7 @@ func (a *arena) busy() string { return filepath.Join(a.Dir, "busy") }
 func stubPulumi(t *testing.T, mark string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pulumi"), []byte("#!/bin/sh\n"+mark+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(dir, "pulumi"), []byte("#!/bin/sh\n"+mark+"\n"), 0o755)
 	return dir
 }
 

@@ -3,7 +3,6 @@ package faults
 import (
 	"maps"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -44,11 +43,11 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 		},
 		{
 			name: "wrong password", image: credentials("wrong-password-9191"),
-			status: "failed", reason: "image", line: []string{at.image, "does not let the agent in", "the job's registry credentials"},
+			status: "failed", reason: "image", line: []string{at.image, "rejects the agent", "the job's registry credentials"},
 		},
 		{
 			name: "no password", image: at.image,
-			status: "failed", reason: "image", line: []string{at.image, "does not let the agent in", "no credentials"},
+			status: "failed", reason: "image", line: []string{at.image, "rejects the agent", "no credentials"},
 		},
 		{
 			name: "missing tag", image: map[string]any{
@@ -81,10 +80,7 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-			if err != nil {
-				t.Fatal(err)
-			}
+			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", "to/be:replaced", at.variables)
 			if err := w.Server.Call(ctx, http.MethodPost, s.Path("settings"), map[string]any{"executorContext": map[string]any{"executorImage": tc.image}}, nil); err != nil {
 				t.Fatal(err)
@@ -105,10 +101,7 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 			if !said {
 				t.Errorf("no line of the log says %q:\n%s", tc.line, log)
 			}
-			written, err := os.ReadFile(agent.LogFile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			written := harness.Read(t, agent.LogFile)
 			for _, secret := range []string{password, "wrong-password-9191"} {
 				if strings.Contains(log+d.Message+string(written), secret) {
 					t.Error("a password is shown")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
 )
 
@@ -95,10 +96,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 	}
 	// The runner's own arguments and environment must hold no secret either.
 	for _, name := range []string{"cmdline", "environ"} {
-		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(runner), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := harness.Read(t, filepath.Join("/proc", strconv.Itoa(runner), name))
 		for _, secret := range secrets {
 			look(lab.Exhibit{Where: "the runner's " + name, Content: content}, secret)
 		}

@@ -51,7 +51,7 @@ var engineRows = []faultRow{
 		a.agentSays("no Docker Engine answers")
 		a.enqueueFree()
 		a.restartEngine()
-		a.agentSays("jobs can run again")
+		a.agentSays("the executor can run jobs again")
 	}},
 	{phase: "pulling", fault: engineKilled, want: kept, pulled: true, do: func(a *arena) {
 		a.pulling()
@@ -115,7 +115,7 @@ func (a *arena) interrupted(do func() error) {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	a.eventually(time.Minute, "the job is asked to end", func() (bool, error) {
-		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), "is being stopped"), nil
+		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), "is shutting down"), nil
 	})
 	a.goOn()
 	if err := <-done; err != nil {

@@ -16,10 +16,7 @@ func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", "", nil)
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL,
 		`printf '{"exitCode":0,"status":"succeeded","reported":true,"finishedAt":"2026-01-01T00:00:00Z"}' > ../result.json && echo forged && kill -9 $PPID; sleep 60`))
@@ -52,7 +49,7 @@ func TestFaultJobOutputStaysInItsLines(t *testing.T) {
 	if d.Status != "succeeded" {
 		t.Fatalf("%+v\n%s", d, log)
 	}
-	for where, text := range map[string]string{"the deployment's log": log, "the agent's output": string(mustRead(t, agent.LogFile))} {
+	for where, text := range map[string]string{"the deployment's log": log, "the agent's output": string(harness.Read(t, agent.LogFile))} {
 		plain := strings.NewReplacer("\x1b[31m", "", "\x1b[0m", "").Replace(text)
 		if strings.ContainsAny(plain, "\x1b\x07\u009b") || !utf8.ValidString(plain) {
 			t.Errorf("%s holds what a terminal obeys", where)
@@ -74,10 +71,7 @@ func TestEngineForkBomb(t *testing.T) {
 	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	bomb := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, `bomb() { bomb | bomb & }; bomb; sleep 1; exit 3`))
 	log := s.Log(ctx, t, bomb)

@@ -114,7 +114,7 @@ var identityRows = []faultRow{
 		a.startAgent()
 		a.enqueueFree()
 	}},
-	{phase: "queued", fault: "a second agent has a copy of the identity: it is told so and gets nothing", want: kept, do: func(a *arena) {
+	{phase: "queued", fault: "a second agent has a copy of the identity: the server rejects it and gives it no job", want: kept, do: func(a *arena) {
 		a.twin()
 		a.enqueueFree()
 	}},

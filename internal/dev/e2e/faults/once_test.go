@@ -26,10 +26,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	stub := stubPulumi(t, `printf '%s\n' "$PULUMI_CI_BUILD_ID" >>`+ledger)
 	proxy := startProxy(t, w.Host(), w.Server.URL)
 	proxy.spoilClaims(func(nth int) bool { return nth%7 == 0 }, lose)
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	if err := w.MakePool(ctx); err != nil {
 		t.Fatal(err)
 	}

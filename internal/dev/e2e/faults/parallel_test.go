@@ -18,10 +18,7 @@ func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := w.Repo(ctx, t)
 	meeting := t.TempDir()
 	var stacks []*harness.Stack
 	var deployments []harness.Deployment
@@ -47,12 +44,12 @@ func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 				t.Errorf("the log of job %d has %d lines of job %d, want %d", n, got, other, want)
 			}
 		}
-		if d.Status != "failed" || !strings.Contains(log, "exit code 3") {
+		if d.Status != "failed" || !strings.Contains(log, "exited with code 3") {
 			t.Errorf("job %d ended as %+v", n, d)
 		}
 		tags[fmt.Sprintf("[%s] ", d.ID)] = fmt.Sprintf("job-%d says ", n)
 	}
-	for line := range strings.Lines(string(mustRead(t, agent.LogFile))) {
+	for line := range strings.Lines(string(harness.Read(t, agent.LogFile))) {
 		for tag, own := range tags {
 			if rest, ok := strings.CutPrefix(line, tag); ok && strings.HasPrefix(rest, "job-") && !strings.HasPrefix(rest, own) {
 				t.Errorf("the agent shows a line of another job: %s", line)

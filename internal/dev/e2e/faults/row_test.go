@@ -78,18 +78,18 @@ func (o outcome) String() string {
 	case o.status == "succeeded" && o.requeued:
 		text = "kept, run by the next claim"
 	case o.status == "succeeded" && o.lostFirst:
-		text = "kept: `lost` at first, corrected by the evidence"
+		text = "kept, reported as `lost` first"
 	case o.status == "succeeded" && o.gap:
-		text = "kept; a marker stands for the lines that were dropped"
+		text = "kept; a marker replaces dropped lines"
 	case o.status == "succeeded":
 		text = "kept"
 	default:
-		text = fmt.Sprintf("truthfully ended: %s, `%s`", o.status, o.reason)
+		text = fmt.Sprintf("%s, `%s`", o.status, o.reason)
 		if o.or != "" {
 			text += " or `" + o.or + "`"
 		}
 		if o.runs > 0 {
-			text += ", after pulumi had begun"
+			text += ", after pulumi had started"
 		}
 	}
 	return text

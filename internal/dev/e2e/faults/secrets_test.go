@@ -44,7 +44,7 @@ func TestFaultSecretsStayHidden(t *testing.T) {
 	for _, tc := range []leak{
 		{name: "password", git: gitPassword("git/passw+rd 5151")},
 		{name: "ssh key", json: true, oidc: true, git: gitKey("passphrase of the key 5353")},
-		{name: "wrong password", git: wrong(gitPassword("git/passw+rd 5252")), reason: "exit-code", says: "refused the credentials"},
+		{name: "wrong password", git: wrong(gitPassword("git/passw+rd 5252")), reason: "exit-code", says: "rejected the credentials"},
 		{name: "wrong passphrase", json: true, git: wrong(gitKey("passphrase of the key 5454")), reason: "exit-code", says: "passphrase"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -122,10 +122,7 @@ func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string
 			t.Fatal(err)
 		}
 		t.Cleanup(server.Close)
-		repo, _, err := w.Git.NewRepo(t.Context(), "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-		if err != nil {
-			t.Fatal(err)
-		}
+		repo := w.Repo(t.Context(), t)
 		s.plant("passphrase", passphrase)
 		s.plant("ssh key", server.PrivateKey)
 		return server.RepoURL(repo), map[string]any{"sshAuth": map[string]any{
@@ -177,9 +174,7 @@ func identify(t *testing.T, w *harness.Site, s *secrets) map[string]string {
 	s.plant("identity token", token)
 	s.plant("identity token's signature", token[strings.LastIndexByte(token, '.')+1:])
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, file, []byte(token), 0o600)
 	var issuer, policy struct{ ID string }
 	orgPath := "/api/orgs/" + w.Server.Organization
 	for _, call := range []func() error{
@@ -241,7 +236,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	}
 	s.plant("pool token", w.Pool.Token)
 	s.plant("admin token", w.Server.Token)
-	s.plant("master key", strings.TrimSpace(string(mustRead(t, filepath.Join(w.Server.DataDir, "master-key")))))
+	s.plant("master key", strings.TrimSpace(string(harness.Read(t, filepath.Join(w.Server.DataDir, "master-key")))))
 	given := watched{
 		filepath.Join(w.Bin, "customer-managed-workflow-agent") + "\x00run\x00--debug\x00": {"pool token", "forwarded variable", "proxy password"},
 	}
@@ -300,7 +295,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 		t.Fatal(err)
 	}
 	s.lookInto(filepath.Dir(agent.LogFile))
-	s.look("the server's log", mustRead(t, w.Server.LogFile))
+	s.look("the server's log", harness.Read(t, w.Server.LogFile))
 	s.lookInto(w.Server.DataDir, secretPlace{"admin-token", "admin token"}, secretPlace{"master-key", "master key"})
 }
 
@@ -331,7 +326,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 			JobToken string `json:"jobToken"`
 		} `json:"claim"`
 	}
-	if err := json.Unmarshal(mustRead(t, entries[0]), &entry); err != nil {
+	if err := json.Unmarshal(harness.Read(t, entries[0]), &entry); err != nil {
 		t.Fatal(err)
 	}
 	s.plant("job token", entry.Claim.JobToken)
@@ -447,16 +442,7 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 				t.Errorf("the agent does not say what is wrong:\n%s", log)
 			}
 			s.lookInto(filepath.Dir(agent.LogFile))
-			s.look("the server's log", mustRead(t, w.Server.LogFile))
+			s.look("the server's log", harness.Read(t, w.Server.LogFile))
 		})
 	}
-}
-
-func mustRead(t *testing.T, path string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,9 @@ const (
 // written.
 const recordsVariable = "WORKFLOW_FAULT_RECORDS"
 
+// evidenceMark begins the scaling of a row that a unit test covers.
+const evidenceMark = "unit test "
+
 var updateTable = flag.Bool("update", false, "write the table of docs/reliability.md from the records in "+recordsVariable)
 
 type rowRecord struct {
@@ -70,9 +74,7 @@ func record(t *testing.T, row faultRow, at place) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, recordName(at.name, row)), append(data, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(dir, recordName(at.name, row)), append(data, '\n'), 0o600)
 }
 
 // TestFaultTable compares the table of docs/reliability.md with the rows. With -update it writes
@@ -81,41 +83,70 @@ func TestFaultTable(t *testing.T) {
 	if os.Getenv(recordsVariable) != "" && !*updateTable {
 		t.Skip("this run is for a new table")
 	}
-	var table bytes.Buffer
-	fmt.Fprintln(&table, "| jobs | when | what happens | outcome | smaller in CI |")
-	fmt.Fprintln(&table, "|---|---|---|---|---|")
+	var rows []rowRecord
 	for _, group := range matrix {
 		for _, row := range group.rows {
 			r := rowRecord{Place: group.place, Phase: row.phase, Fault: row.fault, Outcome: row.want.String(), Scaled: row.scaled}
 			switch {
 			case row.evidence != "": // also at full scale: the table shows what CI runs
 				checkEvidence(t, row.evidence)
-				r.Scaled = "unit test `" + row.evidence + "`"
+				r.Scaled = evidenceMark + "`" + row.evidence + "`"
 			case *updateTable:
 				r = readRecord(t, group.place, row)
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", r.Place, r.Phase, r.Fault, r.Outcome, r.Scaled)
+			rows = append(rows, r)
 		}
 	}
-	page, err := os.ReadFile(tablePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := renderTable(rows)
+	page := harness.Read(t, tablePath)
 	before, rest, found := strings.Cut(string(page), tableBegin)
 	have, after, ended := strings.Cut(rest, tableEnd)
 	if !found || !ended {
 		t.Fatalf("%s has no place for the table", tablePath)
 	}
 	switch {
-	case have == table.String():
+	case have == table:
 	case !*updateTable:
-		t.Errorf("the table in docs/reliability.md is not that of the rows: run make reliability\nit should be\n%s", table.String())
+		t.Errorf("the table in docs/reliability.md is not that of the rows: run make reliability\nit should be\n%s", table)
 	case t.Failed():
 	default:
-		if err := os.WriteFile(tablePath, []byte(before+tableBegin+table.String()+tableEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Write(t, tablePath, []byte(before+tableBegin+table+tableEnd+after), 0o644)
 	}
+}
+
+// renderTable returns a table for each place of the jobs, with one line for the rows that differ
+// only in the phase. An asterisk marks rows that CI scales down.
+func renderTable(rows []rowRecord) string {
+	var lines []rowRecord
+	for _, r := range rows {
+		if end := strings.IndexAny(r.Phase, ":,"); end > 0 {
+			r.Phase = r.Phase[:end] // the page explains it
+		}
+		switch {
+		case strings.HasPrefix(r.Scaled, evidenceMark):
+			r.Outcome += " (" + strings.TrimPrefix(r.Scaled, evidenceMark) + ")"
+		case r.Scaled != "":
+			r.Outcome += "\\*"
+		}
+		same := func(line rowRecord) bool {
+			return line.Place == r.Place && line.Fault == r.Fault && line.Outcome == r.Outcome
+		}
+		if i := slices.IndexFunc(lines, same); i >= 0 {
+			lines[i].Phase += ", " + r.Phase
+			continue
+		}
+		lines = append(lines, r)
+	}
+	var table strings.Builder
+	place := ""
+	for _, r := range lines {
+		if r.Place != place {
+			place = r.Place
+			fmt.Fprintf(&table, "\nJobs: %s\n\n| when | fault | outcome |\n|---|---|---|\n", place)
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", r.Phase, r.Fault, r.Outcome)
+	}
+	return table.String() + "\n"
 }
 
 func readRecord(t *testing.T, place string, row faultRow) rowRecord {
@@ -139,10 +170,7 @@ func checkEvidence(t *testing.T, evidence string) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := harness.Read(t, file)
 		if bytes.Contains(data, []byte("\nfunc "+name+"(t *testing.T) {")) {
 			return
 		}

@@ -106,7 +106,7 @@ func (s *Stack) Log(ctx context.Context, t *testing.T, d Deployment) string {
 	for range 10000 {
 		path := s.Path(d.ID + "/logs")
 		if token != "" {
-			path += "?continuationToken=" + token
+			path += "?wait=0&continuationToken=" + token
 		}
 		var page struct {
 			Lines []struct {

@@ -127,7 +127,7 @@ func (w *Site) Close() {
 	}
 }
 
-// MakePool makes the organization's default pool, once.
+// MakePool creates the organization's default pool, once.
 func (w *Site) MakePool(ctx context.Context) error {
 	if w.Pool.ID != "" {
 		return nil
@@ -175,7 +175,7 @@ func (w *Site) LaunchAgent(ctx context.Context, target string, settings map[stri
 	return a, nil
 }
 
-// RestartAgent restarts the newest agent after it ended.
+// RestartAgent restarts the newest agent after it has exited.
 func (w *Site) RestartAgent(ctx context.Context) error {
 	a, err := lab.StartAgent(context.WithoutCancel(ctx), w.Last)
 	if err != nil {
@@ -185,7 +185,7 @@ func (w *Site) RestartAgent(ctx context.Context) error {
 	return nil
 }
 
-// RestartServer restarts the server on its data and address after it ended.
+// RestartServer restarts the server with its data and address after it has exited.
 func (w *Site) RestartServer(ctx context.Context) error {
 	s, err := lab.StartServer(context.WithoutCancel(ctx), w.options)
 	if err != nil {

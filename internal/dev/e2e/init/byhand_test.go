@@ -17,6 +17,7 @@ import (
 // TestInitByHand checks, installs, upgrades and removes the archive by the commands of
 // docs/installation.md.
 func TestInitByHand(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
@@ -28,13 +29,8 @@ func TestInitByHand(t *testing.T) {
 	mirror := httptest.NewServer(http.FileServer(http.Dir(releases.Mirror)))
 	defer mirror.Close()
 	m := newService(t)
-	key, err := os.ReadFile(releases.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(m.Root, "root", "release-key.pem"), key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := harness.Read(t, releases.PublicKey)
+	harness.Write(t, filepath.Join(m.Root, "root", "release-key.pem"), key, 0o600)
 	values := func(version string) map[string]string {
 		archive := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 		return map[string]string{"MIRROR": mirror.URL, "VERSION": version, "NAME": packageName + "-" + version + "-linux-" + archive}
@@ -65,6 +61,7 @@ func TestInitByHand(t *testing.T) {
 // TestInitChecks checks a release by the commands of docs/installation.md, and that they detect
 // forged files.
 func TestInitChecks(t *testing.T) {
+	t.Parallel()
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
@@ -95,13 +92,8 @@ func TestInitChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for from, name := range map[string]string{releases.PublicKey: "release-key.pem", releases.ArchiveKey: packageName + ".asc"} {
-			key, err := os.ReadFile(from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, name), key, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			key := harness.Read(t, from)
+			harness.Write(t, filepath.Join(dir, name), key, 0o600)
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", harness.FromPage(t, mark, values))
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GNUPGHOME="+keyring, "LC_ALL=C")

@@ -69,10 +69,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	if mode := p.run(ctx, t, "stat -c '%U:%G %a' /etc/pulumi-workflow-agent.yaml"); mode != "root:workflow-agent 640\n" {
 		t.Errorf("the configuration file is %s", mode)
 	}
-	repo, _, err := p.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := p.Repo(ctx, t)
 	st := p.NewStack(ctx, t, "box", "dev", image, nil)
 
 	proceed := p.running(ctx, t, st, repo, "upgraded")

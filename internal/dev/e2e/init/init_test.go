@@ -90,9 +90,7 @@ func (s *service) configure(ctx context.Context, t *testing.T, lines ...string) 
 	t.Helper()
 	text := fmt.Sprintf("token: %s\nservice_url: %s\npolling_interval: 2s\nhttp_server_port: 0\n%s\n",
 		s.Pool.Token, s.Server.URL, strings.Join(lines, "\n"))
-	if err := os.WriteFile(filepath.Join(s.shared, "config"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(s.shared, "config"), []byte(text), 0o600)
 	s.run(ctx, t, "cat "+sharedInside+"/config >/etc/pulumi-workflow-agent.yaml && rm "+sharedInside+"/config")
 }
 
@@ -135,23 +133,31 @@ func documented(t *testing.T, profile string, score float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := harness.Read(t, filepath.Join(root, "docs", "operations.md"))
 	if row := fmt.Sprintf("| `%s` | %.1f |", profile, score); !strings.Contains(string(page), row) {
 		t.Errorf("docs/operations.md lacks the row %q", row)
 	}
 }
 
+// stubPulumi creates a pulumi that only counts its runs.
+func (s *service) stubPulumi(t *testing.T) {
+	t.Helper()
+	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
+	harness.Write(t, filepath.Join(s.shared, "pulumi"), []byte(stub), 0o755)
+}
+
+func (s *service) ranTimes(t *testing.T, want int) {
+	t.Helper()
+	if got := strings.Count(string(harness.Read(t, filepath.Join(s.shared, "ledger"))), "\n"); got != want {
+		t.Fatalf("pulumi ran %d times, want %d", got, want)
+	}
+}
+
 func TestInitProcessService(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	s := newService(t)
-	ledger := filepath.Join(s.shared, "ledger")
-	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
-	if err := os.WriteFile(filepath.Join(s.shared, "pulumi"), []byte(stub), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	s.stubPulumi(t)
 	s.run(ctx, t, agentInside+" service install --process --start --env PATH="+sharedInside+":/usr/bin:/bin")
 	if out := s.run(ctx, t, agentInside+" service status"); !strings.Contains(out, "waiting for a configuration") || !strings.Contains(out, "enabled") {
 		t.Errorf("an unconfigured service says:\n%s", out)
@@ -166,10 +172,7 @@ func TestInitProcessService(t *testing.T) {
 	}
 	documented(t, "process", s.exposure(ctx, t))
 
-	repo, _, err := s.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := s.Repo(ctx, t)
 	st := s.NewStack(ctx, t, "box", "dev", "", nil)
 	const pid = "$(systemctl show -p MainPID --value customer-managed-workflow-agent)"
 	for i, disturb := range []string{
@@ -198,9 +201,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 			t.Fatalf("after %s: %+v\n%s", disturb, d, log)
 		}
 		wantLines(t, log)
-		if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != i+1 {
-			t.Fatalf("after %s pulumi ran %d times, want %d (%v)", disturb, strings.Count(string(data), "\n"), i+1, err)
-		}
+		s.ranTimes(t, i+1)
 		waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		err := harness.Until(waiting, func() (bool, error) {
 			_, err := s.Run(ctx, agentInside+" service status")
@@ -217,7 +218,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 	s.Run(ctx, agentInside+" service restart") // fails, sooner or later
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	err = harness.Until(waiting, func() (bool, error) {
+	err := harness.Until(waiting, func() (bool, error) {
 		out, _ := s.Run(ctx, agentInside+" service status") // fails, as it must
 		return strings.Contains(out, "failed") && strings.Contains(out, "exit code 2"), nil
 	})
@@ -325,10 +326,7 @@ func TestInitDockerService(t *testing.T) {
 	s.configure(ctx, t, "pull_image: false")
 	s.awaitOnline(ctx, t)
 	documented(t, "docker", s.exposure(ctx, t))
-	repo, _, err := s.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := s.Repo(ctx, t)
 	st := s.NewStack(ctx, t, "box", "dev", image, nil)
 	d := st.Deploy(ctx, t, "update", repo.URL, "{ sleep 6; touch /tmp/job.on; } & "+halfway("/tmp/job"))
 	st.Wait(ctx, t, d, 3*time.Minute, "running", "failed")

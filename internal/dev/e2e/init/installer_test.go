@@ -25,14 +25,11 @@ func (p *packaged) says(ctx context.Context, t *testing.T, script string, words 
 }
 
 func TestInitInstaller(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	p := newPackaged(t)
 	clean := p.files(ctx, t)
-	ledger := filepath.Join(p.shared, "ledger")
-	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
-	if err := os.WriteFile(filepath.Join(p.shared, "pulumi"), []byte(stub), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	p.stubPulumi(t)
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --system --mirror " + p.mirror
 	// By a sudo whose PATH is that of RHEL.
 	p.says(ctx, t, strings.Replace(script, "| sh", "| SUDO_USER=maria PATH=/usr/sbin:/usr/bin:/sbin:/bin sh", 1)+" --process --version "+lab.FirstRelease,
@@ -41,18 +38,13 @@ func TestInitInstaller(t *testing.T) {
 		lab.FirstRelease+"\n"+lab.FirstRelease+"\n", "inactive", "enabled")
 	p.run(ctx, t, packageName+" service install --env PATH="+sharedInside+":/usr/bin:/bin")
 
-	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600)
 	p.says(ctx, t, packageName+" configure --token-file "+sharedInside+"/token --service-url "+p.Server.URL+
 		" --deploy-target process --set polling_interval=2s --set http_server_port=0; rm "+sharedInside+"/token", "/etc/pulumi-workflow-agent.yaml")
 	p.run(ctx, t, packageName+" service start")
 	p.awaitOnline(ctx, t)
 
-	repo, _, err := p.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := p.Repo(ctx, t)
 	st := p.NewStack(ctx, t, "box", "dev", "", nil)
 	d := st.Deploy(ctx, t, "update", repo.URL, halfway(sharedInside+"/job"))
 	p.awaitFile(ctx, t, "job.half", func() string { return st.Log(ctx, t, d) })
@@ -61,7 +53,7 @@ func TestInitInstaller(t *testing.T) {
 		t.Errorf("after the upgrade %q runs", exe)
 	}
 	// The deployment's runner is one of the programs to remove.
-	if out, err := p.Run(ctx, script+" --uninstall"); err == nil || !strings.Contains(out, "still run programs of "+installedRoot) {
+	if out, err := p.Run(ctx, script+" --uninstall"); err == nil || !strings.Contains(out, "programs in "+installedRoot+" are still running") {
 		t.Errorf("under a deployment --uninstall says %q (%v)", out, err)
 	}
 	p.run(ctx, t, packageName+" service status")
@@ -72,9 +64,7 @@ func TestInitInstaller(t *testing.T) {
 		t.Fatalf("it ended as %+v\n%s", d, log)
 	}
 	wantLines(t, log)
-	if data, err := os.ReadFile(ledger); err != nil || strings.Count(string(data), "\n") != 1 {
-		t.Errorf("pulumi ran %d times (%v)", strings.Count(string(data), "\n"), err)
-	}
+	p.ranTimes(t, 1)
 	if unit := p.run(ctx, t, "systemctl cat "+packageName); !strings.Contains(unit, "profile process") {
 		t.Errorf("the upgrade forgot --process:\n%s", unit)
 	}
@@ -105,13 +95,14 @@ func TestInitInstaller(t *testing.T) {
 
 // TestInitInstallerUser installs, runs, upgrades and removes a service as an unprivileged user.
 func TestInitInstallerUser(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	p := newPackaged(t)
 	p.run(ctx, t, "useradd --create-home --shell /bin/bash maria")
 	// su would open a session.
 	maria := func(script string) string {
 		return "cd /home/maria && setpriv --reuid maria --regid maria --init-groups env -i HOME=/home/maria SHELL=/bin/bash" +
-			" PATH=/usr/bin:/bin:/home/maria/.pulumi/bin/" + packageName + " sh -c " + quote(script)
+			" PATH=/usr/bin:/bin:/home/maria/.pulumi/bin/" + packageName + " sh -c " + shellQuote(script)
 	}
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --mirror " + p.mirror
 	// Without a session no service can be registered, which is no failure.
@@ -126,9 +117,7 @@ func TestInitInstallerUser(t *testing.T) {
 		t.Fatalf("maria has no systemd: %v", err)
 	}
 	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), lab.FirstRelease+" was installed in", "service start --user")
-	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o644)
 	p.says(ctx, t, maria(packageName+" configure --token-file "+sharedInside+"/token --service-url "+p.Server.URL+
 		" --deploy-target process --set polling_interval=2s --set http_server_port=0"), "/home/maria/.pulumi/bin/"+packageName+"/pulumi-workflow-agent.yaml")
 	session := "export XDG_RUNTIME_DIR=/run/user/$(id -u); "
@@ -141,5 +130,3 @@ func TestInitInstallerUser(t *testing.T) {
 		t.Errorf("--purge left\n%s", left)
 	}
 }
-
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -98,9 +98,7 @@ func (p *packaged) word(ctx context.Context, script string) string {
 
 func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, settings ...string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o600)
 	for i := range settings {
 		settings[i] = "--set " + settings[i]
 	}

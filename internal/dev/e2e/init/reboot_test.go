@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/host/update"
 )
 
@@ -12,6 +13,7 @@ import (
 // by cutting its power and once cleanly. After the boot the update is completed: a working version
 // stays, a broken one is rolled back.
 func TestInitUpdateAcrossReboots(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	u := newUpdatedService(t)
 
@@ -35,9 +37,7 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 	// The service manager, which waits for the start, stops before the updater does; that is not
 	// the version's fault. Its own fault shows after the boot.
 	const hang, started = "hang", "started"
-	if err := os.WriteFile(filepath.Join(u.shared, hang), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(u.shared, hang), nil, 0o600)
 	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\n"+
 		": >"+sharedInside+"/"+started+"\nwhile [ -e "+sharedInside+"/"+hang+" ]; do sleep 0.1; done\nexit 1\n"))
 	u.await(ctx, t, "waiting for the new version to start", func() bool {

@@ -20,7 +20,9 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
 
@@ -49,7 +51,7 @@ func buildUpdatable() ([]byte, *ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	public, err := release.PublicPEM(key)
+	public, err := signing.PublicPEM(key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,10 +85,7 @@ func newPublisher(t *testing.T, bin, mirror string) *publisher {
 	if updatable.err != nil {
 		t.Fatal(updatable.err)
 	}
-	runner, err := os.ReadFile(filepath.Join(bin, "workflow-runner"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runner := harness.Read(t, filepath.Join(bin, "workflow-runner"))
 	return &publisher{
 		mirror: mirror, key: updatable.key, agent: updatable.agent, runner: runner,
 		turn: time.Now().Add(-time.Hour).UTC().Truncate(time.Second),
@@ -165,17 +164,13 @@ func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
 		t.Fatal(err)
 	}
 	if signed {
-		signature, err := release.Sign(p.key, data)
+		signature, err := signing.Sign(p.key, data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path+release.SignatureSuffix, signature, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Write(t, path+release.SignatureSuffix, signature, 0o644)
 	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, path, data, 0o644)
 }
 
 const installRoot = "/opt/customer-managed-workflow-agent"
@@ -188,9 +183,7 @@ func (p *publisher) install(ctx context.Context, t *testing.T, s *service, root,
 	}
 	script := "cd " + root + " && ln -s versions/" + version + " current\n"
 	for name, data := range p.files(p.program(t, version)) {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Write(t, filepath.Join(dir, name), data, 0o755)
 		script += "ln -s current/" + name + " " + name + "\n"
 	}
 	s.run(ctx, t, script+"ln -s current/"+release.Program+" "+release.OldName)

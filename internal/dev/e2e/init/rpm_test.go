@@ -24,10 +24,7 @@ func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, reposi
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the RPMs are %v, %v", files, err)
 	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := harness.Read(t, files[0])
 	dir := filepath.Join(p.Root, "srv", "unsigned")
 	for _, signed := range []bool{true, false} {
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.rpm"), text, 0o644)); err != nil {
@@ -49,6 +46,7 @@ func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, reposi
 // TestInitRPMPackage runs Debian's rpm and dnf: the scripts, signatures and systemd are real, but
 // the distribution does not use RPM.
 func TestInitRPMPackage(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	p := newPackaged(t)
 	p.run(ctx, t, "mkdir -p /etc/yum.repos.d /usr/share/licenses && printf '[main]\\nassumeyes=True\\nexcludepkgs="+packageName+"-1.1.0*\\n' >/etc/dnf/dnf.conf")
@@ -73,25 +71,17 @@ func TestInitRPMPackage(t *testing.T) {
 		t.Errorf("the unit does not name the old configuration:\n%s", unit)
 	}
 
-	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
-	if err := os.WriteFile(filepath.Join(p.shared, "pulumi"), []byte(stub), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	p.stubPulumi(t)
 	p.run(ctx, t, packageName+" service install --process --env PATH="+sharedInside+":/usr/bin:/bin --start")
 	p.awaitOnline(ctx, t)
-	repo, _, err := p.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := p.Repo(ctx, t)
 	st := p.NewStack(ctx, t, "box", "dev", "", nil)
 	proceed := p.running(ctx, t, st, repo, "upgraded")
 	p.run(ctx, t, "sed -i /^excludepkgs/d /etc/dnf/dnf.conf")
 	p.instructed(ctx, t, "dnf upgrade")
 	p.want(ctx, t, "upgraded", state{"enabled", "active", lab.NextRelease})
 	proceed()
-	if data, err := os.ReadFile(filepath.Join(p.shared, "ledger")); err != nil || strings.Count(string(data), "\n") != 1 {
-		t.Errorf("pulumi ran %d times, want once (%v)", strings.Count(string(data), "\n"), err)
-	}
+	p.ranTimes(t, 1)
 	if out, err := p.Run(ctx, "rpm -V "+packageName); err != nil {
 		t.Errorf("rpm finds files changed: %s", out)
 	}

@@ -8,6 +8,7 @@ import (
 // TestInitSecondService runs two services on one installation: both reach its newest version,
 // though only one checks for updates, and each can be removed alone.
 func TestInitSecondService(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	u := newUpdatedService(t)
 	if out, err := u.Run(ctx, "useradd deploy && "+updatedProgram+" service install --name second --account deploy"); err == nil || !strings.Contains(out, "--account workflow-agent") {

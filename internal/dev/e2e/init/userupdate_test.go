@@ -7,19 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/host/update"
 )
 
 // TestInitUpdateOfAUser updates a user's service, whose helper belongs to the same user.
 func TestInitUpdateOfAUser(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	u := newUpdatedMachine(t)
 	const home, root = "/home/ann", "/home/ann/.pulumi/bin/customer-managed-workflow-agent"
 	u.run(ctx, t, "useradd --create-home ann && loginctl enable-linger ann && mkdir -p "+root)
 	u.publisher.install(ctx, t, u.service, root, oldVersion)
-	if err := os.WriteFile(filepath.Join(u.Root, root, "pulumi-workflow-agent.yaml"), []byte(u.config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(u.Root, root, "pulumi-workflow-agent.yaml"), []byte(u.config), 0o600)
 	ann := func(script string) string {
 		return "runuser -u ann -- env HOME=" + home + " XDG_RUNTIME_DIR=/run/user/$(id -u ann) sh -c " + shellQuote(script)
 	}

@@ -56,14 +56,8 @@ func TestPackagesReproducible(t *testing.T) {
 				t.Errorf("%s differs in more than its signature: %s and %s", name, one, two)
 			}
 		default:
-			one, err := os.ReadFile(filepath.Join(first, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			two, err := os.ReadFile(filepath.Join(second, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			one := harness.Read(t, filepath.Join(first, name))
+			two := harness.Read(t, filepath.Join(second, name))
 			if !bytes.Equal(one, two) {
 				t.Errorf("%s: %s", name, difference(one, two))
 			}

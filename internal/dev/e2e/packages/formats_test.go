@@ -59,9 +59,7 @@ func checkCompletions(t *testing.T, members map[string]member) {
 	t.Helper()
 	dir := t.TempDir()
 	agent, script := filepath.Join(dir, release.Program), filepath.Join(dir, "script")
-	if err := os.WriteFile(agent, members["usr/lib/"+release.Program+"/"+release.Program].data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, agent, members["usr/lib/"+release.Program+"/"+release.Program].data, 0o755)
 	for shell, name := range map[string]string{
 		"bash": "bash-completion/completions/" + release.Program, "zsh": "zsh/vendor-completions/_" + release.Program,
 		"fish": "fish/vendor_completions.d/" + release.Program + ".fish",
@@ -74,9 +72,7 @@ func checkCompletions(t *testing.T, members map[string]member) {
 			t.Error("zsh will not know what its completions are for")
 		}
 		if shell == "bash" {
-			if err := os.WriteFile(script, text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			harness.Write(t, script, text, 0o644)
 			harness.Say(t, dir, "bash", "-c", ". ./script && complete -p "+release.Program)
 		}
 	}
@@ -127,10 +123,7 @@ func checkLintian(t *testing.T, deb string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(home) })
-		data, err := os.ReadFile(deb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := harness.Read(t, deb)
 		args[3] = filepath.Join(home, filepath.Base(deb))
 		if err := errors.Join(os.WriteFile(args[3], data, 0o644), os.Chmod(home, 0o777)); err != nil {
 			t.Fatal(err)

@@ -65,10 +65,7 @@ func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 
 func archiveMembers(t *testing.T, file string) map[string]member {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := harness.Read(t, file)
 	unpacked, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
@@ -124,10 +121,7 @@ func TestPackagesContents(t *testing.T) {
 	if old := members[wrap+"/"+release.OldName]; old.header == nil || old.header.Linkname != release.Program {
 		t.Errorf("the old name is %+v", old.header)
 	}
-	public, err := os.ReadFile(r.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := harness.Read(t, r.PublicKey)
 	for _, builtin := range []string{lab.ReleaseHome, base64.StdEncoding.EncodeToString(public)} {
 		if !bytes.Contains(members[wrap+"/"+release.Program].data, []byte(builtin)) {
 			t.Errorf("the agent does not know %s", builtin)
@@ -154,9 +148,7 @@ func TestPackagesContents(t *testing.T) {
 	}
 	for _, program := range []string{release.Program, "workflow-runner"} {
 		file := filepath.Join(t.TempDir(), program)
-		if err := os.WriteFile(file, members[wrap+"/"+program].data, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Write(t, file, members[wrap+"/"+program].data, 0o755)
 		if got := strings.TrimSpace(harness.Say(t, "/", file, "version")); got != lab.NextRelease {
 			t.Errorf("%s says that it is %s, want %s", program, got, lab.NextRelease)
 		}
@@ -169,24 +161,15 @@ func TestPackagesContents(t *testing.T) {
 // with the mirror's key, and that a changed file is detected.
 func TestPackagesSignatures(t *testing.T) {
 	r := releases(t)
-	public, err := os.ReadFile(r.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := harness.Read(t, r.PublicKey)
 	keys, err := release.ParseKeys(public)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signed := func(file string) []byte {
 		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		signature, err := os.ReadFile(file + release.SignatureSuffix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := harness.Read(t, file)
+		signature := harness.Read(t, file+release.SignatureSuffix)
 		if err := keys.Verify(text, signature); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -206,10 +189,7 @@ func TestPackagesSignatures(t *testing.T) {
 			if strings.HasPrefix(name, release.ChecksumsFile) {
 				continue
 			}
-			data, err := os.ReadFile(filepath.Join(r.Dir(version), name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := harness.Read(t, filepath.Join(r.Dir(version), name))
 			if sum, ok := sums[name]; !ok || sum != sha256.Sum256(data) {
 				t.Errorf("%s: the list says %x of %s (listed: %v)", version, sum, name, ok)
 			}
@@ -219,10 +199,7 @@ func TestPackagesSignatures(t *testing.T) {
 			t.Errorf("%s: the list has files that are not there: %v", version, slices.Collect(maps.Keys(sums)))
 		}
 	}
-	installer, err := os.ReadFile(filepath.Join(r.Mirror, "install.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	installer := harness.Read(t, filepath.Join(r.Mirror, "install.sh"))
 	for _, line := range []string{`RELEASE_URL="` + lab.ReleaseHome + `"`, `RELEASE_KEY="` + base64.StdEncoding.EncodeToString(public) + `"`} {
 		if !strings.Contains(string(installer), "\n"+line+"\n") {
 			t.Errorf("install.sh does not have the line %s", line)

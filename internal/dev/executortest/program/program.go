@@ -1,5 +1,5 @@
-// Package program is the runner of the executor tests: it runs the actions of its launch document
-// in order. Without dependencies it is a small static binary, or a function in-process.
+// Package program is the executor tests' runner, which runs the actions of its launch document in
+// order. It runs as a small static binary or as a function in the test's process.
 package program
 
 import (
@@ -11,31 +11,32 @@ import (
 	"time"
 )
 
-// ExitNoLaunch is the exit code for a missing or broken launch document, when no action was run.
+// ExitNoLaunch is the exit code for a missing or broken launch document. No action was run.
 const ExitNoLaunch = 64
 
-// ExitSignals plus the number of interrupts is the exit code of [Action.CountInterrupts].
+// ExitSignals is added to the number of interrupts to form the exit code of
+// [Action.CountInterrupts].
 const ExitSignals = 100
 
 // Launch is the launch document.
 type Launch struct {
-	Secret  string   `json:"secret"` // only the program may see it
+	Secret  string   `json:"secret"` // must be visible only to the program
 	Actions []Action `json:"actions"`
 }
 
-// Action is one action. Exactly one member is set.
+// Action is one action. Exactly one field must be set.
 type Action struct {
 	Print     string `json:"print,omitempty"`     // write the text to standard output
 	PrintErr  string `json:"printErr,omitempty"`  // write the text to standard error
-	Lines     int    `json:"lines,omitempty"`     // write that many numbered lines to standard output
+	Lines     int    `json:"lines,omitempty"`     // write this many numbered lines to standard output
 	WriteFile string `json:"writeFile,omitempty"` // write this file in the job directory; its content is its name
 	Result    string `json:"result,omitempty"`    // write this text as result.json
-	Exit      *int   `json:"exit,omitempty"`      // end with this code
-	// CountInterrupts waits for an interrupt, then until none arrives for this long, and exits with
-	// ExitSignals plus their number.
+	Exit      *int   `json:"exit,omitempty"`      // exit with this code
+	// CountInterrupts waits for an interrupt, and then until none arrives for this duration. The
+	// program exits with ExitSignals plus the number of interrupts.
 	CountInterrupts time.Duration `json:"countInterrupts,omitempty"`
 	Forever         bool          `json:"forever,omitempty"`    // ignore interrupts until killed
-	Allocate        int           `json:"allocate,omitempty"`   // use this many MiB of memory
+	Allocate        int           `json:"allocate,omitempty"`   // allocate this many MiB of memory
 	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
 	Child           bool          `json:"child,omitempty"`      // start a child that leaves the session and ignores interrupts
 	Environ         bool          `json:"environ,omitempty"`    // print the environment, one entry per line
@@ -56,7 +57,7 @@ type Host struct {
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Interrupts <-chan struct{}
-	Killed     <-chan struct{} // closed when a program that is not a process is killed
+	Killed     <-chan struct{} // closed to kill a program that runs as a function
 	WriteFile  func(name string, data []byte) error
 	Environ    func() []string
 	StartChild func() error

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// explain prints an error and the last log lines of the programs.
+// explain prints an error and the last lines of each program's log.
 func (q *quickstart) explain(err error) {
 	q.ui.fail("The quickstart failed: " + err.Error())
 	if q.server != nil {
@@ -24,7 +24,7 @@ func (q *quickstart) explain(err error) {
 
 func (q *quickstart) showLog(who, path string) {
 	const lines = 25
-	q.ui.note("the end of the %s's log:", who)
+	q.ui.note("last lines of the %s's log:", who)
 	text := strings.TrimRight(lab.Tail(path, lines), "\n")
 	for _, secret := range q.secrets {
 		text = strings.ReplaceAll(text, secret, "[token]")
@@ -39,7 +39,7 @@ func (q *quickstart) cancelDeployments() error {
 	default:
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stopPatience,
-		fmt.Errorf("a cancelled deployment has not ended within %s and may still run", stopPatience))
+		fmt.Errorf("a cancelled deployment did not finish within %s and may still be running", stopPatience))
 	defer cancel()
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()

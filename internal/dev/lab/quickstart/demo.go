@@ -16,7 +16,7 @@ import (
 const (
 	projectName = "quickstart"
 	stackName   = "dev"
-	// statusTimeout bounds the wait for a deployment's final status after the CLI has shown its
+	// statusTimeout limits the wait for a deployment's final status after the CLI has printed its
 	// whole log.
 	statusTimeout  = 30 * time.Second
 	statusInterval = 100 * time.Millisecond
@@ -25,9 +25,9 @@ const (
 type demo struct {
 	*quickstart
 	repo  *lab.Repo
-	work  string // clone of the repository
+	work  string // the repository's clone
 	home  string // PULUMI_HOME of the CLI
-	stack string // with organization and project
+	stack string // ORGANIZATION/PROJECT/STACK
 }
 
 func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
@@ -63,8 +63,8 @@ func (q *quickstart) newDemo(ctx context.Context) (*demo, error) {
 	return d, d.quietly(ctx, q.dir, "git", "clone", "--quiet", d.repo.Dir(), d.work)
 }
 
-// deploy makes the stack and its settings and runs a deployment, all but the settings with the
-// stock CLI.
+// deploy creates the stack, saves its deployment settings and runs a deployment. It uses the stock
+// CLI for everything but the settings.
 func (d *demo) deploy(ctx context.Context) error {
 	steps := [][]string{
 		{"pulumi", "login", d.server.URL},
@@ -111,11 +111,11 @@ func (d *demo) putSettings(ctx context.Context) error {
 	return d.server.Call(ctx, "PUT", "/api/stacks/"+d.stack+"/deployments/settings", settings, nil)
 }
 
-// awaitSuccess waits for the deployment's final status from the server: the CLI follows the log and
-// does not fail with the deployment.
+// awaitSuccess waits for the deployment's final status from the server, because the CLI exits with
+// 0 even if the deployment failed.
 func (d *demo) awaitSuccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout,
-		fmt.Errorf("the deployment had no final status %s after the end of its log", statusTimeout))
+		fmt.Errorf("the deployment had no final status %s after its log was complete", statusTimeout))
 	defer cancel()
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
@@ -138,7 +138,7 @@ func (d *demo) awaitSuccess(ctx context.Context) error {
 			d.ui.say("deployment #%d succeeded", latest.Version)
 			return nil
 		case ended(latest.Status):
-			return fmt.Errorf("deployment #%d ended as %q; its log is above", latest.Version, latest.Status)
+			return fmt.Errorf("deployment #%d finished as %q; its log is above", latest.Version, latest.Status)
 		}
 		select {
 		case <-ctx.Done():
@@ -153,8 +153,8 @@ func (d *demo) show(ctx context.Context) error {
 	return d.aloud(ctx, "pulumi", "stack", "output")
 }
 
-// writeEnvironment writes a shell script with the environment of the demo's CLI, and returns its
-// path. It holds a token, so only its owner may read it.
+// writeEnvironment writes a shell script that sets the environment of the demo's CLI, and returns
+// its path. The script holds a token, so only its owner may read it.
 func (d *demo) writeEnvironment() (string, error) {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export PATH='%s':\"$PATH\"\n", d.tools.Dir)
@@ -165,7 +165,7 @@ func (d *demo) writeEnvironment() (string, error) {
 	}
 	path := filepath.Join(d.dir, "env.sh")
 	if err := os.WriteFile(path, []byte(script.String()), 0o600); err != nil {
-		return "", fmt.Errorf("writing the environment for you: %w", err)
+		return "", fmt.Errorf("writing the script that sets the CLI's environment: %w", err)
 	}
 	return path, nil
 }
@@ -200,7 +200,7 @@ func (d *demo) aloud(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// command returns a command; pulumi means the CLI of the demo.
+// command returns a command. The name "pulumi" means the demo's CLI.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	if name == "pulumi" {

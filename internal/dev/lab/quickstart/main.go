@@ -16,7 +16,7 @@ import (
 func main() {
 	target := flag.String("target", targetAuto, "where the deployment runs: docker, process, or auto for docker where it works")
 	keep := flag.Bool("keep", os.Getenv("KEEP") != "" && os.Getenv("KEEP") != "0", "keep everything running until ^C (also KEEP=1)")
-	privateEngine := flag.Bool("private-engine", false, "start a Docker Engine for the quickstart alone (needs root and Linux)")
+	privateEngine := flag.Bool("private-engine", false, "start a Docker Engine only for the quickstart (requires root and Linux)")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -24,7 +24,7 @@ func main() {
 	q := &quickstart{ui: newUI(os.Stdout), target: *target, keep: *keep, privateEngine: *privateEngine}
 	err := q.run(ctx)
 	interrupted := errors.Is(context.Cause(ctx), context.Canceled)
-	// A second ^C ends the program at once.
+	// A second ^C terminates the program at once.
 	stop()
 	if err != nil && !interrupted {
 		q.explain(err)

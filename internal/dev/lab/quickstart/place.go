@@ -18,7 +18,7 @@ const (
 	targetProcess = "process"
 )
 
-// runnerVolumes is the label of the volumes in which agents keep their runner.
+// runnerVolumes is the label of the volumes that hold an agent's runner.
 const runnerVolumes = "workflowagent.kind=runner"
 
 type place struct {
@@ -29,8 +29,8 @@ type place struct {
 	jobEnv   map[string]string // of the deployment
 }
 
-// choosePlace chooses Docker if an engine answers and an image can be made for it, else a process
-// on this machine, and logs why.
+// choosePlace chooses Docker if an engine responds and an image can be created for it, otherwise a
+// process on this machine. It logs the reason.
 func (q *quickstart) choosePlace(ctx context.Context) (place, error) {
 	switch q.target {
 	case targetAuto, targetDocker:
@@ -48,7 +48,7 @@ func (q *quickstart) choosePlace(ctx context.Context) (place, error) {
 		q.ui.say("deployments will run as processes on this machine")
 		return q.processPlace()
 	default:
-		return place{}, fmt.Errorf("unknown target %q: take %s, %s or %s", q.target, targetAuto, targetDocker, targetProcess)
+		return place{}, fmt.Errorf("unknown target %q: must be %s, %s or %s", q.target, targetAuto, targetDocker, targetProcess)
 	}
 }
 
@@ -64,7 +64,7 @@ func (q *quickstart) dockerPlace(ctx context.Context) (place, error) {
 	if reason, ok := engine.SharesHostNetwork(ctx); !ok {
 		return place{}, errors.New(reason)
 	}
-	q.ui.say("Docker Engine at %s; making an executor image from this machine's own files", engine.Host)
+	q.ui.say("Docker Engine at %s; creating an executor image from this machine's own files", engine.Host)
 	image, err := lab.ExecutorImage(ctx, engine.Host, q.tools)
 	if err != nil {
 		return place{}, err
@@ -79,8 +79,8 @@ func (q *quickstart) dockerPlace(ctx context.Context) (place, error) {
 	}, nil
 }
 
-// leaveNoVolumes makes the clean-up remove the volumes that agents add to an engine. An agent keeps
-// its runner's volume for its next job, and this one has none.
+// leaveNoVolumes makes the cleanup remove the volumes that agents add to an engine. An agent keeps
+// its runner's volume for its next job, but this agent has no next job.
 func (q *quickstart) leaveNoVolumes(ctx context.Context, engine *lab.Engine) error {
 	before, err := engine.Volumes(ctx, runnerVolumes)
 	if err != nil {

@@ -17,14 +17,14 @@ const (
 	agentPatience = 30 * time.Second
 )
 
-// quickstart holds what the command started and must clean up.
+// quickstart holds the programs and files that the command must clean up.
 type quickstart struct {
 	ui            *ui
 	target        string
 	keep          bool
 	privateEngine bool
 
-	dir    string // for everything except programs
+	dir    string // directory of everything except programs
 	bin    string
 	tools  lab.Tools
 	place  place
@@ -45,7 +45,7 @@ func (q *quickstart) run(ctx context.Context) error {
 	}
 	q.undo = append(q.undo, func() error { return os.RemoveAll(q.dir) })
 
-	// ^C ends a starting program, but clean-up stops running ones in order.
+	// ^C terminates a program during its start. The cleanup stops running programs in order.
 	programs, stopPrograms := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { q.undo = append([]func() error{func() error { stopPrograms(); return nil }}, q.undo...) }()
 	starting := func(start func() error) error {
@@ -87,7 +87,8 @@ func (q *quickstart) run(ctx context.Context) error {
 	return q.finish(ctx, demo)
 }
 
-// build builds the product while it finds or builds a pulumi CLI, which waits for downloads.
+// build builds the product, and concurrently finds or builds a pulumi CLI, which mostly waits for
+// downloads.
 func (q *quickstart) build(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
@@ -167,14 +168,14 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 	}
 	q.agent = agent
 	q.undo = append(q.undo, func() error { return agent.Process.Stop(syscall.SIGTERM, stopPatience) })
-	// A stopping agent leaves its jobs running, so they must end first.
+	// An agent that stops leaves its jobs running, so they must finish first.
 	q.undo = append(q.undo, q.cancelDeployments)
 	return nil
 }
 
 func (q *quickstart) waitForAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, agentPatience,
-		fmt.Errorf("the agent did not appear at the server within %s", agentPatience))
+		fmt.Errorf("the agent did not connect to the server within %s", agentPatience))
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -193,7 +194,7 @@ func (q *quickstart) waitForAgent(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
 		case <-q.agent.Process.Done():
-			return fmt.Errorf("the agent ended: %w", q.agent.Process.Err())
+			return fmt.Errorf("the agent exited: %w", q.agent.Process.Err())
 		case <-ticker.C:
 		}
 	}
@@ -214,7 +215,7 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	if err != nil {
 		return err
 	}
-	q.ui.heading("Your turn (^C ends it and removes everything)")
+	q.ui.heading("Your turn (^C stops and removes everything)")
 	q.ui.note("server   %s   log %s", q.server.URL, q.server.LogFile)
 	q.ui.note("agent    target %s   log %s", q.place.target, q.agent.LogFile)
 	q.ui.note("program  %s, a clone of %s", demo.work, demo.repo.URL)
@@ -228,9 +229,9 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	select {
 	case <-ctx.Done():
 	case <-q.server.Process.Done():
-		return fmt.Errorf("the server ended: %w", q.server.Process.Err())
+		return fmt.Errorf("the server exited: %w", q.server.Process.Err())
 	case <-q.agent.Process.Done():
-		return fmt.Errorf("the agent ended: %w", q.agent.Process.Err())
+		return fmt.Errorf("the agent exited: %w", q.agent.Process.Err())
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type ui struct {
 	begin  time.Time
 }
 
-// newUI prints in colour on a terminal, unless the user turns it off.
+// newUI returns a ui that prints in colour on a terminal, unless the user disables colours.
 func newUI(out *os.File) *ui {
 	_, plain := os.LookupEnv("NO_COLOR")
 	return &ui{out: out, colour: !plain && term.IsTerminal(int(out.Fd())), begin: time.Now()}

@@ -1,8 +1,8 @@
-// Command tiers runs the test tiers that this machine can run, and reports the others with the
-// reason. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
+// Command tiers runs the test tiers that this machine can run, and reports why it skipped the
+// others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Lanes of tiers run concurrently: tiers of the first lane need the processors, those of the
-// others mostly wait. The output of a tier is printed when it ends.
+// Lanes of tiers run concurrently: tiers of the first lane are limited by the processors, the
+// others mostly wait. A tier's output is printed when the tier finishes.
 package main
 
 import (
@@ -45,32 +45,37 @@ type tier struct {
 
 type suite struct {
 	root string
-	dir  string   // for servers of the run
+	dir  string   // used by the servers of the run
 	env  []string // of the tests
-	race []string // -race if available
+	race bool     // the race detector is available
 }
 
-// parallelTests is -parallel for an end-to-end package, on any number of processors: the tests
-// mostly wait.
+// parallelTests is -parallel for an end-to-end package. It does not depend on the number of
+// processors, because the tests mostly wait.
 const parallelTests = "6"
 
-// lanes returns the tiers. Those of a lane run one after the other.
+// parallelMachines is parallelTests for tests that each boot a machine.
+const parallelMachines = "3"
+
+// lanes returns the tiers. Tiers of one lane run one after the other.
 func lanes() [][]tier {
 	always := func(context.Context) string { return "" }
 	return [][]tier{
 		{
-			{"unit", "packages beside their code, components over HTTP with SQLite", always, (*suite).unit},
+			{"unit", "unit tests, and components over HTTP with SQLite", always, (*suite).unit},
 			{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
-			{"packages", "what a release holds, who signed it, and that it can be made again", packagesMissing, e2e("packages")},
 		},
 		{
-			{"provider", "the example provider, in a module of its own", clientsMissing, (*suite).provider},
-			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients")},
-			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults")},
+			{"provider", "the example provider, in its own module", clientsMissing, (*suite).provider},
+			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients", parallelTests)},
+			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults", parallelTests)},
+			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
+		},
+		{
 			// One after the other: a machine copies the mounts of this host, and the engine cannot
 			// remove a container whose mount is in use elsewhere.
 			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
-			{"init", "the agent as a service of a booted systemd", initMissing, e2e("init")},
+			{"init", "the agent as a systemd service on a booted machine", initMissing, e2e("init", parallelMachines)},
 		},
 	}
 }
@@ -80,7 +85,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Sockets under it must stay shorter than 104 characters.
+	// Paths of its sockets must be shorter than 104 characters.
 	dir, err := os.MkdirTemp("", "tiers-")
 	if err != nil {
 		return err
@@ -89,12 +94,12 @@ func run(ctx context.Context) error {
 	s := &suite{root: root, dir: dir, env: os.Environ()}
 	r := &results{}
 	if reason := raceMissing(ctx); reason == "" {
-		s.race = []string{"-race"}
+		s.race = true
 	} else {
 		fmt.Println("the race detector is off: " + reason)
 		r.skip(raceDetector, reason)
 	}
-	// Built once, not by every end-to-end package.
+	// Built here once, instead of in every end-to-end package.
 	bin := filepath.Join(dir, "bin")
 	if err := lab.BuildProduct(ctx, bin, os.Stdout); err != nil {
 		return err
@@ -163,36 +168,32 @@ func conclude(failed, skipped []string, requireAll bool) error {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
 	}
 	if len(skipped) > 0 && requireAll {
-		return fmt.Errorf("every tier was required, and these were skipped: %s", strings.Join(skipped, ", "))
+		return fmt.Errorf("WORKFLOW_REQUIRE_TIERS=all: skipped tiers: %s", strings.Join(skipped, ", "))
 	}
 	return nil
 }
 
-// raceDetector is listed with the tiers: without it they test less.
+// raceDetector is reported with the tiers, because they test less without it.
 const raceDetector = "race detector"
 
 // raceMissing returns why tests cannot be built with the race detector, or "".
 func raceMissing(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
-	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	fields := strings.Fields(compiler)
+	out, err := exec.CommandContext(ctx, "go", "env", "CC").Output()
+	compiler := strings.Fields(string(out))
 	switch {
 	case err != nil:
-		return "go env: " + err.Error()
-	case len(fields) == 0:
-		return "Go knows no C compiler"
+		return "reading Go's environment: " + err.Error()
+	case len(compiler) == 0:
+		return "Go has no C compiler (CC)"
 	}
-	if _, err := exec.LookPath(fields[0]); err != nil {
-		return "the C compiler " + fields[0] + " is not installed"
-	}
-	if enabled != "1" {
-		return "cgo is off (CGO_ENABLED)"
+	if _, err := exec.LookPath(compiler[0]); err != nil {
+		return "the C compiler " + compiler[0] + " is not installed"
 	}
 	return ""
 }
 
-// enginePackages need a Docker Engine. The packages below serverPackages use PostgreSQL if it is
-// installed: then they run once, with it.
+// enginePackages require a Docker Engine. The packages under serverPackages use PostgreSQL if it is
+// installed; they then run only with it.
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
 const serverPackages = "workflowagent/internal/server"
@@ -209,7 +210,7 @@ func (s *suite) unit(ctx context.Context, out io.Writer) error {
 		return strings.HasPrefix(p, "workflowagent/internal/dev/e2e/") || slices.Contains(enginePackages, p) ||
 			leaveServer && strings.HasPrefix(p, serverPackages)
 	})
-	return s.goTest(ctx, out, s.env, append(slices.Clone(s.race), packages...)...)
+	return s.raceTest(ctx, out, s.env, packages...)
 }
 
 func (s *suite) postgres(ctx context.Context, out io.Writer) error {
@@ -219,19 +220,19 @@ func (s *suite) postgres(ctx context.Context, out io.Writer) error {
 	}
 	defer stop()
 	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
-	return s.goTest(ctx, out, env, append(slices.Clone(s.race), serverPackages+"/...")...)
+	return s.raceTest(ctx, out, env, serverPackages+"/...")
 }
 
 func (s *suite) provider(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
 }
 
-// engineTests are the tests in packages of other tiers that need a Docker Engine.
+// engineTests are the tests in other tiers' packages that require a Docker Engine.
 const engineTests = "^TestEngine"
 
-func e2e(name string) func(*suite, context.Context, io.Writer) error {
+func e2e(name, parallel string) func(*suite, context.Context, io.Writer) error {
 	return func(s *suite, ctx context.Context, out io.Writer) error {
-		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallelTests, "./internal/dev/e2e/"+name)
+		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallel, "./internal/dev/e2e/"+name)
 	}
 }
 
@@ -242,11 +243,19 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = engine.Stop() }()
 	env := append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host)
-	if err := s.goTest(ctx, out, env, append(slices.Clone(s.race), enginePackages...)...); err != nil {
+	if err := s.raceTest(ctx, out, env, enginePackages...); err != nil {
 		return err
 	}
 	return s.goTest(ctx, out, env, "-run", engineTests, "-parallel", parallelTests, "-p", "1",
 		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
+}
+
+// raceTest tests packages with the race detector if it is available, which needs cgo.
+func (s *suite) raceTest(ctx context.Context, out io.Writer, env []string, packages ...string) error {
+	if !s.race {
+		return s.goTest(ctx, out, env, packages...)
+	}
+	return s.goTest(ctx, out, append(slices.Clone(env), "CGO_ENABLED=1"), append([]string{"-race"}, packages...)...)
 }
 
 func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ...string) error {
@@ -254,7 +263,8 @@ func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ..
 }
 
 func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=40m"}, args...)...)
+	// The linters include go vet.
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-vet=off", "-timeout=40m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -287,7 +297,7 @@ func packagesMissing(context.Context) string {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		return reason
 	}
-	// Without these programs the tests skip their checks.
+	// Without these programs the tests would skip checks.
 	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return program + " is not installed"
@@ -312,7 +322,7 @@ func initMissing(ctx context.Context) string {
 
 func engineMissing(context.Context) string {
 	if runtime.GOOS != "linux" {
-		return "containers of the test lab need Linux"
+		return "containers of the test lab require Linux"
 	}
 	reason, ok := lab.EngineAvailable()
 	if ok {

@@ -1,5 +1,5 @@
-// Package homebrew writes the formula by which Homebrew installs a release of the agent. It is a
-// formula and not a cask, because only formulae have services.
+// Package homebrew writes the formula with which Homebrew installs a release of the agent. It
+// writes a formula, not a cask, because only formulae support services.
 package homebrew
 
 import (
@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Template is the path of the formula's template in the repository, File the name of the formula in
-// a tap.
+// Template is the path of the formula's template in the repository. File is the formula's name in a
+// tap.
 const (
 	Template = "packaging/homebrew/customer-managed-workflow-agent.rb.tmpl"
 	File     = release.Program + ".rb"
@@ -40,7 +40,7 @@ func Formula(text, version, home string, sums release.Checksums) ([]byte, error)
 	base, err := url.Parse(home)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" ||
 		strings.Trim(home, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/[]%+@") != "" {
-		return nil, fmt.Errorf("%q is not the plain URL of a mirror, by which a formula finds its archives", home)
+		return nil, fmt.Errorf("invalid mirror URL %q: a formula needs a plain URL to download the archives", home)
 	}
 	home = strings.TrimRight(home, "/")
 	var systems []system
@@ -60,18 +60,18 @@ func Formula(text, version, home string, sums release.Checksums) ([]byte, error)
 		}
 	}
 	if len(systems) == 0 {
-		return nil, errors.New("the release has no archive of the agent")
+		return nil, errors.New("writing the formula: the release has no archive of the agent")
 	}
 	parsed, err := template.New("").Option("missingkey=error").Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("the template of the formula: %w", err)
+		return nil, fmt.Errorf("executing the formula's template: %w", err)
 	}
 	var out bytes.Buffer
 	err = parsed.Execute(&out, map[string]any{
 		"Version": version, "Number": strings.TrimPrefix(version, "v"), "Home": home, "Systems": systems,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the template of the formula: %w", err)
+		return nil, fmt.Errorf("executing the formula's template: %w", err)
 	}
 	return out.Bytes(), nil
 }

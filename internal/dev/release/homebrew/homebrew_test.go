@@ -91,8 +91,8 @@ type evaluated struct {
 	Caveats string
 }
 
-// TestFormula evaluates the formula for every platform: it downloads that platform's archive, by
-// name and sum, and installs all of it.
+// TestFormula evaluates the formula for every platform: it must download that platform's archive,
+// by name and checksum, and install all of its files.
 func TestFormula(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)
@@ -222,7 +222,7 @@ func checkInstalled(t *testing.T, prefix, config, environment string) {
 	}
 }
 
-// TestStandInIsStrict checks that the fake Homebrew finds mistakes.
+// TestStandInIsStrict checks that the fake Homebrew rejects mistakes.
 func TestStandInIsStrict(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)
@@ -284,15 +284,15 @@ func TestFormulaRefuses(t *testing.T) {
 	}
 }
 
-// needRuby returns ruby. CI must have it.
+// needRuby returns the path of ruby. CI must have ruby installed.
 func needRuby(t *testing.T) string {
 	t.Helper()
 	ruby, err := exec.LookPath("ruby")
 	if err != nil {
 		if os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all" {
-			t.Fatal("this machine must run all tests and has no ruby (Debian's ruby)")
+			t.Fatal("all tests are required, but ruby is not installed (Debian's ruby)")
 		}
-		t.Skip("no ruby (Debian's ruby)")
+		t.Skip("ruby is not installed (Debian's ruby)")
 	}
 	return ruby
 }

@@ -1,5 +1,5 @@
-// Package image makes the container images of a release from its programs, reproducibly and without
-// an engine, and writes them to an archive or a registry.
+// Package image builds a release's container images from its programs, reproducibly and without an
+// engine, and writes them to an archive or a registry.
 package image
 
 import (
@@ -25,13 +25,13 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// UID is the user and group of the programs, the number that other images without a shell use, so
-// that cluster policies know it.
+// UID is the user and group ID of the programs. Other images without a shell use the same ID, so
+// cluster policies often allow it.
 const UID = 65532
 
 // Product is the content of an image.
 type Product struct {
-	// Repositories are its names in a registry, former names last.
+	// Repositories are the image's names in a registry, former names last.
 	Repositories []string
 
 	title    string
@@ -45,7 +45,7 @@ type Product struct {
 	port     string
 }
 
-// Agent is the agent with the runners that it puts into job containers.
+// Agent is the image of the agent, with the runners that the agent copies into job containers.
 func Agent() Product {
 	const dir, state = "/usr/lib/" + release.Program, "/var/lib/workflow-agent"
 	return Product{
@@ -61,7 +61,7 @@ func Agent() Product {
 	}
 }
 
-// Server is the control plane.
+// Server is the image of the control plane.
 func Server() Product {
 	const dir, state = "/usr/lib/workflow-server", "/var/lib/workflow-server"
 	return Product{
@@ -85,7 +85,7 @@ type Release struct {
 	Created  time.Time
 }
 
-// Image makes the image for linux/arch from a directory with the programs of that platform's
+// Image builds the image for linux/arch from dir, which holds the programs of that platform's
 // release archive.
 func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 	files, err := p.files(arch, programs)
@@ -94,13 +94,13 @@ func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 	}
 	var archive bytes.Buffer
 	if err := writeTree(&archive, files, r.Created); err != nil {
-		return nil, fmt.Errorf("writing the files of the image: %w", err)
+		return nil, fmt.Errorf("writing the image's files: %w", err)
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
 	if err != nil {
-		return nil, fmt.Errorf("packing the files of the image: %w", err)
+		return nil, fmt.Errorf("creating the image's layer: %w", err)
 	}
 	created := v1.Time{Time: r.Created.UTC()}
 	var ports map[string]struct{}
@@ -121,7 +121,7 @@ func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("describing the image: %w", err)
+		return nil, fmt.Errorf("configuring the image: %w", err)
 	}
 	base = mutate.ConfigMediaType(mutate.MediaType(base, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.Append(base, mutate.Addendum{
@@ -129,7 +129,7 @@ func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 		History: v1.History{Created: created, CreatedBy: "make packages", Comment: r.Version},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("putting the image together: %w", err)
+		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
 	return image, nil
 }
@@ -149,8 +149,8 @@ func (r Release) labels(p Product) map[string]string {
 	return labels
 }
 
-// files are the files of an image. All belong to root except for the directory that the programs
-// may write to.
+// files returns an image's files. Root owns all of them, except for the directory to which the
+// programs may write.
 func (p Product) files(arch, programs string) ([]entry, error) {
 	roots, err := certificates()
 	if err != nil {
@@ -185,24 +185,24 @@ func (p Product) files(arch, programs string) ([]entry, error) {
 	return files, nil
 }
 
-// checkProgram refuses programs that could not run in the image, which has no loader and no
-// libraries: not for Linux, for another processor, or not static.
+// checkProgram returns an error for a program that cannot run in the image: one that is not for
+// Linux, is for another processor, or is not static. The image has no loader and no libraries.
 func checkProgram(text []byte, arch string, anyProcessor bool) error {
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	machine, ok := machines[arch]
 	if !ok {
-		return fmt.Errorf("no image exists for linux/%s", arch)
+		return fmt.Errorf("unsupported platform linux/%s", arch)
 	}
 	file, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {
-		return errors.New("this is no Linux program")
+		return errors.New("the file is not a Linux program")
 	}
 	if file.Machine != machine && !anyProcessor {
-		return fmt.Errorf("this is a program for %s, not for %s", strings.TrimPrefix(file.Machine.String(), "EM_"), arch)
+		return fmt.Errorf("the program is for %s, not for %s", strings.TrimPrefix(file.Machine.String(), "EM_"), arch)
 	}
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {
-			return errors.New("this program is not static")
+			return errors.New("the program is not static")
 		}
 	}
 	return nil

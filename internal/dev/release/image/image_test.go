@@ -110,7 +110,7 @@ func TestConfig(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tt.title, diff)
 			}
 			if config.OS != "linux" || config.Architecture != arch || !config.Created.Equal(testRelease.Created) {
-				t.Errorf("%s is for %s/%s, made %s", tt.title, config.OS, config.Architecture, config.Created)
+				t.Errorf("%s is for %s/%s, created %s", tt.title, config.OS, config.Architecture, config.Created)
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestSameBytes makes everything twice, from files with other times and paths.
+// TestSameBytes builds everything twice, from files with different times and paths.
 func TestSameBytes(t *testing.T) {
 	for _, p := range []Product{Agent(), Server()} {
 		var archives [2]bytes.Buffer
@@ -194,9 +194,9 @@ func TestSameBytes(t *testing.T) {
 
 func TestWrongPrograms(t *testing.T) {
 	for name, text := range map[string][]byte{
-		"no Linux program": []byte("#!/bin/sh\n"),
-		"for AARCH64":      program(t, elf.EM_AARCH64, false),
-		"not static":       program(t, elf.EM_X86_64, true),
+		"not a Linux program": []byte("#!/bin/sh\n"),
+		"for AARCH64":         program(t, elf.EM_AARCH64, false),
+		"not static":          program(t, elf.EM_X86_64, true),
 	} {
 		dir := programs(t, "amd64")
 		if err := os.WriteFile(filepath.Join(dir, "workflow-runner"), text, 0o755); err != nil {
@@ -207,7 +207,7 @@ func TestWrongPrograms(t *testing.T) {
 		}
 	}
 	if _, err := testRelease.Image(Agent(), "riscv64", programs(t, "amd64")); err == nil {
-		t.Error("an image for a processor that no release is for")
+		t.Error("an image was built for an unsupported processor")
 	}
 	if _, err := testRelease.Image(Server(), "amd64", t.TempDir()); err == nil || !strings.Contains(err.Error(), "workflow-server") {
 		t.Errorf("without programs: %v", err)

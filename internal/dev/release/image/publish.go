@@ -20,14 +20,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Set is one product for all processors.
+// Set holds one product's images for all processors.
 type Set struct {
 	Product
 	Release
 	Images map[string]v1.Image // by processor in Go's names
 }
 
-// Tags are the tags of a version: itself, and latest unless it is a prerelease.
+// Tags returns the tags of a version: the version itself, and latest unless the version is a
+// prerelease.
 func Tags(version string) []string {
 	if strings.Contains(version, "-") {
 		return []string{version}
@@ -45,14 +46,14 @@ func (s Set) Index() (v1.ImageIndex, error) {
 	}
 	annotated, ok := mutate.Annotations(index, s.labels(s.Product)).(v1.ImageIndex)
 	if !ok {
-		return nil, fmt.Errorf("an index became a %T", index)
+		return nil, fmt.Errorf("building the index: unexpected type %T", index)
 	}
 	return annotated, nil
 }
 
 // Push writes the images to a registry, under PREFIX/NAME:TAG for all names and tags, and for each
 // processor with -PROCESSOR after the tag. Credentials come from Docker's configuration. It writes
-// tags after the content that they name.
+// each tag after the content that the tag names.
 func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 	index, err := s.Index()
 	if err != nil {
@@ -93,8 +94,8 @@ func reference(prefix, repository, tag string) (name.Tag, error) {
 	return ref, nil
 }
 
-// WriteArchive writes the images as one tar archive that is an OCI image layout, for skopeo and
-// podman, and has the manifest for every version of "docker load".
+// WriteArchive writes the images as one tar archive. The archive is an OCI image layout, for skopeo
+// and podman, and also holds the manifest that every version of "docker load" reads.
 func (s Set) WriteArchive(out io.Writer) error {
 	index, err := s.Index()
 	if err != nil {
@@ -124,7 +125,7 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// write writes everything in the order of the names, with one time.
+// write writes all files in name order, with the same time.
 func (a *archive) write(w *tar.Writer, at time.Time) error {
 	for name, value := range map[string]any{"index.json": a.layout, "manifest.json": a.docker, "oci-layout": map[string]string{"imageLayoutVersion": "1.0.0"}} {
 		text, err := json.Marshal(value)

@@ -84,7 +84,7 @@ func TestPush(t *testing.T) {
 	}
 	server.Close()
 	if _, err := s.Push(t.Context(), prefix); err == nil {
-		t.Error("pushed to nobody")
+		t.Error("pushed to an unreachable registry")
 	}
 }
 
@@ -183,7 +183,7 @@ func TestCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !root.IsCA {
-			t.Errorf("%s is no authority", root.Subject)
+			t.Errorf("%s is not an authority", root.Subject)
 		}
 		names = append(names, root.Subject.CommonName)
 	}

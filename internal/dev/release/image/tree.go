@@ -24,8 +24,8 @@ type entry struct {
 	isDir bool
 }
 
-// writeTree writes files and their parent directories as a tar archive, in the order of their names
-// and with one time.
+// writeTree writes files and their parent directories as a tar archive, in name order and with the
+// same time.
 func writeTree(out io.Writer, files []entry, at time.Time) error {
 	all := map[string]entry{}
 	for _, e := range files {
@@ -61,9 +61,9 @@ func writeTree(out io.Writer, files []entry, at time.Time) error {
 	return w.Close()
 }
 
-// certificates returns the authorities that Mozilla trusts, in PEM. They come from a module of the
-// Go project, so that go.mod pins them and builds are reproducible. Those that Mozilla trusts only
-// in part are omitted, because PEM cannot express the restriction.
+// certificates returns the authorities that Mozilla trusts, in PEM form. A module of the Go project
+// provides them, so that go.mod pins them and builds are reproducible. Authorities that Mozilla
+// trusts with restrictions are omitted, because PEM cannot express the restrictions.
 func certificates() ([]byte, error) {
 	var text []byte
 	n := 0
@@ -75,7 +75,7 @@ func certificates() ([]byte, error) {
 		n++
 	}
 	if n == 0 {
-		return nil, errors.New("the module of certificates has none")
+		return nil, errors.New("reading the authorities: the module holds none")
 	}
 	return append(fmt.Appendf(nil, "# %d authorities, golang.org/x/crypto/x509roots/fallback\n", n), text...), nil
 }

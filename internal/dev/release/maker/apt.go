@@ -17,8 +17,8 @@ const archiveKeyFile = release.Program + ".asc"
 
 func aptTools() []tool { return append(gpgTools(), tool{"apt-ftparchive", "apt-utils"}) }
 
-// apt adds the .deb packages to the mirror's repository. Each channel is a suite, and keeps all its
-// versions.
+// apt adds the .deb packages to the mirror's repository. Each channel is a suite and keeps all of
+// its versions.
 func (m *maker) apt(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "apt")
 	for _, channel := range channelsOf(m.version) {
@@ -34,7 +34,7 @@ func (m *maker) apt(ctx context.Context) error {
 
 func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	dists := filepath.Join(root, "dists", suite)
-	// The old signature must not stay next to new lists.
+	// The old signature must not remain next to the new lists.
 	if err := os.RemoveAll(dists); err != nil {
 		return fmt.Errorf("clearing the suite %s: %w", suite, err)
 	}
@@ -73,14 +73,15 @@ func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	return err
 }
 
-// ftparchive runs apt-ftparchive in the repository, so that its lists hold relative paths.
+// ftparchive runs apt-ftparchive in the repository's directory, so that the lists hold relative
+// paths.
 func ftparchive(ctx context.Context, root string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "apt-ftparchive", args...)
 	cmd.Dir = root
 	return output(cmd)
 }
 
-// aptSources is the file for /etc/apt/sources.list.d, with the key.
+// aptSources returns the file for /etc/apt/sources.list.d, with the key.
 func (m *maker) aptSources(key []byte) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "# Put this file into /etc/apt/sources.list.d/. Suites: stable, or beta.\n"+
@@ -95,8 +96,8 @@ func (m *maker) aptSources(key []byte) []byte {
 	return text.Bytes()
 }
 
-// writeArchiveKey writes the public GPG key into a repository and, if the mirror has a home, the
-// file by which a machine uses the repository.
+// writeArchiveKey writes the public GPG key into a repository. If the mirror has a home, it also
+// writes the file that configures the repository on a machine.
 func (m *maker) writeArchiveKey(ctx context.Context, root, name string, text func(key []byte) []byte) error {
 	key, err := m.gpg.run(ctx, "--armor", "--export")
 	if err != nil {
@@ -106,7 +107,7 @@ func (m *maker) writeArchiveKey(ctx context.Context, root, name string, text fun
 		return err
 	}
 	if m.home == "" {
-		return nil // newMaker has noted it
+		return nil // newMaker has already added a note
 	}
 	return writeFile(filepath.Join(root, name), text(key))
 }

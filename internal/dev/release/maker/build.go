@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// build runs goreleaser, which compiles the programs and packs archives and packages, and collects
-// these for the release.
+// build runs goreleaser, which compiles the programs and creates archives and packages, and moves
+// them into the release's directory.
 func (m *maker) build(ctx context.Context) error {
 	dist := filepath.Join(m.dist, "build")
 	config, err := m.goreleaserConfig(dist)
@@ -27,16 +27,16 @@ func (m *maker) build(ctx context.Context) error {
 		return fmt.Errorf("finding the staged files: %w", err)
 	}
 	for _, args := range [][]string{
-		{"check"}, // refuses what later versions cannot read
-		// One at a time: the order of an archive's members must not depend on which program was
-		// compiled first. The compiler uses all processors by itself.
+		{"check"}, // fails if the configuration uses deprecated settings
+		// One build at a time, so that the order of an archive's members does not depend on the
+		// order in which builds finish. The compiler uses all processors by itself.
 		{"release", "--snapshot", "--clean", "--parallelism", "1", "--config"},
 	} {
 		cmd := exec.CommandContext(ctx, m.goreleaser, append(args, config)...)
 		cmd.Dir = m.root
 		cmd.Env = append(os.Environ(), m.environment(stage)...)
 		if !term.IsTerminal(int(os.Stderr.Fd())) {
-			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // with CI set, goreleaser colours all output
+			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // if CI is set, goreleaser colours all output
 		}
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -62,8 +62,8 @@ func (m *maker) environment(stage string) []string {
 	}
 }
 
-// goreleaserConfig writes .goreleaser.yaml with another output directory and the wanted platforms,
-// and returns its path.
+// goreleaserConfig writes a copy of .goreleaser.yaml with the output directory and the platforms of
+// this run, and returns the copy's path.
 func (m *maker) goreleaserConfig(dist string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(m.root, ".goreleaser.yaml"))
 	if err != nil {
@@ -78,7 +78,7 @@ func (m *maker) goreleaserConfig(dist string) (string, error) {
 	for _, b := range builds {
 		build, ok := b.(map[string]any)
 		if !ok {
-			return "", fmt.Errorf("reading .goreleaser.yaml: a build is no mapping")
+			return "", fmt.Errorf("reading .goreleaser.yaml: a build is not a mapping")
 		}
 		delete(build, "goos")
 		delete(build, "goarch")
@@ -98,25 +98,24 @@ func (m *maker) goreleaserConfig(dist string) (string, error) {
 	return file, nil
 }
 
-// collect moves archives and packages into the directory of the release's files, which it empties
-// first.
+// collect empties the directory of the release's files and moves the archives and packages into it.
 func (m *maker) collect(dist string) error {
 	if err := os.RemoveAll(m.files); err != nil {
 		return fmt.Errorf("clearing the last release: %w", err)
 	}
 	if err := os.MkdirAll(m.files, 0o755); err != nil {
-		return fmt.Errorf("creating the directory of the release: %w", err)
+		return fmt.Errorf("creating the release's directory: %w", err)
 	}
 	entries, err := os.ReadDir(dist)
 	if err != nil {
-		return fmt.Errorf("reading what was built: %w", err)
+		return fmt.Errorf("reading goreleaser's output directory: %w", err)
 	}
 	for _, entry := range entries {
 		if !isPackage(entry.Name()) {
 			continue
 		}
 		if err := os.Rename(filepath.Join(dist, entry.Name()), filepath.Join(m.files, entry.Name())); err != nil {
-			return fmt.Errorf("taking %s: %w", entry.Name(), err)
+			return fmt.Errorf("moving %s: %w", entry.Name(), err)
 		}
 	}
 	return nil
@@ -131,7 +130,7 @@ func isPackage(name string) bool {
 	return false
 }
 
-// debianVersion is a version in the form of packages: 1.2.3~rc.1 sorts before 1.2.3.
+// debianVersion returns a version in the form that packages use: 1.2.3~rc.1 sorts before 1.2.3.
 func debianVersion(version string) string {
 	return strings.Replace(strings.TrimPrefix(version, "v"), "-", "~", 1)
 }

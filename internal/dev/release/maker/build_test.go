@@ -24,10 +24,7 @@ func TestGoreleaserConfig(t *testing.T) {
 	}
 	var got, want map[string]any
 	for name, into := range map[string]*map[string]any{file: &got, filepath.Join(m.root, ".goreleaser.yaml"): &want} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, name)
 		if err := yaml.Unmarshal(text, into); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +55,7 @@ func TestGoreleaserConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(one, two) {
-		t.Errorf("the rest is\n%s\nwant\n%s", one, two)
+		t.Errorf("the other settings are\n%s\nwant\n%s", one, two)
 	}
 }
 
@@ -72,10 +69,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s is not in %v", want, env)
 		}
 	}
-	private, err := os.ReadFile(filepath.Join(m.cache, "release-keys", "release.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := read(t, filepath.Join(m.cache, "release-keys", "release.pem"))
 	for line := range strings.Lines(string(private)) {
 		if strings.Contains(strings.Join(env, "\n"), strings.TrimSpace(line)) {
 			t.Errorf("a line of the release key is in the environment")
@@ -83,18 +77,14 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCollect checks that a release's directory holds nothing of the previous release.
+// TestCollect checks that a release's directory holds no file of the previous release.
 func TestCollect(t *testing.T) {
 	m := newTestMaker(t)
 	built := t.TempDir()
 	for _, name := range []string{"a.tar.gz", "a.deb", "a.rpm", "config.yaml", "agent_linux_amd64_v1/agent"} {
-		if err := writeFile(filepath.Join(built, name), []byte(name)); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(built, name), []byte(name))
 	}
-	if err := writeFile(filepath.Join(m.files, "of-the-last.tar.gz"), nil); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(m.files, "of-the-last.tar.gz"), nil)
 	if err := m.collect(built); err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +108,7 @@ func TestChangelog(t *testing.T) {
 	if err := m.changelog(file); err != nil {
 		t.Fatal(err)
 	}
-	packed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := read(t, file)
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		t.Fatal(err)

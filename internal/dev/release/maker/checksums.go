@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
 
@@ -20,21 +21,21 @@ func (m *maker) checksums(context.Context) error {
 	for _, entry := range entries {
 		data, err := os.ReadFile(filepath.Join(m.files, entry.Name()))
 		if err != nil {
-			return fmt.Errorf("reading a file of the release: %w", err)
+			return fmt.Errorf("reading a release file: %w", err)
 		}
 		sums[entry.Name()] = sha256.Sum256(data)
 	}
 	var text bytes.Buffer
 	if _, err := sums.WriteTo(&text); err != nil {
-		return fmt.Errorf("listing the checksums: %w", err)
+		return fmt.Errorf("computing the checksums: %w", err)
 	}
 	return m.writeSigned(filepath.Join(m.files, release.ChecksumsFile), text.Bytes())
 }
 
-// writeSigned writes a text after its signature by the release key: a client that sees only one of
-// them new refuses both and retries.
+// writeSigned writes a text's signature by the release key, and then the text. A client that
+// downloads files of different versions rejects both and retries.
 func (m *maker) writeSigned(file string, text []byte) error {
-	signature, err := release.Sign(m.key.private, text)
+	signature, err := signing.Sign(m.key.private, text)
 	if err != nil {
 		return err
 	}

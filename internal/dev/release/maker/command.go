@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// output runs a command and returns its output. Its error ends with the command's message.
+// output runs a command and returns its output. The error includes the command's message.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

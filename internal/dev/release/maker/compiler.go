@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// minimumGo is the oldest Go for building a release. Raise it with each release of Go that fixes a
-// vulnerability in the programs.
+// minimumGo is the oldest Go version that may build a release. Raise it with each Go release that
+// fixes a vulnerability in the programs.
 const minimumGo = "go1.26.8"
 
 func checkGo(program, built string) error {

@@ -31,11 +31,11 @@ func TestCheckGo(t *testing.T) {
 		}
 	}
 	if version.Lang(minimumGo) == minimumGo {
-		t.Errorf("%s names no patch level", minimumGo)
+		t.Errorf("%s has no patch level", minimumGo)
 	}
 }
 
-// TestOldGoMakesNoRelease uses a fake program that claims to be built by an older Go.
+// TestOldGoMakesNoRelease uses a fake program whose build information names an older Go.
 func TestOldGoMakesNoRelease(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -45,15 +45,12 @@ func TestOldGoMakesNoRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, self)
 	old := "go1.20.1" + strings.Repeat(" ", len(info.GoVersion)-len("go1.20.1"))
 	m := newTestMaker(t)
 	m.version = "v1.2.3"
 	packTar(t, filepath.Join(m.files, "agent-v1.2.3.tar.gz"), map[string][]byte{"agent": []byte(strings.ReplaceAll(string(data), info.GoVersion, old))})
 	if err := m.bills(t.Context()); err == nil || !strings.Contains(err.Error(), "a release needs "+minimumGo) {
-		t.Errorf("a program of an old Go became a release: %v", err)
+		t.Errorf("a program built by an old Go was accepted: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func (m *maker) formula(context.Context) error {
 	if m.home == "" {
-		m.notes = append(m.notes, "no Homebrew formula was made: it needs RELEASE_HOME, the URL of the archives")
+		m.notes = append(m.notes, "the Homebrew formula was not created: it requires RELEASE_HOME, the URL of the archives")
 		return nil
 	}
 	sums := release.Checksums{}
@@ -34,7 +34,7 @@ func (m *maker) formula(context.Context) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is missing: it is part of the repository", homebrew.Template)
 	} else if err != nil {
-		return fmt.Errorf("reading the template of the formula: %w", err)
+		return fmt.Errorf("reading the formula's template: %w", err)
 	}
 	formula, err := homebrew.Formula(string(text), m.version, m.home, sums)
 	if err != nil {

@@ -33,13 +33,13 @@ func commitTime(ctx context.Context, root string) (time.Time, error) {
 	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("the time of the commit is %q", text)
+		return time.Time{}, fmt.Errorf("parsing the commit's time %q", text)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// versionOf returns the version in the commit's tag. A commit without one, or with uncommitted
-// changes, gets a version below all releases that grows with time.
+// versionOf returns the version in the commit's tag. For a commit without a tag, or with
+// uncommitted changes, it returns a version below all releases that increases with time.
 func versionOf(ctx context.Context, root string, commit time.Time, changed bool) (string, error) {
 	if tag, err := git(ctx, root, "describe", "--tags", "--exact-match", "--match", "v*"); err == nil && !changed {
 		return tag, nil

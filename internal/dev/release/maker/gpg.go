@@ -14,12 +14,12 @@ type gpg struct {
 	file string // the secret key, armored
 }
 
-// findGPGKey imports the given key or that of this machine into a temporary key ring. Without gpg
-// this machine has no key, and the steps that need it are skipped.
+// findGPGKey imports the given key, or this machine's key, into a temporary key ring. Without gpg
+// it imports no key, and the steps that require the key are skipped.
 func (m *maker) findGPGKey(ctx context.Context) error {
 	if len(missingTools(gpgTools())) > 0 {
 		if m.gpgKeyFile == "" {
-			m.notes = append(m.notes, "RPMs are not signed: gpg, which makes a key of this machine, is missing, and GPG_KEY_FILE is not set")
+			m.notes = append(m.notes, "RPMs are not signed: GPG_KEY_FILE is not set, and gpg, which creates a key for this machine, is missing")
 		}
 		return nil
 	}
@@ -43,7 +43,7 @@ func (m *maker) findGPGKey(ctx context.Context) error {
 
 func gpgTools() []tool { return []tool{{"gpg", "gnupg"}} }
 
-// newGPGKey returns a fresh secret key, armored. Every current rpm can verify RSA.
+// newGPGKey returns a new secret key, armored. Every current rpm can verify RSA.
 func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
 	fresh := &gpg{home: filepath.Join(m.scratch, "gpg-new")}
 	if err := os.Mkdir(fresh.home, 0o700); err != nil {
@@ -66,5 +66,5 @@ func (g *gpg) run(ctx context.Context, args ...string) ([]byte, error) {
 func (g *gpg) close() {
 	//nolint:noctx // It runs when the context may have ended, and takes no time.
 	cmd := exec.Command("gpgconf", "--homedir", g.home, "--kill", "all")
-	_ = cmd.Run() // the agent also ends when its directory is removed
+	_ = cmd.Run() // the agent also exits when its directory is removed
 }

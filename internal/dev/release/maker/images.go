@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// images makes the container images from the archives for Linux, writes them into the directory
-// images next to the release, and pushes them if requested.
+// images builds the container images from the Linux archives, writes them into the directory images
+// next to the release, and pushes them if requested.
 func (m *maker) images(ctx context.Context) error {
 	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
 	if err != nil {
@@ -80,7 +80,7 @@ func (m *maker) writeImages(ctx context.Context, set image.Set) error {
 	}
 	digest, err := index.Digest()
 	if err != nil {
-		return fmt.Errorf("summing up %s: %w", file, err)
+		return fmt.Errorf("computing the checksum of %s: %w", file, err)
 	}
 	fmt.Println(set.Repositories[0] + "@" + digest.String())
 	if m.push == "" {
@@ -118,7 +118,7 @@ func (m *maker) unpack(name string) (dir string, err error) {
 			return "", fmt.Errorf("reading %s: %w", name, err)
 		}
 		if header.Typeflag != tar.TypeReg || path.Dir(path.Dir(header.Name)) != "." {
-			continue // links, and manual pages one level below
+			continue // links, and manual pages in the subdirectory
 		}
 		text, err := io.ReadAll(r)
 		if err != nil {

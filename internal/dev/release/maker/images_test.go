@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 			t.Fatal(err)
 		}
 	}
-	// Images omit these: a link, and a file further down with the name of a program.
+	// Images omit these: a link, and a file with a program's name in a subdirectory.
 	for _, header := range []tar.Header{
 		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
 		{Name: dir + "man/" + programs[0], Mode: 0o644},
@@ -63,9 +62,7 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 	if err := zipped.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(m.files, name), buf.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(m.files, name), buf.Bytes())
 }
 
 func withArchives(t *testing.T, m *maker) {
@@ -126,7 +123,7 @@ func TestImages(t *testing.T) {
 	}
 	m.targets, m.version = []platform{{"linux", "amd64"}}, "v9.9.9"
 	if err := m.images(t.Context()); err == nil {
-		t.Error("images of archives that are not there")
+		t.Error("images were built from missing archives")
 	}
 }
 
@@ -137,19 +134,13 @@ func TestFormulaStep(t *testing.T) {
 	if err := m.formula(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(m.files, "customer-managed-workflow-agent.rb"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(m.files, "customer-managed-workflow-agent.rb"))
 	for _, p := range m.targets {
 		name, err := release.Archive(m.version, p.os, p.arch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		archive, err := os.ReadFile(filepath.Join(m.files, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		archive := read(t, filepath.Join(m.files, name))
 		want := fmt.Sprintf("url \"%s/v1.2.3/%s\"\n      sha256 \"%x\"\n", m.home, name, sha256.Sum256(archive))
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the formula lacks\n%s\n%s", want, text)

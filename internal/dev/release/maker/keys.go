@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
 
@@ -23,8 +24,8 @@ type releaseKey struct {
 	public  []byte // PEM
 }
 
-// keys finds the signing keys. For those not given it uses keys of this machine, which the first
-// run makes.
+// keys finds the signing keys. For keys that are not given it uses this machine's keys, which the
+// first run creates.
 func (m *maker) keys(ctx context.Context) error {
 	if err := m.findReleaseKey(); err != nil {
 		return err
@@ -45,11 +46,11 @@ func (m *maker) findReleaseKey() error {
 	if err != nil {
 		return fmt.Errorf("reading the release key: %w", err)
 	}
-	private, err := release.ParsePrivateKey(text)
+	private, err := signing.ParsePrivateKey(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	public, err := release.PublicPEM(private)
+	public, err := signing.PublicPEM(private)
 	if err != nil {
 		return err
 	}
@@ -69,12 +70,12 @@ func (m *maker) findReleaseKey() error {
 	return nil
 }
 
-// machineKey returns the file of a key of this machine. If it is missing, it writes the output of
-// fresh, readable only by the owner.
+// machineKey returns the file with one of this machine's keys. If the file is missing, machineKey
+// writes the output of fresh to it, readable only by the owner.
 func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, error) {
 	dir := filepath.Join(m.cache, "release-keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("creating a directory for the keys of this machine: %w", err)
+		return "", fmt.Errorf("creating a directory for this machine's keys: %w", err)
 	}
 	file := filepath.Join(dir, name)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -84,10 +85,10 @@ func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, e
 	if err != nil {
 		return "", err
 	}
-	// Concurrent runs must agree on one key: the first link stays.
+	// Concurrent runs must use the same key: only the first link succeeds.
 	draft, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o600))
 	if err != nil {
-		return "", fmt.Errorf("keeping a key of this machine: %w", err)
+		return "", fmt.Errorf("storing this machine's key: %w", err)
 	}
 	defer func() { _ = draft.Cleanup() }()
 	if _, err = draft.Write(key); err == nil {
@@ -97,7 +98,7 @@ func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, e
 		err = os.Link(draft.Name(), file)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("keeping a key of this machine: %w", err)
+		return "", fmt.Errorf("storing this machine's key: %w", err)
 	}
 	return file, nil
 }

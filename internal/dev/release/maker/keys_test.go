@@ -8,10 +8,11 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
 
-// TestMachineKey checks that this machine's key is made once, also by concurrent runs, and is
+// TestMachineKey checks that this machine's key is created once, also by concurrent runs, and is
 // readable only by its owner.
 func TestMachineKey(t *testing.T) {
 	m := &maker{options: options{cache: t.TempDir()}}
@@ -41,7 +42,7 @@ func TestMachineKey(t *testing.T) {
 	}
 	left, err := os.ReadDir(filepath.Dir(files[0]))
 	if err != nil || len(left) != 1 {
-		t.Errorf("beside the key lies %v, %v", left, err)
+		t.Errorf("the key's directory also holds %v, %v", left, err)
 	}
 }
 
@@ -56,9 +57,7 @@ func TestGivenKeys(t *testing.T) {
 	file, trusted := filepath.Join(dir, "key.pem"), filepath.Join(dir, "old.pem")
 	old := newTestMaker(t)
 	for name, content := range map[string][]byte{file: text, trusted: old.publicPEM} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, name, content)
 	}
 	m := &maker{options: options{keyFile: file, trust: trusted}}
 	if err := m.findReleaseKey(); err != nil {
@@ -72,7 +71,7 @@ func TestGivenKeys(t *testing.T) {
 		t.Fatalf("programs trust %d keys, %v, want 2", len(keys), err)
 	}
 	for name, signer := range map[string]*maker{"the new key": m, "the old key": old} {
-		signature, err := release.Sign(signer.key.private, []byte("text"))
+		signature, err := signing.Sign(signer.key.private, []byte("text"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,12 +81,10 @@ func TestGivenKeys(t *testing.T) {
 	}
 }
 
-// TestBadKeys checks that an invalid key is refused, with nothing of the file in the error.
+// TestBadKeys checks that an invalid key is rejected, with an error that holds no part of the file.
 func TestBadKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(file, []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"))
 	m := &maker{options: options{keyFile: file}}
 	if err := m.findReleaseKey(); err == nil || strings.Contains(err.Error(), "c2VjcmV0") || !strings.Contains(err.Error(), file) {
 		t.Errorf("a broken key: %v", err)

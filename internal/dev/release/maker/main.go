@@ -1,5 +1,5 @@
-// Command maker makes a release: goreleaser builds the archives and packages that .goreleaser.yaml
-// describes, and maker everything else of a release and its mirror. "make packages" runs it;
+// Command maker creates a release and its mirror. It runs goreleaser for the archives and packages
+// that .goreleaser.yaml describes, and creates all other files itself. "make packages" runs it;
 // docs/releasing.md describes its use.
 package main
 
@@ -33,7 +33,7 @@ type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
 
-// options are the command line. Empty ones have computed defaults.
+// options holds the command line's options. Empty options have computed defaults.
 type options struct {
 	version    string // v1.2.3
 	dist       string // output directory
@@ -66,7 +66,7 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("maker", flag.ContinueOnError)
 	flags.StringVar(&o.version, "version", "", "`VERSION` of the release, as v1.2.3; default: the tag of this commit, or a version below all releases")
-	flags.StringVar(&o.dist, "dist", "dist", "`DIR` for what is made")
+	flags.StringVar(&o.dist, "dist", "dist", "output `DIR`")
 	flags.StringVar(&o.mirror, "mirror", "", "`DIR` of the mirror to add the release to; default: mirror in the directory of -dist")
 	flags.StringVar(&o.platforms, "platforms", "", "comma-separated `LIST`, as linux/amd64; default: all")
 	flags.StringVar(&o.home, "home", "", "`URL` of the mirror of updates for installed programs")
@@ -76,7 +76,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.cache, "cache", "", "`DIR` for the keys of this machine")
 	flags.StringVar(&o.goreleaser, "goreleaser", "goreleaser", "`PROGRAM` to build with")
 	flags.StringVar(&o.push, "push", "", "`REGISTRY/PREFIX` to push the images to; default: they are only written into the directory images of -dist")
-	flags.BoolVar(&o.require, "require-all", false, "fail if this machine lacks a tool, instead of leaving out what needs it")
+	flags.BoolVar(&o.require, "require-all", false, "fail if this machine lacks a tool, instead of skipping the steps that require it")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			os.Exit(0)
@@ -84,10 +84,10 @@ func parse(args []string) (options, error) {
 		return options{}, &usageError{err}
 	}
 	if flags.NArg() > 0 {
-		return options{}, &usageError{fmt.Errorf("no arguments are expected, there are: %s", strings.Join(flags.Args(), " "))}
+		return options{}, &usageError{fmt.Errorf("unexpected arguments: %s", strings.Join(flags.Args(), " "))}
 	}
 	if o.cache == "" && (o.keyFile == "" || o.gpgKeyFile == "") {
-		return options{}, &usageError{errors.New("-cache is needed where -key or -gpg-key is not given")}
+		return options{}, &usageError{errors.New("-cache is required unless -key and -gpg-key are given")}
 	}
 	return o, nil
 }

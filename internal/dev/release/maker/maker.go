@@ -15,7 +15,7 @@ import (
 type maker struct {
 	options
 	root    string    // of the repository
-	time    time.Time // of the commit; dates everything that must be reproducible
+	time    time.Time // the commit's time; dates all files that must be reproducible
 	targets []platform
 	files   string // directory of the release's files, flat as published
 	scratch string // for this run; only its owner may enter
@@ -36,7 +36,7 @@ func supported() []platform {
 	return []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 }
 
-// newMaker completes the options and prepares the directories. The caller calls close.
+// newMaker completes the options and prepares the directories. The caller must call close.
 func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 	m := &maker{options: o}
 	defer func() {
@@ -72,10 +72,10 @@ func newMaker(ctx context.Context, o options) (_ *maker, err error) {
 		return nil, err
 	}
 	if m.home == "" {
-		m.notes = append(m.notes, "RELEASE_HOME is not set: programs have no URL of updates, install.sh needs --mirror, and no .sources and .repo files were made")
+		m.notes = append(m.notes, "RELEASE_HOME is not set: programs have no update URL, install.sh requires --mirror, and no .sources and .repo files were created")
 	}
 	if m.dist, err = filepath.Abs(m.dist); err != nil {
-		return nil, fmt.Errorf("finding the directory for what is made: %w", err)
+		return nil, fmt.Errorf("finding the output directory: %w", err)
 	}
 	if m.mirror == "" {
 		m.mirror = filepath.Join(m.dist, "mirror")
@@ -113,7 +113,7 @@ func (m *maker) make(ctx context.Context) error {
 	return nil
 }
 
-// plan returns the steps that this machine can run, and notes the others.
+// plan returns the steps that this machine can run, and records the others in leftOut.
 func (m *maker) plan() ([]step, error) {
 	var todo []step
 	for _, s := range steps() {
@@ -124,7 +124,7 @@ func (m *maker) plan() ([]step, error) {
 		todo = append(todo, s)
 	}
 	if m.require && len(m.leftOut) > 0 {
-		return nil, errors.New("this machine cannot make all of a release, and all was required:\n  " + strings.Join(m.leftOut, "\n  "))
+		return nil, errors.New("this machine cannot create a complete release, which -require-all demands; missing:\n  " + strings.Join(m.leftOut, "\n  "))
 	}
 	return todo, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,22 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := writeFile(path, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
@@ -58,7 +75,7 @@ func TestParsePlatforms(t *testing.T) {
 	}
 	for _, list := range []string{"windows/amd64", "linux", "linux/amd64,", "linux/386"} {
 		if got, err := parsePlatforms(list); err == nil {
-			t.Errorf("%q was taken as %v", list, got)
+			t.Errorf("%q was accepted as %v", list, got)
 		}
 	}
 }
@@ -96,7 +113,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("without tools the steps are %v", names)
 	}
 	if left := strings.Join(m.leftOut, "\n"); !strings.Contains(left, "createrepo_c (package createrepo-c)") || !strings.Contains(left, "gpg (package gnupg)") {
-		t.Errorf("what was left out: %s", left)
+		t.Errorf("the skipped steps: %s", left)
 	}
 	m = &maker{options: options{require: true}}
 	if _, err := m.plan(); err == nil || !strings.Contains(err.Error(), "apt-utils") {
@@ -138,19 +155,17 @@ func TestVersionOf(t *testing.T) {
 	if changed, err := isChanged(t.Context(), dir); changed || err != nil {
 		t.Errorf("the fresh commit is changed: %v, %v", changed, err)
 	}
-	if err := writeFile(filepath.Join(dir, "more"), nil); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, "more"), nil)
 	changed, err := isChanged(t.Context(), dir)
 	if !changed || err != nil {
 		t.Errorf("the commit with a file on top is changed: %v, %v", changed, err)
 	}
 	if version, err := versionOf(t.Context(), dir, when, changed); version == "v1.2.3" || err != nil {
-		t.Errorf("what is not the tagged commit calls itself %q, %v", version, err)
+		t.Errorf("a changed checkout has the version %q, %v", version, err)
 	}
 }
 
-// TestUsage checks that mistakes in the command line end with code 2, before anything is made.
+// TestUsage checks that a mistake in the command line is a usage error, before any file is created.
 func TestUsage(t *testing.T) {
 	t.Chdir("../../../..") // the root of the repository
 	for name, args := range map[string][]string{

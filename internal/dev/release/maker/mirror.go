@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publicKeyFile holds the public release keys in a mirror. Clients that trust a mirror get them
-// elsewhere.
+// publicKeyFile holds the public release keys in a mirror. Clients must obtain the keys from
+// another source.
 const publicKeyFile = "release-key.pem"
 
 func (m *maker) publish(context.Context) error {
@@ -31,7 +31,7 @@ func (m *maker) publish(context.Context) error {
 	return m.publishInstaller()
 }
 
-// publishFiles puts the release's files into the directory of its version, atomically.
+// publishFiles moves the release's files into the version's directory, atomically.
 func (m *maker) publishFiles() error {
 	entries, err := os.ReadDir(m.files)
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *maker) publishFiles() error {
 		return fmt.Errorf("writing the mirror: %w", err)
 	}
 	final := filepath.Join(m.mirror, m.version)
-	if err := os.RemoveAll(final); err != nil { // made again
+	if err := os.RemoveAll(final); err != nil { // the version was already published
 		return fmt.Errorf("replacing %s in the mirror: %w", m.version, err)
 	}
 	if err := os.Rename(draft, final); err != nil {
@@ -70,8 +70,8 @@ func channelsOf(version string) []string {
 	return []string{release.Stable, release.Beta}
 }
 
-// channels writes the files that name the newest release of each channel. It is the last step: they
-// send clients to files that must be complete by then.
+// channels writes the files that name each channel's newest release. It must be the last step,
+// because clients then download the files that it names.
 func (m *maker) channels(context.Context) error {
 	for _, channel := range channelsOf(m.version) {
 		file := filepath.Join(m.mirror, release.ChannelFile(channel))
@@ -80,7 +80,7 @@ func (m *maker) channels(context.Context) error {
 			return err
 		}
 		if newest != m.version {
-			continue // a release of an older series; the newest one stays
+			continue // a release of an older series; the newest release does not change
 		}
 		text := release.Channel{Version: m.version, Published: time.Now()}.Text()
 		if err := m.writeSigned(file, text); err != nil {
@@ -117,7 +117,7 @@ func newestIn(file, version string) (string, error) {
 	return version, nil
 }
 
-// installerLines are the two lines of install.sh that a release fills in.
+// installerLines matches the two lines of install.sh that a release fills in.
 var installerLines = regexp.MustCompile(`(?m)^(RELEASE_URL|RELEASE_KEY)=""$`)
 
 // publishInstaller writes install.sh with the home and the keys of this release.
@@ -150,14 +150,14 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 	return filled, nil
 }
 
-// homePattern restricts the URL of a mirror, because it becomes part of a shell script, of
-// configuration files and of the linker's flags.
+// homePattern restricts a mirror's URL, because the URL is inserted into a shell script,
+// configuration files and linker flags.
 var homePattern = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
 
 // checkHome returns the URL without trailing slashes.
 func checkHome(home string) (string, error) {
 	if home != "" && !homePattern.MatchString(home) {
-		return "", &usageError{fmt.Errorf("%q is not the URL of a mirror: it must be like https://releases.example.com/agent, without spaces, quotes or a query", home)}
+		return "", &usageError{fmt.Errorf("invalid mirror URL %q: it must have the form https://releases.example.com/agent, without spaces, quotes or a query", home)}
 	}
 	return strings.TrimRight(home, "/"), nil
 }

@@ -13,18 +13,14 @@ import (
 func publishVersion(t *testing.T, m *maker, version string) {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
-	if err := os.WriteFile(filepath.Join(m.files, "archive-"+version+".tar.gz"), []byte(version), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(m.files, "archive-"+version+".tar.gz"), []byte(version))
 	if err := m.checksums(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.publishFiles(); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(filepath.Join(m.mirror, publicKeyFile), m.publicPEM); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(m.mirror, publicKeyFile), m.publicPEM)
 	if err := m.channels(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +37,7 @@ func channel(t *testing.T, m *maker, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signature, err := os.ReadFile(file + release.SignatureSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := read(t, file+release.SignatureSuffix)
 	keys, err := release.ParseKeys(m.publicPEM)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +53,7 @@ func channel(t *testing.T, m *maker, name string) string {
 }
 
 // TestMirror checks that each release is added to the previous ones, and that a channel names its
-// newest in any order of releases.
+// newest release, regardless of the order of releases.
 func TestMirror(t *testing.T) {
 	m := newTestMaker(t)
 	for _, step := range []struct{ version, stable, beta string }{
@@ -71,7 +64,7 @@ func TestMirror(t *testing.T) {
 		{"v1.0.1", "v1.0.1", "v1.1.0-rc.10"},
 		{"v1.1.0", "v1.1.0", "v1.1.0"},
 		{"v1.0.2", "v1.1.0", "v1.1.0"},
-		{"v1.1.0", "v1.1.0", "v1.1.0"}, // made again
+		{"v1.1.0", "v1.1.0", "v1.1.0"}, // the same version again
 	} {
 		publishVersion(t, m, step.version)
 		if stable, beta := channel(t, m, release.Stable), channel(t, m, release.Beta); stable != step.stable || beta != step.beta {
@@ -93,7 +86,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("%s was left behind", entry.Name())
 		}
 		if info, err := entry.Info(); err != nil || info.Mode()&0o444 != 0o444 {
-			t.Errorf("not everybody may read %s: %v, %v", entry.Name(), info.Mode(), err)
+			t.Errorf("%s is not world-readable: %v, %v", entry.Name(), info.Mode(), err)
 		}
 	}
 }
@@ -117,9 +110,7 @@ func TestChecksums(t *testing.T) {
 func TestBrokenChannel(t *testing.T) {
 	m := newTestMaker(t)
 	file := filepath.Join(m.mirror, release.ChannelFile(release.Stable))
-	if err := writeFile(file, []byte("version: 7\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, []byte("version: 7\n"))
 	m.version = "v1.2.3"
 	if err := m.channels(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("the error is %v", err)

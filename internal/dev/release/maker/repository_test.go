@@ -10,14 +10,15 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// packageOf gives the maker a version with one file, which the caller makes, and returns its path.
+// packageOf sets the maker's version and returns the path of its one file, which the caller
+// creates.
 func (m *maker) packageOf(t *testing.T, version, name string) string {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
 	return filepath.Join(m.files, name)
 }
 
-// verifier returns a directory for gpg that knows only the key of a repository.
+// verifier returns a gpg home directory that holds only a repository's key.
 func verifier(t *testing.T, key string) string {
 	t.Helper()
 	home := t.TempDir()
@@ -35,9 +36,7 @@ func TestAptRepository(t *testing.T) {
 	for _, version := range []string{"v1.0.0", "v1.1.0-rc.1", "v1.1.0"} {
 		tree := t.TempDir()
 		control := fmt.Sprintf("Package: %s\nVersion: %s-1\nArchitecture: amd64\nMaintainer: a <a@example.invalid>\nDescription: test\n", release.Program, debianVersion(version))
-		if err := writeFile(filepath.Join(tree, "DEBIAN", "control"), []byte(control)); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(tree, "DEBIAN", "control"), []byte(control))
 		deb := m.packageOf(t, version, release.Program+"_"+debianVersion(version)+"-1_amd64.deb")
 		command(t, tree, "dpkg-deb", "--build", "--root-owner-group", tree, deb)
 		if err := m.apt(t.Context()); err != nil {
@@ -58,10 +57,7 @@ func TestAptRepository(t *testing.T) {
 				t.Errorf("%s: %q is not in InRelease:\n%s", suite, line, signed)
 			}
 		}
-		list, err := os.ReadFile(filepath.Join(dir, "main", "binary-amd64", "Packages"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := read(t, filepath.Join(dir, "main", "binary-amd64", "Packages"))
 		if got := strings.Count(string(list), "\nVersion: "); got != len(versions) {
 			t.Errorf("%s has %d packages, want %d:\n%s", suite, got, len(versions), list)
 		}
@@ -78,7 +74,7 @@ func TestAptRepository(t *testing.T) {
 				}
 			}
 		}
-		// The signed file names the list by its sum.
+		// The signed file names the list by its checksum.
 		sum := strings.Fields(command(t, dir, "sha256sum", "main/binary-amd64/Packages"))[0]
 		if !strings.Contains(signed, " "+sum+" ") {
 			t.Errorf("%s: InRelease does not name the list %s:\n%s", suite, sum, signed)
@@ -99,9 +95,7 @@ func TestYumRepository(t *testing.T) {
 	for _, version := range []string{"v1.0.0", "v1.1.0-rc.1"} {
 		top := t.TempDir()
 		spec := fmt.Sprintf("Name: %s\nVersion: %s\nRelease: 1\nSummary: test\nLicense: none\nBuildArch: noarch\n%%description\ntest\n%%files\n", release.Program, debianVersion(version))
-		if err := writeFile(filepath.Join(top, "test.spec"), []byte(spec)); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(top, "test.spec"), []byte(spec))
 		rpm := m.packageOf(t, version, release.Program+"-"+debianVersion(version)+"-1.noarch.rpm")
 		command(t, top, "rpmbuild", "-bb", "--quiet", "--nodeps", "--define", "_topdir "+top, "--define", "_rpmdir "+top, "test.spec")
 		if err := os.Rename(filepath.Join(top, "noarch", filepath.Base(rpm)), rpm); err != nil {
@@ -121,10 +115,7 @@ func TestYumRepository(t *testing.T) {
 			t.Errorf("%s: want %d packages:\n%s", channel, versions, list)
 		}
 	}
-	repo, err := os.ReadFile(filepath.Join(root, release.Program+".repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := read(t, filepath.Join(root, release.Program+".repo"))
 	if text := string(repo); strings.Count(text, "repo_gpgcheck=1\n") != 2 || strings.Count(text, "enabled=1\n") != 1 || !strings.Contains(text, "baseurl=https://releases.example.com/agent/yum/stable\nenabled=1\n") {
 		t.Errorf("the file for dnf:\n%s", text)
 	}
@@ -149,6 +140,6 @@ func TestRepositoryWithoutHome(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "x.sources")); err == nil {
-		t.Error("there is a file for apt without a URL")
+		t.Error("a file for apt was created without a URL")
 	}
 }

@@ -103,7 +103,7 @@ func (m *maker) bill(archive string) ([]byte, error) {
 }
 
 // programsIn reads the programs of an archive, in the order of their names. Every executable must
-// be one.
+// be a Go program.
 func programsIn(archive []byte) ([]program, error) {
 	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -126,12 +126,12 @@ func programsIn(archive []byte) ([]program, error) {
 		}
 		info, err := buildinfo.Read(bytes.NewReader(data))
 		if err != nil {
-			return nil, fmt.Errorf("reading what %s was built from: %w", header.Name, err)
+			return nil, fmt.Errorf("reading the build information of %s: %w", header.Name, err)
 		}
 		programs = append(programs, program{path.Base(header.Name), sha256.Sum256(data), info})
 	}
 	if len(programs) == 0 {
-		return nil, errors.New("it contains no program")
+		return nil, errors.New("the archive contains no program")
 	}
 	slices.SortFunc(programs, func(a, b program) int { return cmp.Compare(a.name, b.name) })
 	return programs, nil
@@ -148,7 +148,7 @@ func (m *maker) programComponent(ref string, p program) cdx.Component {
 	}
 }
 
-// librariesOf returns the modules that a program links, and Go's own library.
+// librariesOf returns the modules that a program links, and Go's standard library.
 func librariesOf(info *debug.BuildInfo) []cdx.Component {
 	libraries := []cdx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, dep := range info.Deps {
@@ -161,7 +161,7 @@ func librariesOf(info *debug.BuildInfo) []cdx.Component {
 }
 
 func library(module, version string) cdx.Component {
-	// The specification of package URLs requires Go's names in lower case.
+	// The package URL specification requires Go's names in lower case.
 	purl := "pkg:golang/" + strings.ToLower(module) + "@" + url.QueryEscape(version)
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: purl}
 }

@@ -13,9 +13,9 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// stage makes the files of archives and packages that goreleaser does not compile.
+// stage creates the files of archives and packages that goreleaser does not compile.
 func (m *maker) stage(ctx context.Context) error {
-	// goreleaser takes files only from below its working directory. git ignores dist.
+	// goreleaser accepts only files under its working directory. git ignores dist.
 	if err := os.MkdirAll(filepath.Join(m.root, "dist"), 0o755); err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
@@ -24,7 +24,7 @@ func (m *maker) stage(ctx context.Context) error {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
 	m.staged = dir
-	// Each archive has the runners for Linux containers, whatever the agent's platform.
+	// Each archive holds the runners for Linux containers, regardless of the agent's platform.
 	for name, arch := range map[string]string{
 		"workflow-runner-embeddable":       "amd64",
 		"workflow-runner-embeddable-arm64": "arm64",
@@ -56,7 +56,7 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 
 func (m *maker) generated(ctx context.Context, dir string) error {
 	agent := filepath.Join(m.scratch, release.Program)
-	// With the flags of the other builds, packages are compiled only once.
+	// With the same flags as the other builds, each package is compiled only once.
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
 		"-o", agent, "./cmd/"+release.Program)
 	build.Dir = m.root
@@ -116,8 +116,8 @@ func (m *maker) manual(ctx context.Context, agent, dir string) error {
 
 const maintainer = "The workflowagent developers <maintainers@example.invalid>"
 
-// changelog writes Debian's changelog with this version only: the published release describes its
-// changes.
+// changelog writes a Debian changelog with only this version, because the published release
+// describes its changes.
 func (m *maker) changelog(file string) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s (%s-1) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n",
@@ -155,7 +155,7 @@ func writeGzip(file string, text []byte) error {
 		return fmt.Errorf("compressing: %w", err)
 	}
 	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("writing what was compressed: %w", err)
+		return fmt.Errorf("writing the compressed file: %w", err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func steps() []step {
 		{"images", nil, (*maker).images},
 		{"Homebrew formula", nil, (*maker).formula},
 		{"bills of materials", nil, (*maker).bills},
-		// Everything in the list of checksums comes before it.
+		// The steps that write files listed in the checksums must come before this one.
 		{"checksums", nil, (*maker).checksums},
 		{"mirror", nil, (*maker).publish},
 		{"apt repository", aptTools(), (*maker).apt},

@@ -13,8 +13,8 @@ import (
 
 func yumTools() []tool { return append(gpgTools(), tool{"createrepo_c", "createrepo-c"}) }
 
-// yum adds the .rpm packages to the mirror's repositories. Each channel is one, and keeps all its
-// versions.
+// yum adds the .rpm packages to the mirror's repositories. Each channel is a repository and keeps
+// all of its versions.
 func (m *maker) yum(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "yum")
 	for _, channel := range channelsOf(m.version) {
@@ -29,7 +29,7 @@ func (m *maker) yum(ctx context.Context) error {
 }
 
 func (m *maker) yumChannel(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // without Linux there are no packages
+	if err := os.MkdirAll(dir, 0o755); err != nil { // without a Linux platform the release has no packages
 		return fmt.Errorf("creating the repository: %w", err)
 	}
 	if _, err := output(exec.CommandContext(ctx, "createrepo_c", "--quiet", "--no-database", dir)); err != nil {
@@ -40,7 +40,7 @@ func (m *maker) yumChannel(ctx context.Context, dir string) error {
 	return err
 }
 
-// yumRepo is the file for /etc/yum.repos.d. Packages and lists must both be signed.
+// yumRepo returns the file for /etc/yum.repos.d. Both packages and lists must be signed.
 func (m *maker) yumRepo() []byte {
 	var text bytes.Buffer
 	fmt.Fprintln(&text, "# Put this file into /etc/yum.repos.d/.")

@@ -14,26 +14,18 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-func optionalTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 type stepBody struct {
 	Name        string              `json:"name"`
 	Status      workflow.StepStatus `json:"status"`
-	Started     *time.Time          `json:"started,omitempty"`
-	LastUpdated *time.Time          `json:"lastUpdated,omitempty"`
+	Started     time.Time           `json:"started,omitzero"`
+	LastUpdated time.Time           `json:"lastUpdated,omitzero"`
 	ExitCode    *int                `json:"exitCode,omitempty"` // not in the public API
 }
 
 type jobBody struct {
 	Status      workflow.Status `json:"status"`
-	Started     *time.Time      `json:"started,omitempty"`
-	LastUpdated *time.Time      `json:"lastUpdated,omitempty"`
+	Started     time.Time       `json:"started,omitzero"`
+	LastUpdated time.Time       `json:"lastUpdated,omitzero"`
 	Steps       []stepBody      `json:"steps"`
 }
 
@@ -41,9 +33,9 @@ func jobsOf(d deployments.Details) []jobBody {
 	if d.Job.Status == workflow.StatusNotStarted || d.Job.ClaimedAt.IsZero() {
 		return nil
 	}
-	j := jobBody{Status: d.Job.Status, Started: optionalTime(d.Job.StartedAt), LastUpdated: optionalTime(d.Job.ModifiedAt), Steps: []stepBody{}}
+	j := jobBody{Status: d.Job.Status, Started: d.Job.StartedAt, LastUpdated: d.Job.ModifiedAt, Steps: []stepBody{}}
 	for _, st := range d.Job.Steps {
-		j.Steps = append(j.Steps, stepBody{st.Name, st.Status, optionalTime(st.StartedAt), optionalTime(st.UpdatedAt), st.ExitCode})
+		j.Steps = append(j.Steps, stepBody{st.Name, st.Status, st.StartedAt, st.UpdatedAt, st.ExitCode})
 	}
 	return []jobBody{j}
 }
@@ -53,13 +45,6 @@ type poolRef struct {
 	Name string `json:"name"`
 }
 
-func poolRefOf(d deployments.Details) *poolRef {
-	if d.Job.PoolID == "" {
-		return nil
-	}
-	return &poolRef{d.Job.PoolID, d.PoolName}
-}
-
 // agentRef is the agent that ran a deployment; not in the public API.
 type agentRef struct {
 	ID       string `json:"id"`
@@ -67,14 +52,7 @@ type agentRef struct {
 	Version  string `json:"version"`
 }
 
-func agentRefOf(d deployments.Details) *agentRef {
-	if d.Job.AgentID == "" {
-		return nil
-	}
-	return &agentRef{d.Job.AgentID, d.Job.AgentHostname, d.Job.AgentVersion}
-}
-
-// deploymentBody is what lists and details share. Reason, message and agent are not in the public
+// deploymentBody holds the common members of lists and details. Reason, message and agent are not in the public
 // API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
@@ -98,11 +76,18 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 	if d.User.Login == "" && d.Requester != "" {
 		by.Name, by.GithubLogin = d.Requester, d.Requester
 	}
-	return deploymentBody{
+	b := deploymentBody{
 		ID: d.ID, Created: web.Stamp(d.CreatedAt), Modified: web.Stamp(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
 		RequestedBy: by, PulumiOperation: d.Operation, Initiator: d.Initiator, ProjectName: d.Project, StackName: d.Stack,
-		AgentPool: poolRefOf(d), Agent: agentRefOf(d), Reason: d.Job.Reason, Message: d.Message,
+		Reason: d.Job.Reason, Message: d.Message,
 	}
+	if d.Job.PoolID != "" {
+		b.AgentPool = &poolRef{d.Job.PoolID, d.PoolName}
+	}
+	if d.Job.AgentID != "" {
+		b.Agent = &agentRef{d.Job.AgentID, d.Job.AgentHostname, d.Job.AgentVersion}
+	}
+	return b
 }
 
 type nestedUpdate struct {
@@ -154,13 +139,9 @@ type gitBody struct {
 	RepoDir string `json:"repoDir,omitempty"`
 }
 
-type sourceBody struct {
-	Git *gitBody `json:"git,omitempty"`
-}
-
 type configurationBody struct {
-	EnvironmentVariables []variableBody `json:"environmentVariables"`
-	Source               *sourceBody    `json:"source,omitempty"`
+	EnvironmentVariables []variableBody     `json:"environmentVariables"`
+	Source               map[string]gitBody `json:"source,omitempty"`
 }
 
 // resultBody is one recorded end of a job; not in the public API.
@@ -202,18 +183,18 @@ func detailsBodyOf(d deployments.Details) detailsBody {
 func configurationOf(s *workflow.Settings) configurationBody {
 	b := configurationBody{EnvironmentVariables: []variableBody{}}
 	for _, v := range s.Variables() {
-		b.EnvironmentVariables = append(b.EnvironmentVariables, variableBody{v.Name, v.Value, v.Secret})
+		b.EnvironmentVariables = append(b.EnvironmentVariables, variableBody(v))
 	}
 	if g := s.Git(); g != nil {
-		b.Source = &sourceBody{Git: &gitBody{g.RepoURL, g.Branch, g.Commit, g.RepoDir}}
+		b.Source = map[string]gitBody{"git": {g.RepoURL, g.Branch, g.Commit, g.RepoDir}}
 	}
 	return b
 }
 
 func (d *deploymentRoutes) stackMetadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	m, err := d.deployments.StackMetadata(r.Context(), st)
+	stack, org, err := d.deployments.Paused(r.Context(), st)
 	return web.Answer(w, r, map[string]bool{
-		"paused": m.StackPaused || m.OrgPaused, "stackPaused": m.StackPaused, "organizationPaused": m.OrgPaused, "hasSchedules": false,
+		"paused": stack || org, "stackPaused": stack, "organizationPaused": org, "hasSchedules": false,
 	}, err)
 }
 
@@ -260,13 +241,25 @@ func logLinesOf(lines []joblog.Line) []logLineBody {
 	return out
 }
 
+// maxLogWait bounds, in seconds, how long a request for the lines after a token waits for them. The
+// stock CLI asks for the next page without a pause.
+const maxLogWait = 20
+
 // logs serves both modes: the whole log as a stream, or one step by lines.
 func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	q := r.URL.Query()
 	if q.Has("step") || q.Has("job") {
 		return d.stepLogs(w, r, st)
 	}
-	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), q.Get("continuationToken"))
+	token, seconds := q.Get("continuationToken"), maxLogWait
+	if err := request.QueryInt(r, "wait", &seconds); err != nil {
+		return err
+	}
+	if token == "" {
+		seconds = 0
+	}
+	wait := time.Duration(min(seconds, maxLogWait)) * time.Second
+	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), token, wait)
 	return web.Answer(w, r, struct {
 		Type      string        `json:"__type"`
 		Lines     []logLineBody `json:"lines"`

@@ -4,13 +4,11 @@ package deploy
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -79,20 +77,15 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 }
 
 func (d *deploymentRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	det, err := d.deployments.Get(r.Context(), st, web.Param(r, "deploymentID"))
-	return answerDetails(w, r, det, err)
+	return d.details(w, r, st, web.Param(r, "deploymentID"))
 }
 
 func (d *deploymentRoutes) getVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	version, err := strconv.ParseInt(web.Param(r, "version"), 10, 64)
-	if err != nil {
-		return fault.NotFound("Not Found: Deployment '#%s' not found", request.PlainText(web.Param(r, "version")))
-	}
-	det, err := d.deployments.GetVersion(r.Context(), st, version)
-	return answerDetails(w, r, det, err)
+	return d.details(w, r, st, "#"+web.Param(r, "version"))
 }
 
-func answerDetails(w http.ResponseWriter, r *http.Request, det deployments.Details, err error) error {
+func (d *deploymentRoutes) details(w http.ResponseWriter, r *http.Request, st store.Stack, id string) error {
+	det, err := d.deployments.Get(r.Context(), st, id)
 	if err != nil {
 		return err
 	}

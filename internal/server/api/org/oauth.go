@@ -66,8 +66,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	return web.WriteJSON(w, r, status, body)
 }
 
-// readExchange reads a form or JSON, whatever the Content-Type says: a form never begins with a
-// brace.
+// readExchange reads a form or JSON and ignores the Content-Type: a form never begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
 	b := request.Ordinary(r)
 	b.Sent, b.Inflated = maxExchange, maxExchange
@@ -86,7 +85,7 @@ func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) 
 	for _, values := range form {
 		for _, v := range values {
 			if !request.IsText(v) {
-				return oidc.Request{}, &oidc.Refusal{Code: "invalid_request", Description: "the form holds a NUL or is not UTF-8"}
+				return oidc.Request{}, &oidc.Refusal{Code: "invalid_request", Description: "the form contains a NUL or is not UTF-8"}
 			}
 		}
 	}

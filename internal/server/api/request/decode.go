@@ -82,11 +82,11 @@ func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errEmptyBody
 	}
-	g := gauge{limit: b.Values}
-	if err := g.count(data); err != nil {
+	values, err := countValues(data, b.Values)
+	if err != nil {
 		return err
 	}
-	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*g.values))
+	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*values))
 }
 
 // EachElement calls decode for each element of the array that is one member of a JSON object.

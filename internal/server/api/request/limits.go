@@ -58,7 +58,7 @@ const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
 	// valueCost is the memory of a decoded value in addition to its bytes: its element in a grown
-	// slice or map, and the header of what it points to.
+	// slice or map, and the header of the value it points to.
 	valueCost = 192
 	// maxDepth bounds the nesting of values, because decoders recurse.
 	maxDepth = 500

@@ -34,7 +34,7 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 		enc = "gzip"
 	case "", "gzip", "zstd":
 	default:
-		return sentBody{}, &web.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is not known here; use gzip, zstd or none", PlainText(enc))}
+		return sentBody{}, &web.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is unknown; use gzip, zstd or none", PlainText(enc))}
 	}
 	limit := b.Sent
 	if enc == "" {
@@ -50,13 +50,10 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 	return sentBody{data, enc}, nil
 }
 
-// open returns the body as a stream that fails after limit bytes.
+// open returns a compressed body as a stream that fails after limit bytes.
 func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
 	src, share := bytes.NewReader(s.data), budget.Of(ctx)
-	switch {
-	case len(s.data) == 0, s.encoding == "":
-		return src, func() {}, nil
-	case s.encoding == "gzip":
+	if s.encoding == "gzip" {
 		if err := share.Take(ctx, gunzipMemory); err != nil {
 			return nil, nil, err
 		}
@@ -64,18 +61,17 @@ func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), err
 		if err != nil {
 			return nil, nil, bodyError(err)
 		}
-		return &boundedReader{r: z, left: limit, limit: limit}, func() { share.Give(gunzipMemory) }, nil
-	default:
-		if err := share.Take(ctx, 2*zstdWindow); err != nil {
-			return nil, nil, err
-		}
-		z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderMaxWindow(zstdWindow))
-		if err != nil {
-			return nil, nil, bodyError(err)
-		}
-		return &boundedReader{r: z, left: limit, limit: limit}, func() { z.Close(); share.Give(2 * zstdWindow) }, nil
+		return http.MaxBytesReader(nil, io.NopCloser(z), limit), func() { share.Give(gunzipMemory) }, nil
 	}
+	if err := share.Take(ctx, 2*zstdWindow); err != nil {
+		return nil, nil, err
+	}
+	z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderMaxWindow(zstdWindow))
+	if err != nil {
+		return nil, nil, bodyError(err)
+	}
+	return http.MaxBytesReader(nil, io.NopCloser(z), limit), func() { z.Close(); share.Give(2 * zstdWindow) }, nil
 }
 
 const (
@@ -102,7 +98,7 @@ func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	return data, bodyError(err)
 }
 
-// inflateFrame inflates zstd of a known size without an extra window.
+// inflateFrame inflates a zstd frame of a known size without an extra window.
 func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
 	if err := budget.Of(ctx).Take(ctx, size); err != nil {
 		return nil, err
@@ -117,7 +113,7 @@ func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) 
 }
 
 // claimed returns the size that a compressed body claims for its contents, so that one allocation
-// suffices, or -1 if it claims none or one that no compression reaches.
+// suffices, or -1 without a claim or with an impossible one.
 func (s sentBody) claimed(limit int64) int64 {
 	const (
 		best     = 1032 // the best ratio of deflate
@@ -147,28 +143,5 @@ func bodyError(err error) error {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read to its end")
-}
-
-type boundedReader struct {
-	r     io.Reader
-	left  int64
-	limit int64
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		// The limit itself is allowed: only a further byte is too much.
-		var one [1]byte
-		if n, err := io.ReadFull(b.r, one[:]); n == 0 {
-			return 0, err
-		}
-		return 0, &http.MaxBytesError{Limit: b.limit}
-	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	return n, err
+	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read completely")
 }

@@ -126,7 +126,7 @@ func (s *stackRoutes) projectExists(w http.ResponseWriter, r *http.Request, o st
 		return err
 	}
 	if !ok {
-		return fault.NotFound("Not Found: there is no project %q", web.Param(r, "project"))
+		return fault.NotFound("Not Found: the project %q does not exist", web.Param(r, "project"))
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil

@@ -14,13 +14,13 @@ const (
 	// maxDownloads bounds the concurrent downloads of releases: a rejected agent retries, and a
 	// pool that updates must not block deployments.
 	maxDownloads = 32
-	// A download slower than downloadRate after its grace period gives way to another.
+	// A new download may replace one that is slower than downloadRate after its grace period.
 	downloadGrace = 10 * time.Second
 	downloadRate  = 128 << 10 // bytes per second
 )
 
-// downloads are the files being sent. When all places are taken, a new download replaces another
-// one: see victim.
+// downloads are the files being sent. If maxDownloads are active, a new download may replace the
+// victim.
 type downloads struct {
 	mu     sync.Mutex
 	active map[*download]bool
@@ -36,7 +36,7 @@ type download struct {
 
 var errGaveWay = errors.New("the download was replaced by another one")
 
-// Write sends a piece, unless the download gave way.
+// Write sends a piece, unless the download was replaced.
 func (d *download) Write(p []byte) (int, error) {
 	if d.cut.Load() {
 		return 0, errGaveWay
@@ -46,7 +46,7 @@ func (d *download) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// enter finds a place for a download, or returns nil. The caller calls leave.
+// enter registers a download, or returns nil if too many are active. The caller calls leave.
 func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
 	d := &download{ResponseWriter: w, from: addressOf(r), began: time.Now()}
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *downloads) leave(d *download) {
 	delete(s.active, d)
 }
 
-// victim returns the download whose place a newcomer may take: the slowest of the address with the
+// victim returns the download that a newcomer may replace: the slowest of the address with the
 // most downloads, if the newcomer's address would still have fewer; else the slowest of all, if it
 // is too slow. Behind one proxy only the second rule applies.
 func (s *downloads) victim(newcomer *download) *download {
@@ -102,7 +102,7 @@ func (d *download) rate(now time.Time) float64 {
 }
 
 // addressOf returns the origin of a request: an IPv4 address, or an IPv6 network, because one
-// client has many addresses in it.
+// client has many of its addresses.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -57,12 +57,12 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
 		return missing
 	case err != nil:
-		return fmt.Errorf("opening a file of the releases: %w", err)
+		return fmt.Errorf("opening a release file: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("reading a file of the releases: %w", err)
+		return fmt.Errorf("reading a release file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
 		return missing

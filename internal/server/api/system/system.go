@@ -67,7 +67,7 @@ func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.Ready != nil {
 		if err := s.Ready(r); err != nil {
-			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; its log says why")
+			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; the cause is in its log")
 		}
 	}
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
@@ -85,8 +85,8 @@ func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// isLocal reports whether a request comes from this machine, names it, and was not forwarded by a
-// local proxy.
+// isLocal reports whether a process on this machine sent the request to a loopback address without
+// a proxy.
 func isLocal(r *http.Request) bool {
 	if !r.ProtoAtLeast(1, 1) {
 		return false // an unconfigured nginx sends no other sign of itself
@@ -116,8 +116,8 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 
 var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 
-// cliVersion answers each CLI with its own version: this server does not know the CLI's releases,
-// and a newer version would ask users to upgrade.
+// cliVersion answers each CLI with its own version: the CLI's releases are unknown to this server,
+// and a newer version would make the CLI ask its users to upgrade.
 func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
 	version := "3.0.0"
 	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -13,7 +12,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Error is an error with its own status code, for conditions that only HTTP knows.
+// Error is an error with its own status code, for conditions that exist only in HTTP.
 type Error struct {
 	Status     int
 	Message    string
@@ -59,7 +58,7 @@ func Classify(err error) (status int, message string) {
 	case errors.Is(err, store.ErrConflict):
 		return http.StatusConflict, "Conflict: another request changed or created this at the same time"
 	case errors.Is(err, store.ErrInvalid):
-		return http.StatusBadRequest, "Bad Request: a value of the request cannot be kept: it holds a NUL, is not UTF-8, or is too large"
+		return http.StatusBadRequest, "Bad Request: a value of the request cannot be stored: it contains a NUL, is not UTF-8, or is too large"
 	case store.IsFull(err):
 		return http.StatusServiceUnavailable, "Service Unavailable: the server's disk is full; its operator must free space, then try again"
 	case errors.Is(err, context.Canceled):
@@ -94,13 +93,4 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 // RetryAfter sets the time after which the client should retry, rounded to whole seconds.
 func RetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
-}
-
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string {
-	return fmt.Sprintf("handler panic: %v\n%s", e.value, e.stack)
 }

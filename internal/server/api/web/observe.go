@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -29,26 +30,22 @@ type record struct {
 
 type recordKey struct{}
 
-// NoteError notes an error for the access log.
-func NoteError(r *http.Request, err error) {
+// recordOf returns the record of a request, or a new one outside [Observe].
+func recordOf(r *http.Request) *record {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
-		rec.err = err
+		return rec
 	}
+	return new(record)
 }
+
+// NoteError notes an error for the access log.
+func NoteError(r *http.Request, err error) { recordOf(r).err = err }
 
 // Abort aborts the connection because of an error after a response has begun, so that the response
 // does not appear complete.
 func Abort(r *http.Request, err error) {
-	NoteError(r, err)
-	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
-		rec.cut = true
-	}
-}
-
-func noteCaller(r *http.Request, name string) {
-	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
-		rec.caller = name
-	}
+	rec := recordOf(r)
+	rec.err, rec.cut = err, true
 }
 
 type metrics struct {
@@ -84,13 +81,11 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			id := uuid.NewString()
 			w.Header().Set(requestIDHeader, id)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			rec := &record{}
+			rec := new(record)
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			m.inFlight.Inc()
 			defer m.inFlight.Dec()
-			// Made here so that the pattern can be read after the router has filled it in.
-			ctx := context.WithValue(r.Context(), recordKey{}, rec)
-			r = r.WithContext(ctx)
+			r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 			next.ServeHTTP(ww, r)
 
 			took := time.Since(began)
@@ -135,7 +130,7 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 	}
 }
 
-// knownMethod returns a method of HTTP, or "other": clients may send any word, and each would
+// knownMethod returns an HTTP method, or "other": clients may send any word, and each word would
 // become a series in the metrics.
 func knownMethod(method string) string {
 	switch method {
@@ -177,7 +172,7 @@ func RecoverPanic(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { //nolint:errorlint // the documented sentinel is compared as it is
 				panic(p) //nolint:forbidigo // net/http expects this panic to continue
 			}
-			err := &panicError{value: p, stack: debug.Stack()}
+			err := fmt.Errorf("handler panic: %v\n%s", p, debug.Stack())
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				Abort(r, err)
 				return

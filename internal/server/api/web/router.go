@@ -33,7 +33,7 @@ func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Route
 	return &Router{mux, ids, st}
 }
 
-// handler answers a request, or returns the error to answer with. Once it has begun a response it
+// handler answers a request, or returns the error to answer with. After it began a response it
 // returns nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
@@ -60,9 +60,13 @@ const (
 
 var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
 
-// Public registers a route without authentication.
+// Public registers a route without authentication. It turns the handler's errors into responses.
 func (rt *Router) Public(method, pattern string, h handler) {
-	rt.mux.Method(method, pattern, adapt(h))
+	rt.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			WriteError(w, r, err)
+		}
+	})
 }
 
 // Authed registers a route for authenticated callers of some kinds; the handler gets the caller
@@ -76,7 +80,7 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 		if !slices.Contains(kinds, p.Kind) {
 			return fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
 		}
-		noteCaller(r, p.Name())
+		recordOf(r).caller = p.Name()
 		if share := budget.Of(r.Context()); p.Org.Name == "" {
 			share.ForUser(p.User.ID)
 		} else {
@@ -128,15 +132,6 @@ func OwnToken(h handler) handler {
 	}
 }
 
-// adapt turns the errors of handlers into responses.
-func adapt(h handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			WriteError(w, r, err)
-		}
-	})
-}
-
 type principalKey struct{}
 
 // Principal returns the caller of an authenticated route.
@@ -168,7 +163,7 @@ func Bearer(r *http.Request, scheme string) string {
 	return strings.TrimSpace(cred)
 }
 
-// StripSlash makes "/api/user/" mean "/api/user".
+// StripSlash removes trailing slashes from paths.
 func StripSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; len(p) > 1 && strings.HasSuffix(p, "/") {

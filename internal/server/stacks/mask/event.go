@@ -1,4 +1,4 @@
-// Package mask masks the secrets of deployments in the events of their updates.
+// Package mask masks deployment secrets in update events.
 package mask
 
 import (
@@ -12,11 +12,11 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Event masks secrets in an event's strings and in the program's own names and numbers. An event
-// without secrets stays unchanged; a masked one stays valid JSON.
+// Event masks secrets in an event's strings, and in names and numbers that the program chose. It
+// returns an event without secrets unchanged. A masked event remains valid JSON.
 func Event(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
-	// In JSON any character may be escaped, which only decoding reveals.
-	if set == nil || set.String(string(raw)) == string(raw) && !bytes.Contains(raw, []byte(`\u`)) {
+	// JSON strings may escape any character, so secrets can be found only after decoding.
+	if set == nil || !set.Has(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil
 	}
 	var v any
@@ -37,7 +37,7 @@ func Event(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
 	return out, nil
 }
 
-// eventMask masks one event.
+// eventMask is the state of masking one event.
 type eventMask struct {
 	set     *redact.Set
 	changed bool
@@ -49,7 +49,8 @@ func (m *eventMask) text(s string) string {
 	return masked
 }
 
-// value masks a value; free means that names and numbers are the program's, not the schema's.
+// value masks a value. If free is set, the program chose the names and numbers in it, not the event
+// schema.
 func (m *eventMask) value(v any, free bool) any {
 	switch v := v.(type) {
 	case string:
@@ -71,13 +72,13 @@ func (m *eventMask) value(v any, free bool) any {
 
 func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 	out := make(map[string]any, len(members))
-	next := map[string]int{} // next suffix of a masked name
+	next := map[string]int{} // next suffix for each masked name
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		masked := name
 		if free || !slices.Contains(eventNames, name) {
 			masked = m.text(name)
 		}
-		// Names that become equal stay distinct. A program can create any number of them.
+		// Masked names must remain distinct. A program can create any number of names.
 		unique := masked
 		for n := max(2, next[masked]); ; n++ {
 			if _, taken := out[unique]; !taken {
@@ -91,10 +92,11 @@ func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 	return out
 }
 
-// freeMembers are the members of events below which names belong to the program.
+// freeMembers are the event members below which the program chooses the names.
 var freeMembers = []string{"config", "inputs", "outputs", "detailedDiff", "before", "after", "policyPacks"}
 
-// eventNames are the schema's names that a secret could equal: masking them would break the event.
+// eventNames are names of the event schema that could equal a secret. Masking them would break the
+// event.
 var eventNames = strings.Fields(`
 	sequence timestamp cancelEvent stdoutEvent diagnosticEvent preludeEvent summaryEvent resourcePreEvent resOutputsEvent
 	resOpFailedEvent policyEvent policyRemediationEvent policyLoadEvent policyAnalyzeSummaryEvent policyRemediateSummaryEvent

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEventsAreMaskedAndStayJSON(t *testing.T) {
-	set := redact.New([]redact.Secret{{Name: "a", Value: `hunter"2\`}, {Name: "b", Value: "sequence"}}, redact.Options{})
+	set := redact.New([]redact.Secret{{Name: "a", Value: `hunter"2\`}, {Name: "b", Value: "sequence"}}...)
 	text, err := json.Marshal(map[string]any{
 		"sequence": 12, "timestamp": 1700000000,
 		"diagnosticEvent": map[string]any{"message": `the password is hunter"2\ indeed`, "list": []any{"x", `hunter"2\`}},
@@ -44,7 +44,7 @@ func TestEventsAreMaskedAndStayJSON(t *testing.T) {
 func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 	set := redact.New([]redact.Secret{
 		{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "outputs"}, {Name: "c", Value: "987654321"}, {Name: "d", Value: "message"},
-	}, redact.Options{})
+	}...)
 	for _, tt := range []struct{ name, event, want string }{
 		{
 			"member names", `{"sequence":1,"resOutputsEvent":{"metadata":{"new":{"outputs":{"hunter2-secret":"x","k":{"a hunter2-secret b":1}}}}}}`,
@@ -84,7 +84,7 @@ func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 // TestManyNamesThatBecomeOne masks names that differ only in their secrets: the cost must not grow
 // with the square of their number.
 func TestManyNamesThatBecomeOne(t *testing.T) {
-	set := redact.New([]redact.Secret{{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "another-secret"}}, redact.Options{})
+	set := redact.New([]redact.Secret{{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "another-secret"}}...)
 	const n = 1 << 9
 	names := map[string]int{}
 	for i := range n {

@@ -9,26 +9,26 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Bounds of the cached sets of secrets. A set takes at least 64 KiB, and about 200 times the bytes
-// of secrets that have many encodings.
+// Bounds of the cached secret sets. A set uses at least 64 KiB, and about 200 times the size of
+// secrets with many encodings.
 const (
 	maxSets  = 64
-	maxBytes = 2 << 20 // of secrets
+	maxBytes = 2 << 20 // total size of all secrets in bytes
 )
 
-// Sets caches the secret sets of recent deployments, one for all updates of a deployment.
+// Sets caches the secret sets of recent deployments. All updates of a deployment share a set.
 type Sets struct {
 	mu   sync.Mutex
-	sets map[string]*entry // by deployment
+	sets map[string]*entry // keys are deployment ids
 }
 
-// entry is filled by the first caller that needs it, while others wait.
+// entry caches a deployment's set. The first caller computes the set while other callers wait.
 type entry struct {
 	mu  sync.Mutex
 	set *redact.Set
-	// guarded by Sets.mu
+	// Sets.mu guards the following fields.
 	used time.Time
-	size int // bytes of secrets
+	size int // total size of the secrets in bytes
 }
 
 func (m *Sets) entry(deploymentID string) *entry {
@@ -71,7 +71,7 @@ func (m *Sets) trim(keep *entry) {
 	}
 }
 
-// Of returns the set of a deployment's secrets, calling find if it is not cached.
+// Of returns a deployment's secret set. It calls find if the set is not cached.
 func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Context, string) ([]redact.Secret, error)) (*redact.Set, error) {
 	k := m.entry(deploymentID)
 	k.mu.Lock()
@@ -83,7 +83,7 @@ func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Co
 	if err != nil {
 		return nil, fmt.Errorf("finding the secrets of a deployment: %w", err)
 	}
-	k.set = redact.New(secrets, redact.Options{})
+	k.set = redact.New(secrets...)
 	size := 0
 	for _, secret := range secrets {
 		size += len(secret.Value)

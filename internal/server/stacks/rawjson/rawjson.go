@@ -1,17 +1,19 @@
-// Package rawjson finds the boundaries of values in JSON without decoding it: states are large and
-// arrive after every step of an update. All functions but [Valid] and [Cut] need valid JSON.
+// Package rawjson finds value boundaries in JSON without decoding the values. States are large and
+// arrive after every step of an update. A decoder would copy every value and use a multiple of the
+// memory that a request may use. All functions except [Cut] require valid JSON.
 package rawjson
 
 import (
 	"bytes"
+	"encoding/json"
 	"iter"
 	"strings"
 
 	"workflowagent/internal/server/fault"
 )
 
-// Members yields the members of a JSON object: the key without quotes, with escapes unchanged, and
-// the raw value. Other values have no members.
+// Members yields the members of a JSON object: the key without quotes but with its escapes, and the
+// raw value. It yields nothing for other values.
 func Members(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		i := SkipSpace(data, 0)
@@ -24,8 +26,8 @@ func Members(data []byte) iter.Seq2[string, []byte] {
 			key := string(data[i+1 : end-1])
 			i = SkipSpace(data, end)      // at ':'
 			i = SkipSpace(data, i+1)      // at the value
-			end = skipValue(data, i)      // behind it
-			if !yield(key, data[i:end]) { // i:end is the value
+			end = skipValue(data, i)      // after the value
+			if !yield(key, data[i:end]) { // b[i:end] is the value
 				return
 			}
 			i = SkipSpace(data, end)
@@ -36,7 +38,8 @@ func Members(data []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Member returns the raw value of a member of a JSON object, or nil. The last of several counts.
+// Member returns the raw value of a JSON object's member, or nil. If the member is repeated, Member
+// returns the last value.
 func Member(data []byte, key string) []byte {
 	var out []byte
 	for k, v := range Members(data) {
@@ -47,10 +50,10 @@ func Member(data []byte, key string) []byte {
 	return out
 }
 
-// Cut validates a JSON object and returns the raw value of a member, or nil, and the object without
-// it. Names match in any case.
+// Cut validates a JSON object. It returns the raw value of a member, or nil, and the object without
+// that member. Names are case-insensitive.
 func Cut(body []byte, name string) (value, rest []byte, err error) {
-	if !Valid(body) {
+	if !json.Valid(body) {
 		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
 	rest = []byte("{")
@@ -89,8 +92,8 @@ func Elements(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Texts yields every string in a JSON value, at any depth and including member names, without
-// quotes and with escapes unchanged.
+// Texts yields all strings in a JSON value at any depth, including member names. It omits the
+// quotes and keeps the escapes.
 func Texts(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
@@ -107,7 +110,7 @@ func Texts(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// SkipSpace returns the index of the first byte of b from i on that is no JSON white space.
+// SkipSpace returns the index of the first byte at or after i that is not JSON white space.
 func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
@@ -115,7 +118,7 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
-// SkipString returns the index behind the string that starts at i.
+// SkipString returns the index after the string that starts at i.
 func SkipString(b []byte, i int) int {
 	for i++; i < len(b); {
 		q := bytes.IndexByte(b[i:], '"')

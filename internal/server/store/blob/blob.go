@@ -1,5 +1,5 @@
-// Package blob stores byte strings too large or too many for ordinary rows: in files next to a
-// SQLite database, in chunks of rows in PostgreSQL.
+// Package blob stores byte strings that are too large or too numerous for ordinary rows: as files
+// next to a SQLite database, or as chunks in rows of PostgreSQL.
 package blob
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,37 +16,38 @@ import (
 // ErrNotFound reports that no blob has the key.
 var ErrNotFound = errors.New("not found")
 
-// ErrGap reports a refused append beyond the end. The returned size is where to continue.
+// ErrGap reports an append at an offset beyond the blob's end. Append then returns the blob's size,
+// which is the next valid offset.
 var ErrGap = errors.New("the offset is beyond the end of the blob")
 
-// Store stores logs, which grow, and checkpoints, which are replaced. Keys are paths such as
-// "logs/JOB/3", whose segments consist of letters, digits, '-', '_' and '.'. Methods may be called
-// concurrently, also for one key.
+// Store stores blobs: logs, which grow, and checkpoints, which are replaced. Keys are paths such as
+// "logs/JOB/3"; their segments consist of letters, digits, '-', '_' and '.'. Methods may be called
+// concurrently, even for the same key.
 type Store interface {
-	// Put atomically stores all of r under key: readers see the old or the new bytes, and the new
-	// ones are durable when Put returns nil.
+	// Put atomically replaces the blob under key with the contents of r: concurrent readers receive
+	// either the old or the new contents. The new contents are durable when Put returns nil.
 	Put(ctx context.Context, key string, r io.Reader) error
 	// Get opens a blob for reading, or returns [ErrNotFound].
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
-	// ReadAt reads at most limit bytes, fewer only at the end. A missing blob reads as empty.
+	// ReadAt reads up to limit bytes, fewer only at the blob's end. A missing blob reads as empty.
 	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
-	// Append writes p at offset, creating the blob if necessary, and returns its size. It keeps
-	// existing bytes, refuses a gap with [ErrGap], and is durable after Sync.
+	// Append writes p at offset, creating the blob if necessary, and returns its size. It never
+	// overwrites existing bytes, rejects a gap with [ErrGap], and is durable after Sync.
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
 	// Size returns the size of a blob, 0 if it is missing.
 	Size(ctx context.Context, key string) (int64, error)
-	// Sync makes all earlier appends to key durable and returns the durable size.
+	// Sync makes all earlier appends to key durable and returns the size of the durable part.
 	Sync(ctx context.Context, key string) (durable int64, err error)
-	// Delete removes the blob named prefix and those below prefix + "/", if any.
+	// Delete removes the blob with the key prefix and all blobs below prefix + "/", if any.
 	Delete(ctx context.Context, prefix string) error
-	// Sweep removes unnamed blobs below prefix + "/" last written longer than age ago and returns
-	// their number. named receives some keys at a time and returns those to keep.
-	Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error)
+	// Sweep removes unreferenced blobs below prefix + "/" that were last written longer than age
+	// ago, and returns their number. named receives keys in batches and returns the keys to retain.
+	Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) ([]string, error)) (int, error)
 }
 
 const sweepPiece = 100
 
-func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys []string) (map[string]bool, error)) (int, error) {
+func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys []string) ([]string, error)) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
@@ -55,7 +57,7 @@ func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys 
 	}
 	removed := 0
 	for _, key := range keys {
-		if stay[key] {
+		if slices.Contains(stay, key) {
 			continue
 		}
 		if err := b.Delete(ctx, key); err != nil {
@@ -68,11 +70,11 @@ func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys 
 
 var segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// checkKey refuses keys that could leave the blobs' directory.
+// checkKey rejects keys that could escape the blob directory.
 func checkKey(key string) error {
 	for seg := range strings.SplitSeq(key, "/") {
 		if !segment.MatchString(seg) {
-			return fmt.Errorf("the blob key %q is not made of plain path segments", key)
+			return fmt.Errorf("invalid blob key %q: segments must consist of letters, digits, '-', '_' and '.'", key)
 		}
 	}
 	return nil

@@ -20,17 +20,17 @@ import (
 type Files struct {
 	dir  string
 	seed maphash.Seed
-	// locks order appends to one key; keys share locks by hash.
+	// locks serialize appends to the same key. A key's hash selects its lock.
 	locks [64]sync.Mutex
 }
 
-// NewFiles returns a store in dir, which it creates if necessary.
+// NewFiles returns a store in dir. It creates dir if necessary.
 func NewFiles(dir string) (*Files, error) {
 	if dir == "" {
-		return nil, errors.New("a SQLite database needs a directory for its blobs")
+		return nil, errors.New("a SQLite database requires a blob directory")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the directory for blobs: %w", err)
+		return nil, fmt.Errorf("creating the blob directory: %w", err)
 	}
 	return &Files{dir: dir, seed: maphash.MakeSeed()}, nil
 }
@@ -62,7 +62,7 @@ func (b *Files) Put(_ context.Context, key string, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("creating blob %s: %w", key, err)
 	}
-	defer f.Cleanup() //nolint:errcheck // after the rename it does nothing
+	defer f.Cleanup() //nolint:errcheck // no effect after the rename
 	if _, err := io.Copy(f, r); err != nil {
 		return fmt.Errorf("writing blob %s: %w", key, err)
 	}
@@ -187,13 +187,13 @@ func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 		return 0, fmt.Errorf("opening blob %s: %w", key, err)
 	}
 	defer f.Close()
-	// Take the size before the sync, which may not cover later appends.
+	// Read the size before the sync, because the sync may not cover later appends.
 	st, err := f.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("reading blob %s: %w", key, err)
 	}
 	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("writing blob %s to disk: %w", key, err)
+		return 0, fmt.Errorf("syncing blob %s to disk: %w", key, err)
 	}
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return 0, err
@@ -213,8 +213,8 @@ func (b *Files) Delete(_ context.Context, prefix string) error {
 	return nil
 }
 
-// Sweep implements [Store]. It also removes files that a crash left incomplete.
-func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+// Sweep implements [Store]. It also removes incomplete files left by a crash.
+func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) ([]string, error)) (int, error) {
 	root, err := b.path(prefix)
 	if err != nil {
 		return 0, err
@@ -230,7 +230,7 @@ func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, nam
 	}
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed by a concurrent call
 		}
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return err
@@ -245,8 +245,8 @@ func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, nam
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(entry.Name(), ".") { // keys do not; Put writes into such a file first
-			return os.Remove(path) //nolint:gosec // the directory is the server's alone, and Remove follows no link
+		if strings.HasPrefix(entry.Name(), ".") { // a temporary file of Put; no key starts with a dot
+			return os.Remove(path) //nolint:gosec // only the server can write to the directory, and Remove does not follow links
 		}
 		below, err := filepath.Rel(b.dir, path)
 		if err != nil {
@@ -261,19 +261,19 @@ func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, nam
 		err = ask()
 	}
 	if err != nil {
-		return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+		return removed, fmt.Errorf("removing unused blobs: %w", err)
 	}
 	return removed, nil
 }
 
-// makeParent creates the directory of a blob and syncs its new directory entries.
+// makeParent creates a blob's parent directory and syncs the new directory entries.
 func (b *Files) makeParent(path string) error {
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the directory of a blob: %w", err)
+		return fmt.Errorf("creating the parent directory of a blob: %w", err)
 	}
 	for d := dir; len(d) >= len(b.dir); d = filepath.Dir(d) {
 		if err := syncDir(d); err != nil {
@@ -290,7 +290,7 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	if err := d.Sync(); err != nil {
-		return fmt.Errorf("writing a blob directory to disk: %w", err)
+		return fmt.Errorf("syncing a blob directory to disk: %w", err)
 	}
 	return nil
 }

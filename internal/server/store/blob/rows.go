@@ -10,20 +10,21 @@ import (
 	"time"
 )
 
-// chunkSize is the size of Put's rows and bounds Append's, in bytes.
+// chunkSize is the size of the rows that Put writes and the maximum size of a row that Append
+// writes, in bytes.
 const chunkSize = 1 << 20
 
-// Rows stores blobs as rows of PostgreSQL, so that servers share no disk.
+// Rows stores blobs in PostgreSQL, so that servers do not need a shared disk.
 type Rows struct{ pool *sql.DB }
 
-// NewRows returns a store in pool, creating its table if necessary. This is no migration because
-// SQLite lacks the collation that makes key ranges match prefixes.
+// NewRows returns a store in pool. It creates the table if necessary. A migration cannot create it,
+// because SQLite lacks the collation that makes key ranges match prefixes.
 func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	t, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("creating the blob table: %w", err)
 	}
-	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	defer t.Rollback() //nolint:errcheck // no effect after Commit
 	// Without the lock, two starting servers could both find the table missing.
 	for _, stmt := range []string{
 		"SELECT pg_advisory_xact_lock(4613021907)",
@@ -33,8 +34,8 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 			size     BIGINT NOT NULL,
 			data     BYTEA NOT NULL,
 			PRIMARY KEY (blob_key, start_at))`,
-		// Rows of earlier versions count from the first run of this version, as do rows that such a
-		// version writes concurrently: both get the default.
+		// Rows written by earlier versions receive the default, so their age starts at the first
+		// run of this version.
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
@@ -47,7 +48,8 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	return &Rows{pool}, nil
 }
 
-// lockKey locks a key until the transaction ends: writers of one key wait instead of failing.
+// lockKey locks a key until the transaction ends, so that concurrent writers wait instead of
+// failing.
 func (b *Rows) lockKey(ctx context.Context, t *sql.Tx, key string) error {
 	if _, err := t.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", key); err != nil {
 		return fmt.Errorf("locking blob %s: %w", key, err)
@@ -64,7 +66,7 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("writing blob %s: %w", key, err)
 	}
-	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	defer t.Rollback() //nolint:errcheck // no effect after Commit
 	if err := b.lockKey(ctx, t, key); err != nil {
 		return err
 	}
@@ -79,7 +81,7 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 		if err != nil && !last {
 			return fmt.Errorf("writing blob %s: %w", key, err)
 		}
-		// An empty blob is one empty row, so that it exists.
+		// An empty blob is stored as one empty row, so that it exists.
 		if n > 0 || offset == 0 {
 			if err := insertChunk(ctx, t, key, offset, buf[:n]); err != nil {
 				return err
@@ -116,7 +118,7 @@ func (b *Rows) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	}
 	rows, err := t.QueryContext(ctx, "SELECT data FROM blob_chunks WHERE blob_key = $1 ORDER BY start_at", key)
 	if err != nil {
-		t.Rollback() //nolint:errcheck // the first error is the one to tell
+		t.Rollback() //nolint:errcheck // err takes precedence
 		return nil, fmt.Errorf("reading blob %s: %w", key, err)
 	}
 	r := &rowReader{tx: t, rows: rows}
@@ -166,7 +168,7 @@ func (r *rowReader) Read(p []byte) (int, error) {
 
 func (r *rowReader) Close() error {
 	err := r.rows.Close()
-	r.tx.Rollback() //nolint:errcheck // nothing was written
+	r.tx.Rollback() //nolint:errcheck // a read-only transaction
 	return err
 }
 
@@ -213,7 +215,7 @@ func (b *Rows) Append(ctx context.Context, key string, offset int64, p []byte) (
 	if err != nil {
 		return 0, fmt.Errorf("writing blob %s: %w", key, err)
 	}
-	defer t.Rollback() //nolint:errcheck // after Commit it does nothing
+	defer t.Rollback() //nolint:errcheck // no effect after Commit
 	if err := b.lockKey(ctx, t, key); err != nil {
 		return 0, err
 	}
@@ -255,7 +257,7 @@ func blobSize(ctx context.Context, q rowQuerier, key string) (int64, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("measuring blob %s: %w", key, err)
+		return 0, fmt.Errorf("reading the size of blob %s: %w", key, err)
 	}
 	return size, nil
 }
@@ -268,7 +270,7 @@ func (b *Rows) Size(ctx context.Context, key string) (int64, error) {
 	return blobSize(ctx, b.pool, key)
 }
 
-// Sync only returns the size: a committed row is durable.
+// Sync only returns the size, because a committed row is durable.
 func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
 	return b.Size(ctx, key)
 }
@@ -278,7 +280,7 @@ func (b *Rows) Delete(ctx context.Context, prefix string) error {
 	if err := checkKey(prefix); err != nil {
 		return err
 	}
-	// '0' follows '/', so this range is all keys below prefix.
+	// '0' follows '/' in ASCII, so this range contains all keys below prefix.
 	_, err := b.pool.ExecContext(ctx,
 		"DELETE FROM blob_chunks WHERE blob_key = $1 OR (blob_key > $2 AND blob_key < $3)", prefix, prefix+"/", prefix+"0")
 	if err != nil {
@@ -287,8 +289,8 @@ func (b *Rows) Delete(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// Sweep implements [Store], by the database's clock.
-func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) (map[string]bool, error)) (int, error) {
+// Sweep implements [Store]. It measures ages by the database's clock.
+func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) ([]string, error)) (int, error) {
 	if err := checkKey(prefix); err != nil {
 		return 0, err
 	}
@@ -297,12 +299,12 @@ func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, name
 	for {
 		keys, err := b.olderThan(ctx, after, prefix+"0", age)
 		if err != nil {
-			return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+			return removed, fmt.Errorf("removing unused blobs: %w", err)
 		}
 		n, err := deleteUnnamed(ctx, b, keys, named)
 		removed += n
 		if err != nil {
-			return removed, fmt.Errorf("looking for blobs that nothing names: %w", err)
+			return removed, fmt.Errorf("removing unused blobs: %w", err)
 		}
 		if len(keys) < sweepPiece {
 			return removed, nil
@@ -311,7 +313,7 @@ func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, name
 	}
 }
 
-// olderThan returns, in order, some keys between two whose newest row is older than age.
+// olderThan returns, in order, a batch of keys within a range whose newest row is older than age.
 func (b *Rows) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
 	rows, err := b.pool.QueryContext(ctx, fmt.Sprintf(`SELECT blob_key FROM blob_chunks WHERE blob_key > $1 AND blob_key < $2
 		GROUP BY blob_key HAVING MAX(written_at) < now() - $3 * interval '1 microsecond' ORDER BY blob_key LIMIT %d`, sweepPiece),

@@ -1,4 +1,4 @@
-// Command testrunner is the package program as a runner binary:
+// Command testrunner runs the package program as a runner binary:
 //
 //	testrunner run --job-dir DIR
 package main
@@ -35,7 +35,7 @@ func run(jobDir string) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt)
 	interrupts := make(chan struct{})
-	go func() { // lives as long as the program
+	go func() { // open until the program exits
 		for range signals {
 			interrupts <- struct{}{}
 		}
@@ -57,8 +57,8 @@ func run(jobDir string) int {
 	})
 }
 
-// startChild starts this program again, in its own session, and returns when the child ignores
-// interrupts.
+// startChild starts this program again as a child in its own session, and returns when the child
+// ignores interrupts.
 func startChild() error {
 	self, err := os.Executable()
 	if err != nil {

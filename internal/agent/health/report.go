@@ -1,0 +1,50 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/status"
+)
+
+// lowDisk is the free space, in bytes, below which undelivered logs are a problem.
+const lowDisk = 512 << 20
+
+var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
+
+// Reports returns the source of the agent's reports: the agent's status plus the state of the whole
+// process.
+func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Config) func() status.Report {
+	settings := []status.Setting{}
+	if file := c.File(); file != "" {
+		settings = append(settings, status.Setting{Key: "config", Value: file, Source: "file"})
+	}
+	for _, s := range c.Settings() {
+		if !s.Source.IsDefault() || slices.Contains(alwaysShown, s.Key) {
+			settings = append(settings, status.Setting{Key: s.Key, Value: s.Value, Source: s.Source.String()})
+		}
+	}
+	return func() status.Report {
+		r := agentStatus()
+		r.Config = settings
+		r.LastActivity, r.Healthy = tracker.LastActivity(), tracker.Healthy()
+		r.Problems = append(r.Problems, tracker.Problems()...)
+		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
+		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
+			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB left: logs that wait for the server need room.", c.StateDirectory, free>>20))
+		}
+		r.Judge()
+		return r
+	}
+}
+
+func freeBytes(dir string) int64 {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return -1
+	}
+	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // its type differs between systems
+}

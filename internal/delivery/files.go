@@ -1,0 +1,106 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"workflowagent/internal/filelock"
+)
+
+// stateSize is fixed: a crash cannot tear a state file that one system call overwrites in
+// place.
+const stateSize = 256
+
+const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
+
+// state is what a stream stores besides its frames. It is a hint: if it is lost, the shipper
+// sends the spool again, and the server corrects that.
+type state struct {
+	received  int64 // bytes on the server
+	durable   int64 // bytes that it can no longer lose
+	cut       int64 // where the server's limit ends the stream, else -1
+	ended     bool
+	truncated bool
+}
+
+// The files of a step besides its segments, see parseStepName.
+const (
+	stateSuffix = ".state"
+	marksSuffix = ".lines"
+)
+
+func stepName(step int, suffix string) string { return fmt.Sprintf("step-%04d", step) + suffix }
+
+func parseStepName(name, suffix string) (step int, ok bool) {
+	if _, err := fmt.Sscanf(name, "step-%d"+suffix, &step); err != nil {
+		return 0, false
+	}
+	return step, step >= 0 && step <= maxStep && name == stepName(step, suffix)
+}
+
+func (st state) encode() []byte {
+	text := fmt.Sprintf(stateFormat, st.received, st.durable, st.cut, st.ended, st.truncated)
+	return []byte(fmt.Sprintf("%-*s\n", stateSize-1, text))
+}
+
+func readState(f *os.File) (st state, ok bool, err error) {
+	b := make([]byte, stateSize)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			return state{}, false, nil
+		}
+		return state{}, false, fmt.Errorf("reading the state of the log: %w", err)
+	}
+	_, err = fmt.Sscanf(strings.TrimSpace(string(b)), stateFormat, &st.received, &st.durable, &st.cut, &st.ended, &st.truncated)
+	if err != nil || st.durable < 0 || st.received < st.durable || st.received > maxOffset || st.cut < -1 {
+		return state{}, false, nil //nolint:nilerr // a torn state file is no state; the server's answer replaces it
+	}
+	return st, true, nil
+}
+
+// MaxCopy bounds the files of a spool with the default limit, in bytes: frames up to the limit, one
+// write beyond it, headers and the like.
+const MaxCopy = defaultLimit + defaultSegmentBytes
+
+// IsFileName reports whether the file is needed to continue a spool elsewhere. The directory may
+// belong to a job, which can put anything there.
+func IsFileName(name string) bool {
+	_, _, isSegment := parseSegmentName(name)
+	_, isState := parseStepName(name, stateSuffix)
+	_, isMarks := parseStepName(name, marksSuffix)
+	return isSegment || isState || isMarks
+}
+
+func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
+	f, err := openRegular(root, name, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := filelock.Try(f)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
+		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	return lock, err
+}
+
+// openRegular opens a file of the spool and refuses anything but a regular file: the job could
+// have put a pipe there to block the agent.
+func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
+	f, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,37 @@
+package harness
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"workflowagent/internal/dev/lab"
+)
+
+// Read returns the content of a file.
+func Read(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Write creates or overwrites a file.
+func Write(t testing.TB, path string, data []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, data, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Repo creates a repository with [YamlProgram].
+func (w *Site) Repo(ctx context.Context, t testing.TB) *lab.Repo {
+	t.Helper()
+	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": YamlProgram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo
+}

@@ -1,0 +1,271 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
+)
+
+// pollGrace is how much longer than the requested hold a poll may take.
+const pollGrace = 10 * time.Second
+
+// maxID limits the ids that a server gives, in bytes. They are shown to users.
+const maxID = 256
+
+// Poll requests work. It is sent once: a caller that repeats it after an error sends the same
+// PollID, so that the server repeats a claim whose answer was lost and no job is lost or claimed
+// twice. While the circuit breaker is open it returns [ErrCircuitOpen] without a request.
+func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollResult, error) {
+	r := call{
+		method:  http.MethodGet,
+		path:    "/api/deployments/poll",
+		query:   url.Values{},
+		token:   token,
+		header:  pollHeader(p),
+		limit:   maxSmallBody,
+		guarded: true,
+		timeout: max(c.timeout, p.Wait+pollGrace),
+	}
+	for _, t := range p.Types {
+		r.query.Add("type", string(t))
+	}
+	r.own = func(a answer) bool {
+		var job PollResponse
+		return heldBy(a.header.Values(HeaderPreferenceApplied)) ||
+			a.decode(r, &job) == nil && job.JobID != "" && job.JobToken != ""
+	}
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return PollResult{}, err
+	}
+	result := PollResult{
+		Held:       p.Wait > 0 && heldBy(a.header.Values(HeaderPreferenceApplied)),
+		RetryAfter: parseRetryAfter(a.header.Get("Retry-After"), time.Now()),
+	}
+	if a.status == http.StatusNoContent || len(a.body) == 0 {
+		return result, nil
+	}
+	var job PollResponse
+	if err := a.decode(r, &job); err != nil {
+		return PollResult{}, err
+	}
+	if job.JobID == "" || job.JobToken == "" {
+		return PollResult{}, errors.New("the server's answer to the poll names a job without id or token")
+	}
+	if pool := a.header.Get(HeaderAgentPool); pool != "" {
+		job.PoolID = termtext.OneLine(pool, maxField)
+	}
+	if job.DeploymentID == "" {
+		job.DeploymentID = job.TypeSpecificID
+	}
+	if strings.ContainsFunc(job.JobToken, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return PollResult{}, errors.New("the server's answer to the poll names a job with a token that fits into no header")
+	}
+	for _, id := range []string{job.JobID, job.DeploymentID, job.RunID, string(job.WorkflowType)} {
+		if termtext.OneLine(id, maxID) != id {
+			return PollResult{}, errors.New("the server's answer to the poll names a job by an id that cannot be shown: it is too long or not plain text")
+		}
+	}
+	result.Job = &job
+	return result, nil
+}
+
+func pollHeader(p PollRequest) http.Header {
+	h := http.Header{}
+	set := func(key, value string) {
+		if value != "" {
+			h.Set(key, termtext.OneLine(value, maxMessage))
+		}
+	}
+	set(HeaderAgentID, p.AgentID)
+	set(HeaderAgentSession, p.SessionID)
+	set(HeaderAgentHostname, p.Hostname)
+	set(HeaderAgentVersion, p.Version)
+	set(HeaderAgentPlatform, p.Platform)
+	set(HeaderPollID, p.PollID)
+	set(HeaderAgentSlots, strconv.Itoa(p.FreeSlots))
+	if p.PID != 0 {
+		set(HeaderAgentPID, strconv.Itoa(p.PID))
+	}
+	if p.Interval > 0 {
+		set(HeaderAgentInterval, strconv.FormatInt(ceilSeconds(p.Interval), 10))
+	}
+	if p.Wait > 0 {
+		set(HeaderPrefer, "wait="+strconv.FormatInt(ceilSeconds(p.Wait), 10))
+	}
+	return h
+}
+
+func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// heldBy reports whether Preference-Applied names wait, with or without a value.
+func heldBy(values []string) bool {
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			name, _, _ := strings.Cut(part, "=")
+			if strings.EqualFold(strings.TrimSpace(name), "wait") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Status returns the public status of a deployment, repeated as [Retry] configures.
+func (c *Client) Status(ctx context.Context, token, deploymentID string) (workflow.Status, error) {
+	r := call{
+		method:  http.MethodGet,
+		path:    "/api/deployments/" + url.PathEscape(deploymentID) + "/status",
+		token:   token,
+		limit:   maxSmallBody,
+		retry:   true,
+		guarded: true,
+	}
+	r.own = func(a answer) bool {
+		var status workflow.Status
+		return a.decode(r, &status) == nil && (status.Final() ||
+			status == workflow.StatusNotStarted || status == workflow.StatusAccepted || status == workflow.StatusRunning)
+	}
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	var status workflow.Status
+	if err := a.decode(r, &status); err != nil {
+		return "", err
+	}
+	return status, nil
+}
+
+// StatusProbe is an agents-only path with the id of no deployment: calls change and claim nothing.
+const StatusProbe = "/api/deployments/00000000-0000-0000-0000-000000000000/status"
+
+// maxField limits what is taken from a header, in bytes.
+const maxField = 2000
+
+// TokenCheck is what a server reveals about a pool's token.
+type TokenCheck struct {
+	// Proven says that the server accepted the token and refuses calls without one.
+	Proven bool
+	// PoolID is the token's pool, ExternalURL its jobs' backend; "" if the server omits them.
+	PoolID      string
+	PoolName    string // of the same pool
+	ExternalURL string
+}
+
+// CheckToken checks a pool's token without claiming work or showing up as an agent: it requests the
+// status of a deployment that does not exist, with and without the token. The error is an
+// [APIError] if the server refuses the token. It bypasses the breaker and does not retry.
+func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, error) {
+	r := call{method: http.MethodGet, path: StatusProbe, token: token, limit: maxSmallBody}
+	with, err := c.deliver(ctx, r)
+	if err != nil && StatusCode(err) != http.StatusNotFound {
+		return TokenCheck{}, err
+	}
+	check := TokenCheck{
+		PoolID:      termtext.OneLine(with.header.Get(HeaderAgentPool), maxField),
+		ExternalURL: termtext.OneLine(with.header.Get(HeaderExternalURL), maxField),
+	}
+	if name, err := url.PathUnescape(with.header.Get(HeaderPoolName)); err == nil {
+		check.PoolName = termtext.OneLine(name, maxField)
+	}
+	r.token = ""
+	_, err = c.deliver(ctx, r)
+	switch StatusCode(err) {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		check.Proven = true
+		return check, nil
+	case http.StatusNotFound:
+		return check, nil
+	}
+	return check, err
+}
+
+// The values of a token exchange (RFC 8693), as Pulumi Cloud documents them.
+const (
+	grantTokenExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"
+	typeIDToken         = "urn:ietf:params:oauth:token-type:id_token"
+	typeRunnerToken     = "urn:pulumi:token-type:access_token:runner"
+	audienceOrg         = "urn:pulumi:org:"
+	scopeRunner         = "runner:"
+	maxTokenLife        = 366 * 24 * time.Hour
+	maxAccessToken      = 8 << 10 // bytes
+	mediaForm           = "application/x-www-form-urlencoded"
+	defaultTokenLife    = 2 * time.Hour // documented by Pulumi Cloud, for an answer without one
+	exchangePath        = "/api/oauth/token"
+	headerContentType   = "Content-Type"
+	parameterExpiration = "expiration"
+)
+
+// TokenExchange requests an agent pool's token in exchange for an OpenID Connect issuer's.
+type TokenExchange struct {
+	Organization string
+	PoolID       string
+	SubjectToken string        // the issuer's
+	Life         time.Duration // to request; 0 leaves it to the server
+}
+
+// PoolToken is the token of an agent pool and its lifetime.
+type PoolToken struct {
+	Value string
+	Life  time.Duration // from the answer on; always positive
+}
+
+// ExchangeToken exchanges a token. It is sent once and bypasses the circuit breaker; the request
+// carries no other token, and no error holds one.
+func (c *Client) ExchangeToken(ctx context.Context, e TokenExchange) (PoolToken, error) {
+	form := url.Values{
+		"grant_type":           {grantTokenExchange},
+		"audience":             {audienceOrg + e.Organization},
+		"subject_token_type":   {typeIDToken},
+		"subject_token":        {e.SubjectToken},
+		"requested_token_type": {typeRunnerToken},
+		"scope":                {scopeRunner + e.PoolID},
+	}
+	if e.Life > 0 {
+		form.Set(parameterExpiration, strconv.FormatInt(ceilSeconds(e.Life), 10))
+	}
+	r := call{
+		method: http.MethodPost,
+		path:   exchangePath,
+		header: http.Header{headerContentType: {mediaForm}},
+		body:   []byte(form.Encode()),
+		secret: e.SubjectToken,
+		limit:  maxSmallBody,
+	}
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return PoolToken{}, err
+	}
+	var got struct {
+		AccessToken string  `json:"access_token"`
+		ExpiresIn   float64 `json:"expires_in"` // seconds
+	}
+	if err := a.decode(r, &got); err != nil {
+		return PoolToken{}, err
+	}
+	switch {
+	case got.AccessToken == "":
+		return PoolToken{}, errors.New("the server's answer to the token exchange has no access_token")
+	case len(got.AccessToken) > maxAccessToken || strings.ContainsFunc(got.AccessToken, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) || r == ' ' }):
+		return PoolToken{}, errors.New("the server's answer to the token exchange has an access_token that cannot be one")
+	}
+	token := PoolToken{Value: got.AccessToken, Life: defaultTokenLife}
+	switch {
+	case got.ExpiresIn >= maxTokenLife.Seconds():
+		token.Life = maxTokenLife
+	case got.ExpiresIn >= 1:
+		token.Life = time.Duration(got.ExpiresIn * float64(time.Second))
+	case e.Life > 0:
+		token.Life = e.Life
+	}
+	return token, nil
+}

@@ -1,0 +1,56 @@
+package protocol
+
+import (
+	"net"
+	"net/url"
+	"strings"
+)
+
+// OnLoopback reports whether the host of a URL is this machine itself.
+func OnLoopback(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	return err == nil && IsLoopback(u.Host)
+}
+
+// IsLoopback reports whether a host, with or without a port, is this machine itself: localhost or a
+// loopback address. Other names depend on a resolver and do not count.
+func IsLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+}
+
+// ProxyNames returns the environment variables that configure proxies.
+func ProxyNames() []string {
+	return []string{
+		"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
+		"ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy",
+	}
+}
+
+// ProxySecrets returns the passwords in proxy variables, both decoded and as written in the URL.
+func ProxySecrets(vars map[string]string) map[string][]string {
+	secrets := map[string][]string{}
+	for name, value := range vars {
+		_, rest, ok := strings.Cut(value, "://")
+		if !ok {
+			rest = value
+		}
+		u, err := url.Parse("http://" + rest)
+		if err != nil || u.User == nil {
+			continue
+		}
+		password, ok := u.User.Password()
+		if !ok || password == "" {
+			continue
+		}
+		secrets[name] = append(secrets[name], password)
+		userinfo := rest[:strings.LastIndexByte(strings.SplitN(rest, "/", 2)[0], '@')]
+		if _, written, _ := strings.Cut(userinfo, ":"); written != password {
+			secrets[name] = append(secrets[name], written)
+		}
+	}
+	return secrets
+}

@@ -1,0 +1,83 @@
+package api_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/workflow"
+)
+
+// TestLogRequestsWait reads a log as `pulumi deployment log --all` does, without pauses: the server
+// holds a request until lines arrive, so that the number of requests depends on the lines only.
+func TestLogRequestsWait(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		id := l.deploy(path, "update")
+		_, jc := l.start("a")
+		logs := path + "/" + id + "/logs"
+
+		type reading struct {
+			text     string
+			requests int
+		}
+		done := make(chan reading, 1)
+		go func() {
+			var r reading
+			for token := ""; ; {
+				var page logPage
+				l.do("GET", logs+"?continuationToken="+url.QueryEscape(token), nil).want(200, &page)
+				r.requests++
+				r.text += page.text()
+				if token = page.NextToken; token == "" {
+					done <- r
+					return
+				}
+			}
+		}()
+		setup := &step{t: t, jc: jc}
+		setup.status(workflow.StepRunning)
+		for _, line := range []string{"one", "two", "three"} {
+			setup.say(line)
+			<-time.After(400 * time.Millisecond)
+		}
+		l.end(jc, workflow.StatusSucceeded)
+		r := <-done
+		if want := "one\ntwo\nthree\n"; !strings.Contains(r.text, want) {
+			t.Errorf("the log is %q, want %q in it", r.text, want)
+		}
+		// One per line, and a few for the headers and the end.
+		if r.requests > 8 {
+			t.Errorf("the client sent %d requests, want 8 at most", r.requests)
+		}
+	})
+}
+
+// TestLogRequestsThatDoNotWait reads a log without new lines: a request without a token is answered
+// at once, and a client may shorten the wait.
+func TestLogRequestsThatDoNotWait(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	logs := path + "/" + l.deploy(path, "update") + "/logs"
+	l.start("a")
+	read := func(query string) (page logPage, took time.Duration) {
+		t.Helper()
+		began := time.Now()
+		l.do("GET", logs+query, nil).want(200, &page)
+		return page, time.Since(began)
+	}
+	first, took := read("")
+	if took > 5*time.Second || first.NextToken == "" {
+		t.Errorf("the first page came after %s with the token %q", took, first.NextToken)
+	}
+	next := "?continuationToken=" + url.QueryEscape(first.NextToken)
+	if _, took = read(next + "&wait=0"); took > 5*time.Second {
+		t.Errorf("wait=0 was answered after %s", took)
+	}
+	if page, took := read(next + "&wait=1"); took < time.Second || page.NextToken != first.NextToken {
+		t.Errorf("wait=1 was answered after %s with the token %q, want %q", took, page.NextToken, first.NextToken)
+	}
+	l.do("GET", logs+next+"&wait=soon", nil).want(400, nil)
+}

@@ -1,0 +1,39 @@
+package request
+
+import "workflowagent/internal/server/fault"
+
+// countValues counts the values of a JSON text without decoding it, so that the memory of decoding
+// is known in advance. For text that is not JSON the count is an upper bound.
+func countValues(text []byte, limit int64) (int64, error) {
+	var values int64
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if quoted {
+			switch c {
+			case '\\':
+				i++ // the escaped byte
+			case '"':
+				quoted = false
+			}
+			continue
+		}
+		switch c {
+		case '"':
+			quoted = true
+		case ',':
+			values++
+		case '[', '{':
+			values++
+			if depth++; depth > maxDepth {
+				return 0, fault.Invalid("Bad Request: the body is nested deeper than %d levels", maxDepth)
+			}
+		case ']', '}':
+			depth--
+		}
+	}
+	if values > limit {
+		return 0, fault.New(fault.KindTooLarge, "Request Entity Too Large: the body has more than %d values", limit)
+	}
+	return values, nil
+}

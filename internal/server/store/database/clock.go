@@ -1,0 +1,87 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/bootid"
+)
+
+// Clock is a machine's clock.
+type Clock interface {
+	// Now returns the wall clock time, which the operator or NTP may adjust.
+	Now() time.Time
+	// Boot returns the id of the current boot, "" if unknown, and the time since the machine
+	// booted, including sleep.
+	Boot() (id string, since time.Duration)
+}
+
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) Boot() (string, time.Duration) {
+	id, err := bootid.Get()
+	if err != nil {
+		return "", 0
+	}
+	since, err := bootid.Uptime()
+	if err != nil {
+		return "", 0
+	}
+	return id, since
+}
+
+// Now returns the database's time: with PostgreSQL its server's time, so that all servers agree;
+// with SQLite this machine's time. It is constant within a transaction. Compare stored times with
+// Now, never with a server's own clock.
+func (tx *Tx) Now() time.Time {
+	if tx.now.IsZero() {
+		now, err := tx.db.ask(tx.ctx, tx.q)
+		tx.now, tx.err = now, cmp.Or(tx.err, err)
+	}
+	return tx.now
+}
+
+// Boot calls [Clock].Boot. It returns no id with PostgreSQL, which may run on another machine.
+func (tx *Tx) Boot() (id string, since time.Duration) {
+	if tx.db.Shared() {
+		return "", 0
+	}
+	return tx.db.clock.Boot()
+}
+
+func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
+	if !db.Shared() {
+		return db.clock.Now().UTC(), nil
+	}
+	rows, err := q.QueryContext(ctx, "SELECT clock_timestamp()")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the database time: %w", err)
+	}
+	defer rows.Close()
+	var now time.Time
+	for rows.Next() {
+		err = rows.Scan(&now)
+	}
+	if err == nil {
+		err = rows.Err()
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the database time: %w", err)
+	}
+	return now.UTC(), nil
+}
+
+// Skew returns how far this machine's clock is ahead of the database's clock, accurate to half a
+// round trip.
+func (db *DB) Skew(ctx context.Context) (time.Duration, error) {
+	before := db.clock.Now()
+	now, err := db.ask(ctx, db.pool)
+	if err != nil {
+		return 0, err
+	}
+	return before.Add(db.clock.Now().Sub(before) / 2).Sub(now), nil
+}

@@ -1,0 +1,242 @@
+// Package database runs transactions on SQLite or PostgreSQL and maps rows to structs. Package
+// store defines the schema and the queries.
+package database
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/store/blob"
+)
+
+// Options are the options of [Open].
+type Options struct {
+	// Migrations contains the schema's goose migrations. It is required.
+	Migrations fs.FS
+	// Log receives warnings. It is required.
+	Log *logrus.Entry
+	// BlobDir is SQLite's directory for blobs, created with mode 0700. PostgreSQL ignores it.
+	BlobDir string
+	// ReadConns is the maximum number of connections: of SQLite's reading connections (default 8)
+	// or of all PostgreSQL connections (default 24).
+	ReadConns int
+	// Clock defaults to this machine's clock.
+	Clock Clock
+}
+
+func (o Options) clock() Clock {
+	if o.Clock != nil {
+		return o.Clock
+	}
+	return machineClock{}
+}
+
+// DB is an open database. Its methods may be called concurrently.
+type DB struct {
+	engine  engine
+	pool    *sql.DB  // read connections; with PostgreSQL also write connections
+	writer  *writer  // SQLite only
+	readers *readers // SQLite only
+	blobs   blob.Store
+	bus     *bus
+	clock   Clock
+	dirs    []string
+}
+
+type engine string
+
+const (
+	sqliteEngine   engine = "sqlite"
+	postgresEngine engine = "postgres"
+)
+
+// Open connects to a database, "sqlite:PATH" or "postgres://…", and updates its schema.
+func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
+	switch {
+	case strings.HasPrefix(dsn, "sqlite:"):
+		return openSQLite(ctx, strings.TrimPrefix(dsn, "sqlite:"), opts)
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		return openPostgres(ctx, dsn, opts)
+	default:
+		// The address may contain a password, so the error omits it.
+		return nil, errors.New(`the database address must be "sqlite:PATH" or "postgres://USER@HOST/NAME"`)
+	}
+}
+
+// Close waits until accepted writes have finished and closes the database.
+func (db *DB) Close() error {
+	db.bus.close()
+	var err error
+	if db.writer != nil {
+		err = db.writer.close()
+	}
+	if db.readers != nil {
+		db.readers.close()
+	}
+	if err := errors.Join(err, db.pool.Close()); err != nil {
+		return fmt.Errorf("closing the database: %w", err)
+	}
+	return nil
+}
+
+// Ping reports whether the database answers.
+func (db *DB) Ping(ctx context.Context) error {
+	if err := db.pool.PingContext(ctx); err != nil {
+		return fmt.Errorf("connecting to the database: %w", err)
+	}
+	return nil
+}
+
+// Blobs returns the database's blob store.
+func (db *DB) Blobs() blob.Store { return db.blobs }
+
+// Dirs returns the directories that contain the data; none with PostgreSQL.
+func (db *DB) Dirs() []string { return db.dirs }
+
+// Shared reports whether other server processes may use this database concurrently.
+func (db *DB) Shared() bool { return db.engine == postgresEngine }
+
+// Read runs fn in a read-only transaction that sees one state of the database.
+func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
+	if db.readers != nil {
+		return db.readers.read(ctx, db, fn)
+	}
+	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("beginning to read the database: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // a read-only transaction
+	tx := &Tx{ctx: ctx, q: t, engine: db.engine, db: db}
+	err = fn(tx)
+	return cmp.Or(tx.err, err)
+}
+
+// Write runs fn in a transaction. When Write returns nil, the change is durable. fn may run more
+// than once, so its only side effects must be database changes and variables that it reassigns on
+// every run. If fn returns an error, its writes are rolled back and Write returns the error
+// unchanged. If ctx is canceled before fn starts, fn does not run; a started write is never
+// interrupted.
+func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
+	if db.writer != nil {
+		return db.writer.do(ctx, fn)
+	}
+	return db.writePostgres(ctx, fn)
+}
+
+// Tx is a transaction. It is valid only inside the function it is passed to, in one goroutine.
+// Statements name their arguments $1, $2, …; see [Table] for the stored forms of arguments.
+type Tx struct {
+	ctx       context.Context
+	q         querier
+	engine    engine
+	db        *DB
+	committed []func()
+	now       time.Time // the database's time after its first use
+	err       error     // error of a method without an error result; it fails the transaction
+}
+
+// OnCommit calls fn after the transaction has committed.
+func (tx *Tx) OnCommit(fn func()) { tx.committed = append(tx.committed, fn) }
+
+func (tx *Tx) afterCommit() {
+	for _, fn := range tx.committed {
+		fn()
+	}
+}
+
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Exec runs a statement and returns the number of changed rows. It returns [ErrConflict] if the
+// statement violates a unique key.
+func (tx *Tx) Exec(query string, args ...any) (int64, error) {
+	res, err := tx.q.ExecContext(tx.ctx, query, encode(args)...)
+	if err != nil {
+		return 0, translate(err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return 0, fmt.Errorf("counting changed rows: %w", err)
+	}
+	return n, nil
+}
+
+// ExecOne is like [Tx.Exec], but returns [ErrNotFound] if the statement changes no row.
+func (tx *Tx) ExecOne(query string, args ...any) error {
+	n, err := tx.Exec(query, args...)
+	if err == nil && n == 0 {
+		err = ErrNotFound
+	}
+	return err
+}
+
+// A Scan function reads the columns of a row.
+type Scan func(dest ...any) error
+
+// Collect runs a query and reads each row with scan.
+func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := tx.q.QueryContext(tx.ctx, query, encode(args)...)
+	if err != nil {
+		return nil, translate(err)
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		v, err := read(rows.Scan)
+		if err != nil {
+			return nil, fmt.Errorf("reading a row: %w", err)
+		}
+		out = append(out, v)
+	}
+	return out, translate(rows.Err())
+}
+
+// One reads the first row of a query, or returns [ErrNotFound].
+func One[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) (v T, err error) {
+	all, err := Collect(tx, read, query, args...)
+	switch {
+	case err != nil:
+		return v, err
+	case len(all) == 0:
+		return v, ErrNotFound
+	}
+	return all[0], nil
+}
+
+func scanScalar[T any](scan Scan) (v T, err error) {
+	err = scan(&v)
+	return v, err
+}
+
+// Scalars returns the values of a query's only column.
+func Scalars[T any](tx *Tx, query string, args ...any) ([]T, error) {
+	return Collect(tx, scanScalar[T], query, args...)
+}
+
+// Scalar returns the only column of a query's first row, or returns [ErrNotFound].
+func Scalar[T any](tx *Tx, query string, args ...any) (T, error) {
+	return One(tx, scanScalar[T], query, args...)
+}
+
+// Pairs returns a map from the first to the second column of a query.
+func Pairs[K comparable, V any](tx *Tx, query string, args ...any) (map[K]V, error) {
+	out := map[K]V{}
+	_, err := Collect(tx, func(scan Scan) (_ struct{}, err error) {
+		var k K
+		var v V
+		err = scan(&k, &v)
+		out[k] = v
+		return struct{}{}, err
+	}, query, args...)
+	return out, err
+}

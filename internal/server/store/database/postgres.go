@@ -1,0 +1,152 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"workflowagent/internal/retry"
+
+	"workflowagent/internal/server/store/blob"
+)
+
+const postgresWriteTimeout = 30 * time.Second
+
+var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 12}
+
+func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		// pgx redacts the password in its own message.
+		return nil, fmt.Errorf("parsing the database address: %w", err)
+	}
+	pool := stdlib.OpenDB(*cfg)
+	conns := opts.ReadConns
+	if conns <= 0 {
+		conns = 24
+	}
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	if err := migrate(ctx, postgresEngine, pool, opts.Migrations); err != nil {
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
+	}
+	blobs, err := blob.NewRows(ctx, pool)
+	if err != nil {
+		return nil, errors.Join(err, pool.Close())
+	}
+	b := newBus()
+	b.listen(cfg, opts.Log)
+	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}, nil
+}
+
+// writePostgres runs fn under SERIALIZABLE isolation, so that fn need not handle concurrency. It
+// retries fn after a serialization failure.
+func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
+	return postgresWrites.Do(ctx, isPostgresRetryable, func() error {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("waiting to write to the database: %w", err)
+		}
+		return db.tryPostgres(ctx, fn)
+	})
+}
+
+func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
+	// Cancellation must not interrupt a commit: its outcome would be unknown.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgresWriteTimeout)
+	defer cancel()
+	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		return fmt.Errorf("beginning a transaction: %w", err)
+	}
+	defer t.Rollback() //nolint:errcheck // no effect after Commit
+	tx := &Tx{ctx: ctx, q: t, engine: postgresEngine, db: db}
+	if err := protect(tx, fn); err != nil || tx.err != nil {
+		return cmp.Or(tx.err, err)
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("committing to the database: %w", err)
+	}
+	tx.afterCommit()
+	return nil
+}
+
+func isPostgresRetryable(err error) bool {
+	code := postgresCode(err)
+	return code == "40001" || code == "40P01"
+}
+
+const (
+	// exclusiveRetry is the interval at which a waiting server tries to acquire the lock.
+	exclusiveRetry = 5 * time.Second
+	// exclusiveCheck is the interval at which the lock's holder verifies that it still holds the
+	// lock.
+	exclusiveCheck = 5 * time.Second
+)
+
+// Exclusive runs work on only one of the servers that share a database: it first acquires a lock
+// with this name. It cancels the context of work when it loses the lock. With SQLite, which has
+// only one server, it runs work immediately.
+func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Context) error) error {
+	if !db.Shared() {
+		return work(ctx)
+	}
+	conn, err := db.pool.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to the database to acquire a lock: %w", err)
+	}
+	// The lock belongs to the session, so the connection must not return to the pool.
+	defer func() {
+		conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // ErrBadConn makes the pool close the connection
+		conn.Close()                                           //nolint:errcheck // the connection is already closed
+	}()
+	h := fnv.New64a()
+	h.Write([]byte("workflow-server/" + name))
+	key := int64(h.Sum64())
+	for {
+		var got bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", key).Scan(&got); err != nil {
+			return fmt.Errorf("acquiring a database lock: %w", err)
+		}
+		if got {
+			break
+		}
+		if err := retry.Sleep(ctx, retry.Spread(exclusiveRetry)); err != nil {
+			return err
+		}
+	}
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(exclusiveCheck)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-working.Done():
+				return
+			case <-ticker.C:
+				ping, stop := context.WithTimeout(working, exclusiveCheck)
+				err := conn.PingContext(ping)
+				stop()
+				if err != nil && working.Err() == nil {
+					cancel(fmt.Errorf("lost the database session that holds the lock %s: %w", name, err))
+					return
+				}
+			}
+		}
+	}()
+	err = work(working)
+	cancel(nil)
+	<-done
+	return err
+}

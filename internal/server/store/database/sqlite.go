@@ -1,0 +1,84 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"workflowagent/internal/server/store/blob"
+)
+
+// sqliteBusyTimeout bounds the wait for a lock that another process holds, such as a backup.
+const sqliteBusyTimeout = 10 * time.Second
+
+func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
+	if path == "" {
+		return nil, errors.New(`the database address "sqlite:" lacks a file name: use "sqlite:PATH"`)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the database file %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
+		return nil, fmt.Errorf("creating the database directory: %w", err)
+	}
+	// The file contains token hashes and states. SQLite creates its journal files with the same
+	// mode.
+	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database file: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("opening the database file: %w", err)
+	}
+	blobs, err := blob.NewFiles(opts.BlobDir)
+	if err != nil {
+		return nil, err
+	}
+
+	write, err := sql.Open("sqlite", sqliteDSN(abs, false))
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
+	}
+	write.SetMaxOpenConns(1)
+	if err := migrate(ctx, sqliteEngine, write, opts.Migrations); err != nil {
+		return nil, fmt.Errorf("preparing the database %s: %w", abs, errors.Join(err, write.Close()))
+	}
+	read, err := sql.Open("sqlite", sqliteDSN(abs, true))
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", abs, errors.Join(err, write.Close()))
+	}
+	conns := opts.ReadConns
+	if conns <= 0 {
+		conns = 8
+	}
+	read.SetMaxOpenConns(conns + 1) // one connection is reserved for Ping
+	read.SetMaxIdleConns(conns + 1)
+
+	db := &DB{
+		engine: sqliteEngine, pool: read, readers: newReaders(read, conns),
+		blobs: blobs, bus: newBus(), clock: opts.clock(), dirs: []string{filepath.Dir(abs), opts.BlobDir},
+	}
+	db.writer = newWriter(db, write)
+	return db, nil
+}
+
+func sqliteDSN(path string, readOnly bool) string {
+	q := url.Values{}
+	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds()))
+	q.Add("_pragma", "foreign_keys(1)")
+	q.Add("_pragma", "cache_size(-16000)")
+	if readOnly {
+		q.Add("_pragma", "query_only(1)")
+	} else {
+		q.Add("_pragma", "journal_mode(WAL)")
+		q.Add("_pragma", "synchronous(FULL)")
+		q.Add("_txlock", "immediate")
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}

@@ -1,0 +1,65 @@
+package settings
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"io"
+)
+
+const redacted = "[REDACTED]"
+
+// Secret is a string that does not show itself: every verb of fmt, JSON, text and YAML print
+// [REDACTED] for it. The zero value is the empty secret, which prints as nothing.
+//
+// The value is behind a pointer because fmt does not call methods on unexported struct fields,
+// and would print a Secret in such a field in plain text.
+type Secret struct {
+	value *string
+}
+
+// NewSecret wraps value.
+func NewSecret(value string) Secret {
+	if value == "" {
+		return Secret{}
+	}
+	return Secret{value: &value}
+}
+
+// Reveal returns the value itself. Call it only where the value goes over the wire or into a
+// process, never to build a message.
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
+
+// IsZero reports whether the secret is empty.
+func (s Secret) IsZero() bool { return s.value == nil }
+
+// Equal compares two secrets in constant time.
+func (s Secret) Equal(other Secret) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
+}
+
+// String returns [REDACTED], or nothing for the empty secret.
+func (s Secret) String() string {
+	if s.IsZero() {
+		return ""
+	}
+	return redacted
+}
+
+// GoString returns what String returns.
+func (s Secret) GoString() string { return s.String() }
+
+// Format prints what String returns for every verb, %x and %q included.
+func (s Secret) Format(state fmt.State, _ rune) {
+	io.WriteString(state, s.String())
+}
+
+// MarshalText returns what String returns, for YAML and text encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalJSON returns what String returns, quoted.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }

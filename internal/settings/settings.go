@@ -1,0 +1,285 @@
+// Package settings reads a program's settings by one table.
+//
+// The program's [Table] has one [Field] per setting. A field points to its value, and the type of
+// the value is the kind of the setting. Defaults, the strict YAML file, environment variables,
+// command-line flags, help, and edits of the file all derive from the table. An error names file,
+// line and key, or the variable or flag, but never a value: the value may be a misplaced secret.
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Field is one setting.
+type Field struct {
+	// Key is the name in the file. Env is the variable that takes precedence over the file;
+	// [NewTable] derives it from the key if it is empty.
+	Key, Env string
+	// Value points to a string, bool, int, int64, time.Duration, []string, [encoding.TextUnmarshaler],
+	// or a type of this package.
+	Value any
+	// Default has the form of the environment; empty is unset. DefaultText describes a default
+	// that depends on the machine or on other settings.
+	Default, DefaultText string
+	Example              string
+	// Choices are the allowed values of a string or of a list's entries; nil allows any.
+	Choices []string
+	// Check returns why a string is refused, without the string.
+	Check func(text string) error
+	// Separator separates the entries of a list in the environment: "," or " ".
+	Separator string
+	// NotEmpty refuses an empty list, which reads as "nothing" and acts as "everything".
+	NotEmpty bool
+	// Min and Max are inclusive, in units, bytes or nanoseconds. A zero Max is no limit.
+	Min, Max int64
+	// Requirement states when the key must be set; empty is never.
+	Requirement string
+	Doc         string
+
+	envOnly bool
+}
+
+// Flag returns the setting's name on the command line.
+func (f *Field) Flag() string { return strings.ReplaceAll(f.Key, "_", "-") }
+
+// Group is a part of a table.
+type Group struct {
+	Title string
+	// EnvOnly means that these settings are variables only and cannot be set in the file.
+	EnvOnly bool
+	Fields  []Field
+}
+
+// Table has the settings of one configuration.
+type Table struct {
+	Groups []Group
+	Dirs   Dirs
+	// Obsolete are keys that are accepted without an effect, each with a warning or "".
+	Obsolete map[string]string
+	// Refuse returns why a key that the table lacks is refused. It may be nil or return "".
+	Refuse func(key string) string
+
+	// Sources, Problems and Warnings are the results of reading.
+	Sources  map[string]Source
+	Problems Problems
+	Warnings []string
+}
+
+// NewTable returns a table whose variables have the prefix. It does not change the values.
+func NewTable(prefix string, groups ...Group) *Table {
+	t := &Table{Groups: groups, Sources: map[string]Source{}}
+	for _, group := range groups {
+		for i := range group.Fields {
+			f := &group.Fields[i]
+			f.Env = cmp.Or(f.Env, prefix+strings.ToUpper(f.Key))
+			f.envOnly = group.EnvOnly
+		}
+	}
+	return t
+}
+
+// Fields returns all fields in order.
+func (t *Table) Fields() []*Field {
+	var all []*Field
+	for _, group := range t.Groups {
+		for i := range group.Fields {
+			all = append(all, &group.Fields[i])
+		}
+	}
+	return all
+}
+
+func (t *Table) field(key string) *Field {
+	for _, f := range t.Fields() {
+		if f.Key == key {
+			return f
+		}
+	}
+	return nil
+}
+
+// Choices returns the possible values of a key, or of each entry of its list. It returns nil for
+// an unknown key, and for a key without a fixed set of values.
+func (t *Table) Choices(key string) []string {
+	if f := t.field(key); f != nil {
+		return f.Choices
+	}
+	return nil
+}
+
+// IsSecret reports whether the key's value must neither be shown nor be an argument of a program.
+func (t *Table) IsSecret(key string) bool {
+	f := t.field(key)
+	return f != nil && f.isSecret()
+}
+
+// set sets a field from text in the form of the environment. Blank text changes nothing.
+func (t *Table) set(f *Field, text string, source Source) {
+	isSet, err := f.parse(text, t.Dirs)
+	t.record(f, isSet, err, source)
+}
+
+func (t *Table) record(f *Field, isSet bool, err error, source Source) {
+	switch {
+	case err != nil:
+		t.Problems.Add(source, f.Key, err.Error())
+	case isSet:
+		t.Sources[f.Key] = source
+	}
+}
+
+// SetDefaults sets the default of each field that has one.
+func (t *Table) SetDefaults() {
+	for _, f := range t.Fields() {
+		t.set(f, f.Default, Source{Kind: FromDefault})
+	}
+}
+
+// ReadEnv reads the variables. A blank variable has no effect.
+func (t *Table) ReadEnv(getenv func(name string) string) {
+	for _, f := range t.Fields() {
+		t.set(f, getenv(f.Env), Source{Kind: FromEnv, Name: f.Env})
+	}
+}
+
+// ReadFlags reads the flags that are given, by key. A blank flag restores the default.
+func (t *Table) ReadFlags(given map[string]string) {
+	for _, f := range t.Fields() {
+		if text, ok := given[f.Key]; ok {
+			t.set(f, cmp.Or(strings.TrimSpace(text), f.Default), Source{Kind: FromFlag, Name: "--" + f.Flag()})
+		}
+	}
+}
+
+// Setting is one effective value for display.
+type Setting struct {
+	Key    string
+	Value  string // [REDACTED] for a secret that is set
+	Source Source
+}
+
+// Effective returns the values in the order of the table, with their sources.
+func (t *Table) Effective(sources map[string]Source) []Setting {
+	var all []Setting
+	for _, f := range t.Fields() {
+		all = append(all, Setting{f.Key, f.show(), sources[f.Key]})
+	}
+	return all
+}
+
+// WriteHelp writes all keys with their variables and defaults, for --help.
+func (t *Table) WriteHelp(w io.Writer) error {
+	var help strings.Builder
+	for _, group := range t.Groups {
+		fmt.Fprintf(&help, "\n%s:\n", group.Title)
+		for _, f := range group.Fields {
+			name, override := f.Key, " ["+f.Env+"]"
+			if group.EnvOnly {
+				name, override = f.Env, ""
+			}
+			value := cmp.Or(f.Default, f.DefaultText)
+			if value != "" {
+				value = " (default: " + value + ")"
+			}
+			doc, _, _ := strings.Cut(strings.Join(strings.Fields(f.Doc), " "), ". ")
+			fmt.Fprintf(&help, "  %s%s\n        %s%s\n", name, override, strings.TrimSuffix(doc, "."), value)
+		}
+	}
+	_, err := io.WriteString(w, help.String())
+	return err
+}
+
+// SourceKind is the kind of source of a value.
+type SourceKind string
+
+// The kinds of sources, weakest first.
+const (
+	FromDefault SourceKind = "default"
+	FromFile    SourceKind = "file"
+	FromEnv     SourceKind = "env"
+	FromFlag    SourceKind = "flag"
+)
+
+// Source is where a value comes from. The zero value is the default.
+type Source struct {
+	Kind SourceKind
+	// Name is the path of the file, the variable or the flag.
+	Name string
+	Line int // in a file, from 1
+}
+
+// IsDefault reports whether no file, variable or flag sets the value.
+func (s Source) IsDefault() bool { return s.Kind == "" || s.Kind == FromDefault }
+
+// String returns "default", "FILE:LINE", "env NAME" or "flag --NAME".
+func (s Source) String() string {
+	switch {
+	case s.IsDefault():
+		return string(FromDefault)
+	case s.Kind == FromFile:
+		return s.Name + ":" + strconv.Itoa(s.Line)
+	default:
+		return string(s.Kind) + " " + s.Name
+	}
+}
+
+// Problems collects all errors, so that an operator can correct them together.
+type Problems []problem
+
+type problem struct {
+	source Source
+	key    string // "" if no key is to blame
+	what   string // problem: remedy
+}
+
+// Add adds a problem in the form "problem: remedy", which never holds a value.
+func (ps *Problems) Add(source Source, key, what string) {
+	*ps = append(*ps, problem{source, key, what})
+}
+
+// maxProblems limits the problems in an error. A file with more is the wrong file.
+const maxProblems = 20
+
+// Err returns nil without problems, else one error with a line for each in the form
+// "FILE:LINE: key: problem: remedy", the file's in order first. It masks the secrets.
+func (ps Problems) Err(secrets ...Secret) error {
+	rank := []SourceKind{FromFile, FromEnv, FromFlag, FromDefault, ""}
+	slices.SortStableFunc(ps, func(a, b problem) int {
+		return cmp.Or(slices.Index(rank, a.source.Kind)-slices.Index(rank, b.source.Kind), a.source.Line-b.source.Line)
+	})
+	var errs []error
+	for _, p := range ps[:min(len(ps), maxProblems)] {
+		text := p.what
+		if p.key != "" {
+			text = p.key + ": " + text
+		}
+		if !p.source.IsDefault() {
+			text = p.source.String() + ": " + text
+		}
+		errs = append(errs, errors.New(Scrub(text, secrets...)))
+	}
+	if more := len(ps) - maxProblems; more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more problems: correct these first, or check that it is the right file", more))
+	}
+	return errors.Join(errs...)
+}
+
+var accessToken = regexp.MustCompile(`\bpul-[0-9A-Za-z]{8,}`)
+
+// Scrub removes secrets and access tokens from a text. No message contains a value; Scrub is a
+// second safeguard for a token in the name of a file, a variable or a key.
+func Scrub(text string, secrets ...Secret) string {
+	for _, secret := range secrets {
+		if value := secret.Reveal(); len(value) >= 6 {
+			text = strings.ReplaceAll(text, value, redacted)
+		}
+	}
+	return accessToken.ReplaceAllString(text, redacted)
+}
