@@ -36,11 +36,11 @@ func TestHeldPollIsHandedTheJob(t *testing.T) {
 			t.Fatalf("poll = %+v, %v", a.res, a.err)
 		}
 		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("the hand-over took %s", took)
+			t.Errorf("the held poll got the job only after %s", took)
 		}
 		select {
 		case a := <-got:
-			t.Errorf("a second poll was answered: %+v, %v", a.res, a.err)
+			t.Errorf("a second poll got %+v, %v, want nothing", a.res, a.err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		cancel()
@@ -79,8 +79,8 @@ func TestSamePollSameClaim(t *testing.T) {
 	})
 }
 
-// TestDroppedPollLosesNoJob disconnects a client during its poll or as the answer is sent: another
-// agent must get the job.
+// TestDroppedPollLosesNoJob disconnects a client during its poll or while the response is sent:
+// another agent must get the job.
 func TestDroppedPollLosesNoJob(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
 	path := l.deployable("dev")
@@ -102,7 +102,7 @@ func TestDroppedPollLosesNoJob(t *testing.T) {
 			if err == nil {
 				break
 			}
-			wantCode(t, "asking leave", err, http.StatusGone)
+			wantCode(t, "fetching the definition", err, http.StatusGone)
 			job, jc = l.claim("kept")
 		}
 		if job.TypeSpecificID != id {
@@ -125,7 +125,7 @@ func TestSecondSessionIsRefused(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the first agent never showed up")
+			t.Fatal("the first agent never appeared in the pool")
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -201,7 +201,7 @@ func TestTokensAreChecked(t *testing.T) {
 	if st, err := l.client.Status(t.Context(), l.poolToken, one.TypeSpecificID); err != nil || st != workflow.StatusAccepted {
 		t.Errorf("status = %s, %v", st, err)
 	}
-	// The agent's self-test learns what its token permits and claims nothing.
+	// The agent's self-test finds out what its token permits, and claims nothing.
 	check, err := l.client.CheckToken(t.Context(), l.poolToken)
 	if err != nil || !check.Proven || check.PoolID == "" || check.ExternalURL == "" {
 		t.Errorf("the pool's token: %+v, %v", check, err)

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestEveryAnswerIsSigned covers answers from handlers and answers sent before any handler runs.
+// TestEveryAnswerIsSigned covers responses of handlers and responses sent before any handler runs.
 func TestEveryAnswerIsSigned(t *testing.T) {
 	f := newFixture(t, options{})
 	handler := api.New(api.Deps{
@@ -51,7 +51,7 @@ func TestEveryAnswerIsSigned(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		protocol.SignAnswers(want, r).WriteHeader(tt.status)
 		if got := w.Header().Get(protocol.HeaderAnswer); w.Code != tt.status || got == "" || got != want.Header().Get(protocol.HeaderAnswer) {
-			t.Errorf("%s %s: %d with the digest %q, want %d with %q", tt.method, tt.path, w.Code, got, tt.status, want.Header().Get(protocol.HeaderAnswer))
+			t.Errorf("%s %s: status %d with digest %q, want %d with %q", tt.method, tt.path, w.Code, got, tt.status, want.Header().Get(protocol.HeaderAnswer))
 		}
 		r.Header.Del(protocol.HeaderNonce)
 		w = httptest.NewRecorder()

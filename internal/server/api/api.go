@@ -1,5 +1,5 @@
-// Package api is the HTTP interface of the control plane. The domain packages decide what the
-// routes do; this package uses no SQL. It combines one package per group of routes:
+// Package api is the HTTP interface of the control plane. The domain packages implement what the
+// routes do. This package combines one package per group of routes:
 //
 //   - state: the state backend, from stacks to secrets, updates and histories
 //   - deploy: deployments and their settings, for users
@@ -7,9 +7,9 @@
 //   - org: users, organizations, tokens, agent pools, OIDC issuers
 //   - system: health, metrics, capabilities, releases
 //
-// Package web provides routing with authentication, answers, errors and the access log.
-// Package request reads bodies and parameters within limits. A new group of routes is a
-// package with a function Register.
+// Package web provides routing with authentication, responses, errors and the access log. Package
+// request reads bodies and parameters within limits. To add a group of routes, add a package with a
+// function Register.
 package api
 
 import (
@@ -41,7 +41,7 @@ type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
 	OIDC        *oidc.Service
-	// RunnerDir is the directory of the runner binary that agents download.
+	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
 	// ExternalURL is the server's address for clients, without a trailing slash.
@@ -55,11 +55,11 @@ func New(d Deps) http.Handler {
 	mux := chi.NewRouter()
 	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, d.Server.Metrics), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
-		web.WriteError(w, r, fault.NotFound("Not Found: %s is not a path of this server", r.URL.Path))
+		web.WriteError(w, r, fault.NotFound("Not Found: %s does not exist on this server", r.URL.Path))
 	}
 	mux.NotFound(notFound)
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not possible here"})
+		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not supported for this path"})
 	})
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
 	system.Register(rt, d.Server, d.ExternalURL)

@@ -22,18 +22,19 @@ func TestManySmallValuesAreRefused(t *testing.T) {
 	} {
 		a := f.send(call{Method: tt.method, Path: tt.path, Body: tt.body, Gzip: true})
 		if a.Status != 413 && (a.Status != 400 || !strings.Contains(string(a.Body), "nested deeper")) {
-			t.Errorf("%s %s answered %d %.200s", tt.method, tt.path, a.Status, a.Body)
+			t.Errorf("%s %s: status %d, body %.200s", tt.method, tt.path, a.Status, a.Body)
 		}
 	}
 	u.send("POST", "/events/batch", `{"events":[{"sequence":0,"a":[`+empty+`]}]}`).want(413, nil)
-	// Few enough values, but too many bytes for anything except a state.
+	// The number of values is within the limit, but the bytes are too many for anything except a
+	// state.
 	large := `{"plaintexts":["` + strings.Repeat("A", 33<<20) + `"]}`
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: large, Gzip: true}).want(413, nil)
 	// The stock CLI sends a thousand secrets at a time.
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: `{"plaintexts":["YQ=="` + strings.Repeat(`,"YQ=="`, 999) + `]}`, Gzip: true}).want(200, nil)
 }
 
-// TestBatchesOfSecrets sends the batches of clients in other languages.
+// TestBatchesOfSecrets sends batches in the forms that clients in other languages send.
 func TestBatchesOfSecrets(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -18,17 +18,17 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 )
 
-// openAPIEnv names the description of the public API.
+// openAPIEnv is the environment variable with the path of the public API's description.
 const openAPIEnv = "WORKFLOW_OPENAPI"
 
-// misdescribed lists operations whose real clients expect something else than the description says.
+// misdescribed lists operations whose real clients expect a form other than the described one.
 var misdescribed = map[string]string{
 	"ExportStack":                     "the deployment of an empty stack is null",
 	"ExportStackAtVersion":            "the deployment of an empty stack is null",
-	"EncryptValue":                    "a ciphertext is a base64 text, not a list",
-	"DecryptValue":                    "a plaintext is a base64 text, not a list",
-	"BatchEncryptValue":               "ciphertexts are a list of base64 texts, not a list of lists",
-	"BatchDecryptValue":               "plaintexts are base64 texts, not lists",
+	"EncryptValue":                    "a ciphertext is a base64 string, not a list",
+	"DecryptValue":                    "a plaintext is a base64 string, not a list",
+	"BatchEncryptValue":               "ciphertexts are a list of base64 strings, not a list of lists",
+	"BatchDecryptValue":               "plaintexts are base64 strings, not lists",
 	"GetEngineEvents_update":          "the continuation token is null at the end",
 	"GetEngineEvents_preview":         "the continuation token is null at the end",
 	"GetEngineEvents_refresh":         "the continuation token is null at the end",
@@ -36,7 +36,7 @@ var misdescribed = map[string]string{
 	"GetStackUpdates":                 "has two shapes",
 	"Version":                         "the CLI's own version is echoed",
 	"GetDeploymentLogs":               "has two shapes",
-	"UpdateOrganizationSettings":      "answers the organization, without the switches of a console that is not built",
+	"UpdateOrganizationSettings":      "returns the organization without the console's settings: there is no console",
 	"EncryptDeploymentSettingsSecret": "secrets are objects with a ciphertext",
 }
 
@@ -46,8 +46,8 @@ var contract struct {
 	err    error
 }
 
-// loadContract reads the description at the path in the environment, or next to the repository.
-// Without it responses are not checked.
+// loadContract reads the description from the path in the environment, or from next to the
+// repository. If it is missing, responses are not checked.
 func loadContract() {
 	path := os.Getenv(openAPIEnv)
 	if path == "" {
@@ -62,8 +62,8 @@ func loadContract() {
 		return
 	}
 	doc.Servers = nil
-	// These types have several forms on the wire, of which the description lists one: secrets are
-	// texts or objects, images without credentials are texts. It describes keys as they are in
+	// These types have several forms on the wire, but the description lists one: secrets are
+	// strings or objects, images without credentials are strings. It describes keys as they are in
 	// memory, and the patterns of claims as objects.
 	for _, name := range []string{"SecretValue", "DockerImage", "JSONWebKey"} {
 		*doc.Components.Schemas[name].Value = openapi3.Schema{}
@@ -73,7 +73,7 @@ func loadContract() {
 }
 
 // checkContract compares a response with the description of the public API. Operations and statuses
-// that it does not list pass.
+// that the description does not list pass.
 func checkContract(t *testing.T, req *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	contract.once.Do(loadContract)
@@ -96,7 +96,7 @@ func checkContract(t *testing.T, req *http.Request, res *http.Response, body []b
 	described := route.Operation.Responses.Status(res.StatusCode)
 	if described == nil || described.Value == nil || len(described.Value.Content) == 0 {
 		if res.StatusCode < 300 && described == nil {
-			t.Errorf("%s %s answered %d, which the public API does not describe", req.Method, req.URL.Path, res.StatusCode)
+			t.Errorf("%s %s: status %d, which the public API does not describe", req.Method, req.URL.Path, res.StatusCode)
 		}
 		return
 	}
@@ -112,6 +112,6 @@ func checkContract(t *testing.T, req *http.Request, res *http.Response, body []b
 		if errors.As(err, &multi) && len(multi) > 3 {
 			err = multi[:3]
 		}
-		t.Errorf("%s %s does not answer as the public API does: %v", req.Method, req.URL.Path, err)
+		t.Errorf("%s %s: the response differs from the public API: %v", req.Method, req.URL.Path, err)
 	}
 }

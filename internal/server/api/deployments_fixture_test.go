@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// lab is a served API with deployments, one agent pool and clients for it.
+// lab is a running API with deployments, one agent pool and clients for it.
 type lab struct {
 	*fixture
 	client    *protocol.Client
@@ -60,7 +60,7 @@ func (l *lab) newPool(name string) (id, token string) {
 	var made struct{ ID, TokenValue string }
 	l.do("POST", "/api/orgs/acme/agent-pools", map[string]any{"name": name}).want(200, &made)
 	if made.ID == "" || !strings.HasPrefix(made.TokenValue, "pul-") {
-		l.t.Fatalf("creating a pool answered %+v", made)
+		l.t.Fatalf("creating a pool returned %+v", made)
 	}
 	return made.ID, made.TokenValue
 }
@@ -85,7 +85,7 @@ func (l *lab) deploy(path, operation string) string {
 	}
 	l.do("POST", path, map[string]any{"operation": operation}).want(202, &made)
 	if made.ID == "" || made.Version < 1 || made.ConsoleURL == nil {
-		l.t.Fatalf("creating a deployment answered %+v", made)
+		l.t.Fatalf("creating a deployment returned %+v", made)
 	}
 	return made.ID
 }
@@ -136,7 +136,7 @@ func (l *lab) becomes(path, id, status string) details {
 	}
 }
 
-// request is a new poll of the agent name.
+// request returns a new poll of the named agent.
 func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
 	return protocol.PollRequest{
 		AgentID: name, SessionID: name + "-session", PollID: newPollID(), Hostname: "host-" + name, PID: 7,
@@ -160,7 +160,7 @@ func (l *lab) claim(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	return res.Job, l.client.Job(res.Job.JobID, res.Job.JobToken)
 }
 
-// nothing fails if an agent gets a job.
+// nothing fails the test if the named agent gets a job.
 func (l *lab) nothing(name string) {
 	l.t.Helper()
 	res, err := l.client.Poll(l.t.Context(), l.poolToken, l.request(name, 0))
@@ -171,7 +171,7 @@ func (l *lab) nothing(name string) {
 		l.t.Fatalf("the poll got job %s", res.Job.JobID)
 	}
 	if res.RetryAfter <= 0 {
-		l.t.Error("an unheld poll was answered without Retry-After")
+		l.t.Error("the response to a poll without a wait has no Retry-After")
 	}
 }
 
@@ -179,7 +179,7 @@ func (l *lab) start(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	l.t.Helper()
 	job, jc := l.claim(name)
 	if _, err := jc.Heartbeat(l.t.Context(), protocol.PhaseStarting); err != nil {
-		l.t.Fatalf("asking leave: %v", err)
+		l.t.Fatalf("fetching the definition: %v", err)
 	}
 	return job, jc
 }

@@ -176,8 +176,8 @@ func TestPools(t *testing.T) {
 		_, err := l.client.Poll(t.Context(), token, l.request("a", 0))
 		wantCode(t, "a poll with the token of a deleted pool", err, 401)
 
-		// A pool in use is deleted only by force. Its stacks then use the default pool, and running
-		// jobs continue.
+		// A pool in use is deleted only with force. Its stacks then use the default pool, and
+		// running jobs continue.
 		running := l.deployable("running")
 		l.deploy(running, "update")
 		_, jc := l.start("a")
@@ -263,7 +263,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled before its start: %+v", d)
 		}
 		_, err := jc.Heartbeat(t.Context(), protocol.PhaseStarting)
-		wantCode(t, "leave after a cancellation", err, 410)
+		wantCode(t, "fetching the definition after a cancellation", err, 410)
 		l.end(jc, workflow.StatusFailed) // a repeat
 
 		running := l.deploy(path, "update")

@@ -44,7 +44,7 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 		}
 	}
 	if len(seen) < 5 { // of 50 pieces
-		t.Errorf("others were let in at events %v only", seen)
+		t.Errorf("other writes ran only at events %v", seen)
 	}
 	var page struct{ Events []any }
 	f.do("GET", u.path+"/events", nil).want(200, &page)
@@ -53,8 +53,8 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	}
 }
 
-// TestMissingEventsCostNothing records single events while the first is missing: the cost must not
-// grow with the number of stored events.
+// TestMissingEventsCostNothing records single events while the first is missing: the cost of each
+// must not grow with the number of stored events.
 func TestMissingEventsCostNothing(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
@@ -82,7 +82,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 		}
 	})
 	if cost > 10_000 {
-		t.Errorf("recording one event behind a gap takes %.0f allocations with %d events there", cost, next)
+		t.Errorf("recording one event after a gap takes %.0f allocations with %d events stored", cost, next)
 	}
 	u.send("POST", "/events/batch", manyEvents(0, 1)).want(200, nil)
 	var page struct {
@@ -99,7 +99,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	}
 }
 
-// TestEventNumbersAreBounded allows gaps in sequence numbers, but not leaps.
+// TestEventNumbersAreBounded allows small gaps in sequence numbers, but not large ones.
 func TestEventNumbersAreBounded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		f := newFixtureOn(t, db, options{})
@@ -129,7 +129,8 @@ func TestEventNumbersAreBounded(t *testing.T) {
 	})
 }
 
-// TestDeletingAStackLeavesTheWriterToOthers is the same for deleting a stack with many events.
+// TestDeletingAStackLeavesTheWriterToOthers checks the same while a stack with many events is
+// deleted.
 func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")
@@ -158,6 +159,6 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 		}
 	}
 	if len(seen) < 4 { // of 10 pieces
-		t.Errorf("others were let in at events %v only", seen)
+		t.Errorf("other writes ran only at events %v", seen)
 	}
 }

@@ -70,10 +70,10 @@ func TestSubjectTokensThatAreRefused(t *testing.T) {
 		l.granted(grant(issuer.token(key, changes), "runner", "runner:p1"))
 	}
 	if n := foreign.fetches.Load(); n != 0 {
-		t.Errorf("an untrusted issuer was asked %d times", n)
+		t.Errorf("the server sent %d requests to an untrusted issuer", n)
 	}
-	if n := issuer.fetches.Load(); n != 2 { // at the registration, and at the first token
-		t.Errorf("the issuer was asked %d times", n)
+	if n := issuer.fetches.Load(); n != 2 { // at registration and for the first token
+		t.Errorf("the server sent %d requests to the issuer, want 2", n)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestStaticKeys(t *testing.T) {
 	id := l.trust(issuer, map[string]any{"jwks": set(first, nameless)}, l.runnerPolicy("allow", "*"))
 	path := "/api/orgs/acme/oidc/issuers/" + id
 	l.granted(grant(issuer.token(first, nil), "runner", "runner:p1"))
-	l.granted(grant(issuer.token(signer{"", first.key}, nil), "runner", "runner:p1")) // a token may name no key
+	l.granted(grant(issuer.token(signer{"", first.key}, nil), "runner", "runner:p1")) // a token need not name its key
 	var shown struct{ JWKS jose.JSONWebKeySet }
 	l.do("GET", path, nil).want(200, &shown)
 	if len(shown.JWKS.Keys) != 2 || shown.JWKS.Keys[0].KeyID != "first" {

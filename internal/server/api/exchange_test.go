@@ -36,17 +36,17 @@ func TestRunnerTokens(t *testing.T) {
 		l.send(call{Method: "GET", Path: "/api/deployments/" + want + "/status", Auth: auth}).want(200, nil)
 		for _, path := range []string{"/api/user", "/api/orgs/acme/agent-pools", "/api/stacks/acme/proj/dev", "/api/orgs/acme/oidc/issuers", "/api/workflow/jobs/" + res.Job.JobID} {
 			if a := l.send(call{Method: "GET", Path: path, Auth: auth}); a.Status != http.StatusForbidden {
-				t.Errorf("%s answered %d to a runner token", path, a.Status)
+				t.Errorf("%s: status %d for a runner token", path, a.Status)
 			}
 		}
 		var shown struct{ LastUsed string }
 		l.do("GET", "/api/orgs/acme/oidc/issuers/"+id, nil).want(200, &shown)
 		if shown.LastUsed == "" {
-			t.Error("the issuer's last use was not noted")
+			t.Error("the issuer's last use was not recorded")
 		}
 
 		other, _ := l.newPool("p2")
-		// Only an older server allowed two pools of one name.
+		// Older servers allowed two pools with the same name.
 		org, _, _ := l.ids("dev")
 		if err := l.db.Write(t.Context(), func(tx *store.Tx) error {
 			return errors.Join(tx.InsertPool(store.AgentPool{ID: "twin-1", OrgID: org, Name: "twin"}),
@@ -71,7 +71,7 @@ func TestRunnerTokens(t *testing.T) {
 		deadline := time.Now().Add(30 * time.Second)
 		for l.send(call{Method: "GET", Path: "/api/deployments/" + want + "/status", Auth: "token " + brief.AccessToken}).Status != http.StatusUnauthorized {
 			if time.Now().After(deadline) {
-				t.Fatal("a token of one second lives on")
+				t.Fatal("a token with a lifetime of one second is still valid")
 			}
 			<-time.After(20 * time.Millisecond)
 		}
@@ -94,7 +94,7 @@ func TestDeletedIssuerTakesItsTokensAlong(t *testing.T) {
 		l.do("DELETE", "/api/orgs/acme/oidc/issuers/"+id, nil).want(204, nil)
 		for token, want := range map[string]int{first.AccessToken: 401, kept.AccessToken: 204, l.poolToken: 204} {
 			if a := l.send(call{Method: "GET", Path: "/api/deployments/poll", Auth: "token " + token}); a.Status != want {
-				t.Errorf("polling answered %d, want %d", a.Status, want)
+				t.Errorf("polling: status %d, want %d", a.Status, want)
 			}
 		}
 		l.exchange(grant(issuer.token(key, nil), "runner", "runner:p1")).refused(400, "invalid_grant", "does not trust", "")
@@ -124,7 +124,7 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 	l.send(call{Method: "GET", Path: "/api/user", Auth: auth}).want(200, &who)
 	if who.GithubLogin != "acme" || who.TokenInfo.Name != "oidc:test issuer" {
-		t.Errorf("the token is of %+v", who)
+		t.Errorf("the token belongs to %+v", who)
 	}
 	l.exchange(grant(ci, "organization", "admin")).refused(400, "unauthorized_client", "", ci)
 
@@ -133,7 +133,7 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	admin := l.granted(grant(boss, "organization", "admin"))
 	auth = "token " + admin.AccessToken
 	l.send(call{Method: "GET", Path: "/api/orgs/acme/oidc/issuers", Auth: auth}).want(200, nil)
-	// It makes no tokens that outlive it.
+	// An exchanged token cannot create tokens that outlive it.
 	l.send(call{Method: "POST", Path: "/api/orgs/acme/tokens", Body: map[string]any{"name": "x"}, Auth: auth}).want(403, nil).says("exchange")
 	l.send(call{Method: "DELETE", Path: "/api/orgs/acme/tokens/x", Auth: auth}).want(403, nil)
 	l.exchange(grant(boss, "organization", "runner:p1")).refused(400, "invalid_scope", `empty or "admin"`, boss)
@@ -145,8 +145,8 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 }
 
-// TestPersonalTokensByExchange lets the administrators of one organization get tokens of a user
-// with rights elsewhere: the tokens do not include those rights.
+// TestPersonalTokensByExchange exchanges for tokens of a user who has rights in another
+// organization: the tokens do not include those rights.
 func TestPersonalTokensByExchange(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)
@@ -183,7 +183,7 @@ func TestPersonalTokensByExchange(t *testing.T) {
 		}
 		l.send(call{Method: "GET", Path: "/api/user", Auth: auth}).want(200, &who)
 		if who.GithubLogin != "admin" || who.SiteAdmin || len(who.Organizations) != 1 || who.Organizations[0].GithubLogin != "acme" || who.Organizations[0].Role != "admin" {
-			t.Errorf("the token is of %+v", who)
+			t.Errorf("the token belongs to %+v", who)
 		}
 		l.send(call{Method: "GET", Path: "/api/orgs/acme/oidc/issuers", Auth: auth}).want(200, nil)
 		l.send(call{Method: "GET", Path: "/api/orgs/globex", Auth: auth}).want(404, nil)
@@ -226,7 +226,7 @@ func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatal("the agent never showed up")
+				t.Fatal("the agent never appeared in the pool")
 			}
 			<-time.After(5 * time.Millisecond)
 		}

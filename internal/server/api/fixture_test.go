@@ -36,7 +36,7 @@ type fixture struct {
 	db       *store.DB
 	identity *identity.Service
 	stacks   *stacks.Service
-	service  *deployments.Service // set only in a lab
+	service  *deployments.Service // set by newLab only
 	server   *httptest.Server
 	admin    string // the administrator's token
 }
@@ -88,16 +88,16 @@ type answer struct {
 	Body   []byte
 }
 
-// call is a request. Body may be nil, a []byte sent as it is, or a value sent as JSON.
+// call is a request. Body may be nil, a []byte sent unchanged, or a value sent as JSON.
 type call struct {
 	Method, Path string
 	Body         any
-	Auth         string // the whole Authorization header; "" is the administrator, "none" is none
+	Auth         string // the whole Authorization header; "" means the administrator's, "none" means no header
 	Gzip         bool
 	Header       map[string]string
 }
 
-// send makes a request and checks the response against the public API's description if it is
+// send makes a request, and checks the response against the public API's description if that is
 // available.
 func (f *fixture) send(c call) answer {
 	f.t.Helper()
@@ -157,17 +157,17 @@ func (f *fixture) send(c call) answer {
 	return answer{t: f.t, call: c.Method + " " + c.Path, Status: res.StatusCode, Header: res.Header, Body: data}
 }
 
-// do is send with the administrator's token.
+// do calls send with the administrator's token.
 func (f *fixture) do(method, path string, body any) answer {
 	f.t.Helper()
 	return f.send(call{Method: method, Path: path, Body: body})
 }
 
-// want fails the test unless the status matches, and decodes the body into v unless that is nil.
+// want fails the test unless the status matches, and decodes the body into v unless v is nil.
 func (a answer) want(status int, v any) answer {
 	a.t.Helper()
 	if a.Status != status {
-		a.t.Fatalf("%s answered %d %s, want %d", a.call, a.Status, a.Body, status)
+		a.t.Fatalf("%s: status %d, body %s, want status %d", a.call, a.Status, a.Body, status)
 	}
 	if status >= 400 && a.Status != 499 {
 		var e struct {
@@ -189,7 +189,7 @@ func (a answer) want(status int, v any) answer {
 func (a answer) says(text string) answer {
 	a.t.Helper()
 	if !strings.Contains(string(a.Body), text) {
-		a.t.Errorf("%s answered %s, want a message with %q", a.call, a.Body, text)
+		a.t.Errorf("%s: the body is %s, want a message with %q", a.call, a.Body, text)
 	}
 	return a
 }
@@ -221,7 +221,7 @@ func (f *fixture) start(stack, kind string) update {
 	var started struct{ Token string }
 	f.do("POST", u.path, map[string]any{}).want(200, &started)
 	if started.Token == "" {
-		f.t.Fatal("the start of an update gave no token")
+		f.t.Fatal("starting an update returned no token")
 	}
 	u.token = started.Token
 	return u

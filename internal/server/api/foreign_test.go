@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// foreignBody is a valid body for every route that names something by an id.
+// foreignBody is a valid body for every route that has an id in its path.
 var foreignBody = map[string]any{
 	"name": "stolen", "description": "stolen", "url": "https://stolen.example", "status": "failed", "phase": "running",
 	"finishedAt": time.Unix(1700000000, 0), "tags": map[string]string{"stolen": "yes"}, "duration": 300,
@@ -28,7 +28,7 @@ var foreignBody = map[string]any{
 	"lines": []any{}, "offset": 0,
 }
 
-// neighbour adds a second stack to the lab's organization and returns what a path can name of it.
+// neighbour adds a second stack to the lab's organization and returns its ids by path parameter.
 func (l *lab) neighbour(name string) map[string][]string {
 	l.t.Helper()
 	path := l.deployable(name)
@@ -37,8 +37,8 @@ func (l *lab) neighbour(name string) map[string][]string {
 	return map[string][]string{"deploymentID": {id}, "updateID": {u.path[strings.LastIndexByte(u.path, '/')+1:]}}
 }
 
-// member makes an administrator of an organization who does not administer the site. It returns the
-// ids of the user and of a token, and the token.
+// member creates an administrator of an organization who does not administer the site. It returns
+// the user's id, the token's id and the Authorization header.
 func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 	l.t.Helper()
 	u := store.User{ID: identity.NewID(), Login: login, CreatedAt: time.Now()}
@@ -69,7 +69,7 @@ func (l *lab) tokenID(text string) (id string) {
 }
 
 // TestForeignIdsInOnesOwnOrganization calls every route with the caller's organization, project and
-// stack, and one id of another organization or of another stack of the same one.
+// stack, and one id that belongs to another organization or another stack.
 func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
@@ -145,11 +145,11 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 				for _, caller := range callers {
 					a := l.send(call{Method: method, Path: path, Body: foreignBody, Auth: caller})
 					tried[name]++
-					// With another name in the path, the update's and the job's own tokens are no
-					// credential.
+					// With another id in the path, the tokens of the update and the job are not
+					// valid credentials.
 					own := strings.HasPrefix(caller, "update-token") || caller == ours.auth["runner"] || caller == ours.auth["deployment"]
 					if !slices.Contains([]int{400, 403, 404}, a.Status) && (!own || a.Status != 401) && a.Status != 501 {
-						t.Errorf("%s with a foreign %s answered %d %.200s", route, name, a.Status, a.Body)
+						t.Errorf("%s with a foreign %s: status %d, body %.200s", route, name, a.Status, a.Body)
 					}
 					if (a.Status == 400 || a.Status == 404) && !strings.Contains(string(a.Body), id) {
 						t.Errorf("%s with a foreign %s was refused for another reason: %s", route, name, a.Body)
@@ -186,7 +186,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	} {
 		a := l.send(call{Method: c.method, Path: c.path, Body: c.body, Auth: auth})
 		if !slices.Contains([]int{400, 403, 404}, a.Status) {
-			t.Errorf("%s %s with a foreign id in its body answered %d %s", c.method, c.path, a.Status, a.Body)
+			t.Errorf("%s %s with a foreign id in its body: status %d, body %s", c.method, c.path, a.Status, a.Body)
 		}
 	}
 	// Only the same pool may repeat a poll.
@@ -215,12 +215,12 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	after := l.everything(rivalAuth, theirs.names, next)
 	for what, was := range before {
 		if after[what] != was {
-			t.Errorf("%s was\n%s\nand is\n%s", what, was, after[what])
+			t.Errorf("%s was\n%s\nand now is\n%s", what, was, after[what])
 		}
 	}
 }
 
-// everything returns what the API and the database show of a tenant and of the neighbouring stack.
+// everything returns all that the API and the database show of a tenant and the neighbouring stack.
 func (l *lab) everything(auth string, names map[string]string, next map[string][]string) map[string]string {
 	l.t.Helper()
 	out := map[string]string{}

@@ -68,7 +68,7 @@ func (o *fuzzer) object(depth int) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// bodies are request bodies by the end of the route; each $ is replaced by a value.
+// bodies maps the end of a route to its request body, where each $ is replaced by a value.
 var bodies = map[string]string{
 	"/tokens":         `{"name":$,"description":$,"expires":$,"admin":$}`,
 	"/agent-pools":    `{"name":$,"description":$}`,
@@ -105,7 +105,7 @@ var bodies = map[string]string{
 	"/log-decryption": `{"secretName":$,"commandName":$}`,
 }
 
-// body returns an almost valid body for a route, or none, and headers.
+// body returns headers and an almost valid body for a route, or no body.
 func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	header := http.Header{}
 	o.headers(header)
@@ -143,7 +143,7 @@ func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	return body, header
 }
 
-// bomb is a small body that inflates to a large one.
+// bomb returns a small body that inflates to a large one.
 func (o *fuzzer) bomb(header http.Header) []byte {
 	inside := bytes.Repeat([]byte(one(o, " ", `"",`, "[", `{"a":`, "0,", `{"sequence":1},`)), one(o, 1<<16, 1<<20, 4<<20))
 	inside = append([]byte(one(o, "", `{"plaintexts":[`, `{"events":[`, `{"deployment":{"resources":[`)), inside...)

@@ -28,8 +28,8 @@ func (f *fixture) dial() net.Conn {
 	return conn
 }
 
-// TestStalledClientsAreCutOff holds connections in every way that costs the client nothing, without
-// a token where possible.
+// TestStalledClientsAreCutOff holds connections open in every way that costs the client nothing,
+// without a token where possible.
 func TestStalledClientsAreCutOff(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 500 * time.Millisecond}})
 	path := f.stack("dev")
@@ -53,7 +53,7 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 		n, err := io.WriteString(conn, "GET "+path+"/export HTTP/1.1\r\nHost: x\r\nAuthorization: token "+f.admin+"\r\n\r\n")
 		sent += n
 		if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // what net returns
-			t.Fatalf("the server keeps a connection that takes nothing, after %d bytes", sent)
+			t.Fatalf("the server keeps the connection of a client that reads nothing, after %d bytes", sent)
 		}
 		if err != nil {
 			break
@@ -61,7 +61,8 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// TestPatienceBetweenRequests leaves a connection idle for longer than a stall.
+// TestPatienceBetweenRequests leaves a connection idle for longer than the stall limit between
+// requests.
 func TestPatienceBetweenRequests(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 300 * time.Millisecond}})
 	path := f.stack("dev")
@@ -83,8 +84,8 @@ func TestPatienceBetweenRequests(t *testing.T) {
 	}
 }
 
-// TestLargeUploadsShareTheMemory sends as many large compressed states at once as one client can in
-// a few packets.
+// TestLargeUploadsShareTheMemory begins several large uploads at once: those beyond the memory are
+// refused, and other requests still work.
 func TestLargeUploadsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
 	path := f.stack("dev")
@@ -147,7 +148,7 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 	a := f.send(call{Method: "POST", Path: "/api/stacks/rival/proj/dev/import", Body: state[:3<<20], Gzip: true, Auth: auth})
 	if a.Status != http.StatusBadRequest {
-		t.Errorf("another organization's state was answered %d: %s", a.Status, a.Body)
+		t.Errorf("the upload of another organization: status %d, body %s", a.Status, a.Body)
 	}
 }
 
@@ -159,7 +160,7 @@ func TestOddMethodsAreOneSeries(t *testing.T) {
 	}
 	metrics := string(f.send(call{Method: "GET", Path: "/metrics", Auth: "none"}).want(200, nil).Body)
 	if strings.Contains(metrics, "ODD") || !strings.Contains(metrics, `method="other"`) {
-		t.Error("the metrics repeat methods of clients")
+		t.Error("the metrics contain the clients' methods")
 	}
 }
 

@@ -38,7 +38,7 @@ func (p logPage) text() string {
 	return b.String()
 }
 
-// logFrom reads from a token on until no more arrives.
+// logFrom reads the log from a continuation token until no more lines arrive.
 func (l *lab) logFrom(path, id, token string) (text, next string) {
 	l.t.Helper()
 	idle := 0
@@ -68,7 +68,7 @@ func (l *lab) wholeLog(path, id string) string {
 	l.t.Helper()
 	text, next := l.logFrom(path, id, "")
 	if next != "" {
-		l.t.Fatalf("the log of an ended deployment goes on at %q after:\n%s", next, text)
+		l.t.Fatalf("the log of an ended deployment continues at %q after:\n%s", next, text)
 	}
 	return text
 }
@@ -141,7 +141,7 @@ func TestJobFromClaimToResult(t *testing.T) {
 		var created struct{ UpdateID string }
 		l.send(call{Method: "POST", Path: strings.TrimSuffix(path, "/deployments") + "/update", Auth: jobToken, Body: program()}).want(200, &created)
 		if text, token = l.logFrom(path, id, token); text != "" {
-			t.Errorf("an update that has not started released:\n%s", text)
+			t.Errorf("before the update started, the log released:\n%s", text)
 		}
 		l.send(call{Method: "POST", Path: strings.TrimSuffix(path, "/deployments") + "/update/" + created.UpdateID, Auth: jobToken, Body: `{}`}).want(200, nil)
 		text, token = l.logFrom(path, id, token)
@@ -210,8 +210,8 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	}
 }
 
-// TestLateLines delivers log of a step after a reader has moved to the next one: the reader must
-// still see it.
+// TestLateLines delivers lines of a step after a reader has moved to the next step: the reader must
+// still see them.
 func TestLateLines(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -259,7 +259,8 @@ func TestResultWaitsForLog(t *testing.T) {
 		} {
 			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
 		}
-		// Log that no longer exists is reported and blocks nothing.
+		// Log that no longer exists on the agent is reported as such, and does not block the
+		// result.
 		r.Steps[0].Gone = true
 		r.Steps = append(r.Steps, protocol.StepResult{Step: 0, Bytes: 0, SHA256: strings.Repeat("0", 64)})
 		if err := jc.Result(t.Context(), r); err != nil {
@@ -275,8 +276,8 @@ func TestResultWaitsForLog(t *testing.T) {
 	})
 }
 
-// TestLogPagesAreBounded reads long lines: a thousand may have 64 MiB, and more as escaped JSON.
-// Bytes bound each page, and together the pages have every line.
+// TestLogPagesAreBounded reads long lines: a thousand of them may have 64 MiB, and more as escaped
+// JSON. Each page is bounded in bytes, and together the pages have every line.
 func TestLogPagesAreBounded(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -292,7 +293,7 @@ func TestLogPagesAreBounded(t *testing.T) {
 	read := func(query string) (page logPage, count int) {
 		a := l.do("GET", path+"/"+id+"/logs?"+query, nil).want(200, &page)
 		if len(a.Body) > most {
-			t.Fatalf("a page with %q has %d bytes, want %d at most", query, len(a.Body), most)
+			t.Fatalf("a page with %q has %d bytes, want at most %d", query, len(a.Body), most)
 		}
 		return page, strings.Count(page.text(), "\n")
 	}
@@ -325,7 +326,7 @@ func TestLogLimit(t *testing.T) {
 		t.Errorf("ack = %+v, %v", ack, err)
 	}
 	if ack, err = jc.PutLog(t.Context(), 1, 100, frames, false); err != nil || ack.Received != 100 {
-		t.Errorf("beyond the limit: %+v, %v", ack, err)
+		t.Errorf("after the limit: %+v, %v", ack, err)
 	}
 	r := protocol.ResultRequest{Status: workflow.StatusSucceeded, FinishedAt: time.Now(), Steps: []protocol.StepResult{{Step: 1, Bytes: int64(len(frames)), SHA256: "x"}}}
 	if err := jc.Result(t.Context(), r); err != nil {
@@ -368,7 +369,7 @@ func TestLogByOffsets(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			} else if offset > at {
-				t.Fatalf("a gap was taken: offset %d at %d", offset, at)
+				t.Fatalf("a gap was accepted: offset %d at %d", offset, at)
 			} else {
 				at = max(at, end)
 			}
@@ -422,7 +423,7 @@ func (l *lab) stepMode(path, id, want string) {
 		offset = *page.NextOffset
 	}
 	if got.String() != want {
-		l.t.Errorf("step mode differs: %d bytes, want %d", got.Len(), len(want))
+		l.t.Errorf("the step's log differs: %d bytes, want %d", got.Len(), len(want))
 	}
 	for _, query := range []string{"count=0", "count=500", "count=x", "offset=-1"} {
 		l.do("GET", path+"/"+id+"/logs?job=0&step=1&"+query, nil).want(400, nil)
@@ -459,7 +460,7 @@ func TestBadCallbacks(t *testing.T) {
 	} {
 		got := l.send(call{Method: c.method, Path: base + c.path, Body: c.body, Auth: auth})
 		if got.Status != c.want {
-			t.Errorf("%s %s: %d %.200s, want %d", c.method, c.path, got.Status, got.Body, c.want)
+			t.Errorf("%s %s: status %d, body %.200s, want status %d", c.method, c.path, got.Status, got.Body, c.want)
 		}
 	}
 }

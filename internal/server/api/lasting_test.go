@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// shortLived are the routes that change an organization even for callers with an expiring token:
-// the change is no credential and grants none.
+// shortLived are the routes that change an organization and accept expiring tokens: the changes
+// create no credentials and grant no access.
 var shortLived = []string{
 	"POST /api/orgs/{org}/deployments/pause",
 	"POST /api/orgs/{org}/deployments/resume",
@@ -41,12 +41,12 @@ func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 		for kind, token := range exchanged {
 			a := l.send(call{Method: method, Path: acme.path(t, pattern), Body: map[string]any{"name": "x"}, Auth: "token " + token})
 			if tried++; a.Status != http.StatusForbidden {
-				t.Errorf("%s answered %d %s to an exchanged %s token, want 403", route, a.Status, a.Body, kind)
+				t.Errorf("%s: status %d, body %s, for an exchanged %s token, want 403", route, a.Status, a.Body, kind)
 			}
 		}
 	}
 	if tried < 30 {
-		t.Errorf("only %d calls were tried", tried)
+		t.Errorf("the test made only %d calls", tried)
 	}
 	for kind, token := range exchanged {
 		l.send(call{Method: "POST", Path: "/api/orgs/acme/deployments/resume", Auth: "token " + token}).want(200, nil)

@@ -11,7 +11,8 @@ import (
 )
 
 // TestLogRequestsWait reads a log as `pulumi deployment log --all` does, without pauses: the server
-// holds a request until lines arrive, so that the number of requests depends on the lines only.
+// holds each request until lines arrive, so that the number of requests depends only on the number
+// of lines.
 func TestLogRequestsWait(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")
@@ -48,15 +49,15 @@ func TestLogRequestsWait(t *testing.T) {
 		if want := "one\ntwo\nthree\n"; !strings.Contains(r.text, want) {
 			t.Errorf("the log is %q, want %q in it", r.text, want)
 		}
-		// One per line, and a few for the headers and the end.
+		// One per line, plus a few for the headers and the end.
 		if r.requests > 8 {
-			t.Errorf("the client sent %d requests, want 8 at most", r.requests)
+			t.Errorf("the client sent %d requests, want at most 8", r.requests)
 		}
 	})
 }
 
-// TestLogRequestsThatDoNotWait reads a log without new lines: a request without a token is answered
-// at once, and a client may shorten the wait.
+// TestLogRequestsThatDoNotWait reads a log without new lines: the server responds at once to a
+// request without a token, and clients may shorten the wait.
 func TestLogRequestsThatDoNotWait(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -74,10 +75,10 @@ func TestLogRequestsThatDoNotWait(t *testing.T) {
 	}
 	next := "?continuationToken=" + url.QueryEscape(first.NextToken)
 	if _, took = read(next + "&wait=0"); took > 5*time.Second {
-		t.Errorf("wait=0 was answered after %s", took)
+		t.Errorf("the response to wait=0 took %s", took)
 	}
 	if page, took := read(next + "&wait=1"); took < time.Second || page.NextToken != first.NextToken {
-		t.Errorf("wait=1 was answered after %s with the token %q, want %q", took, page.NextToken, first.NextToken)
+		t.Errorf("the response to wait=1 took %s and has the token %q, want %q", took, page.NextToken, first.NextToken)
 	}
 	l.do("GET", logs+next+"&wait=soon", nil).want(400, nil)
 }

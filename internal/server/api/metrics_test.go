@@ -11,7 +11,8 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestWhoReadsMetrics includes callers behind a local proxy, which all appear to be local.
+// TestWhoReadsMetrics includes callers behind a local proxy: their connections all appear to be
+// local.
 func TestWhoReadsMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		name, token, remote, host string
@@ -24,7 +25,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 		{"IPv6", "", "[::1]:5", "[::1]:8800", nil, 200},
 		{"another machine", "", "10.0.0.7:5", "127.0.0.1:8800", nil, 403},
 		{"proxy that keeps the host", "", "127.0.0.1:5", "workflow.example.com", nil, 403},
-		{"proxy that tells its client", "", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"X-Forwarded-For": "10.0.0.7"}, 403},
+		{"proxy that forwards the client's address", "", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"X-Forwarded-For": "10.0.0.7"}, 403},
 		{"standard", "", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"Forwarded": "for=10.0.0.7"}, 403},
 		{"X-Real-IP", "", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"X-Real-IP": "10.0.0.7"}, 403},
 		{"X-Forwarded-Proto", "", "127.0.0.1:5", "127.0.0.1:8800", map[string]string{"X-Forwarded-Proto": "https"}, 403},
@@ -46,7 +47,8 @@ func TestWhoReadsMetrics(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, w.Code, tt.status)
 		}
 	}
-	// An unconfigured nginx forwards nothing about its client and sends the name of its upstream.
+	// nginx with its default settings forwards nothing about the client and sends the upstream's
+	// name as the host.
 	handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry()}})
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8800"

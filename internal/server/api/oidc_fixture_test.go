@@ -80,11 +80,11 @@ func newTestIssuer(t *testing.T) *testIssuer {
 
 func (i *testIssuer) answer(w io.Writer, v any) {
 	if err := json.NewEncoder(w).Encode(v); err != nil {
-		i.t.Errorf("the issuer's answer: %v", err)
+		i.t.Errorf("writing the issuer's response: %v", err)
 	}
 }
 
-// newKey makes a key and publishes it alone, or with the others.
+// newKey creates a key and publishes it together with the given others.
 func (i *testIssuer) newKey(kid string, others ...signer) signer {
 	i.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,7 @@ func (s signer) public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: s.key.Public(), KeyID: s.kid, Use: "sig", Algorithm: "ES256"}
 }
 
-// claims are valid claims with changes; nil removes one.
+// claims returns valid claims with the changes applied; nil removes a claim.
 func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	now := time.Now().Unix()
 	claims := map[string]any{"iss": i.URL, "sub": "agent-1", "aud": acmeAudience, "iat": now, "exp": now + 300}
@@ -140,7 +140,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, header map[jose.He
 	return text
 }
 
-// derOf is a public key that an attacker could use as a shared secret.
+// derOf encodes a public key, which an attacker could use as a shared secret.
 func derOf(t *testing.T, public crypto.PublicKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(public)
@@ -167,7 +167,7 @@ func (l *lab) runnerPolicy(decision, subject string) map[string]any {
 	return map[string]any{"decision": decision, "tokenType": "runner", "runnerID": l.pool, "rules": map[string]string{"sub": subject}}
 }
 
-// grant is a valid exchange of a token for a type and scope.
+// grant returns a valid request to exchange a token for one of a type and scope.
 func grant(token, tokenType, scope string) url.Values {
 	return url.Values{
 		"grant_type": {exchangeGrant}, "audience": {acmeAudience}, "subject_token_type": {idTokenType},
@@ -196,13 +196,13 @@ func (l *lab) granted(form url.Values) granted {
 	var g granted
 	l.exchange(form).want(200, &g)
 	if !strings.HasPrefix(g.AccessToken, "pul-") || len(g.AccessToken) < 60 || g.TokenType != "token" {
-		l.t.Fatalf("an exchange answered %+v", g)
+		l.t.Fatalf("an exchange returned %+v", g)
 	}
 	return g
 }
 
-// refused fails the test unless an exchange was refused as RFC 6749 requires, with an error code
-// and a text, and without the token.
+// refused fails the test unless an exchange was refused as RFC 6749 requires: with the error code
+// and the text, and without the token.
 func (a answer) refused(status int, code, text, token string) {
 	a.t.Helper()
 	var body struct {
@@ -210,10 +210,10 @@ func (a answer) refused(status int, code, text, token string) {
 		Description string `json:"error_description"`
 	}
 	if err := json.Unmarshal(a.Body, &body); err != nil || a.Status != status || body.Error != code || !strings.Contains(body.Description, text) {
-		a.t.Errorf("answered %d %s, want %d with error %q and %q", a.Status, a.Body, status, code, text)
+		a.t.Errorf("status %d, body %s, want %d with error %q and %q", a.Status, a.Body, status, code, text)
 	}
 	if token != "" && bytes.Contains(a.Body, []byte(token)) {
-		a.t.Errorf("the answer repeats the token: %s", a.Body)
+		a.t.Errorf("the response repeats the token: %s", a.Body)
 	}
 	if got := a.Header.Get("Cache-Control"); got != "no-store" {
 		a.t.Errorf("Cache-Control is %q", got)

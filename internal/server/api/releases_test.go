@@ -65,31 +65,31 @@ func TestReleases(t *testing.T) {
 	} {
 		a := f.send(call{Method: "GET", Path: tt.path, Auth: tt.auth})
 		if a.Status != tt.status || tt.body != "" && string(a.Body) != tt.body {
-			t.Errorf("%s answers %d %q, want %d %q", tt.path, a.Status, a.Body, tt.status, tt.body)
+			t.Errorf("%s: status %d, body %q, want %d, %q", tt.path, a.Status, a.Body, tt.status, tt.body)
 		}
 	}
 	a := f.send(call{Method: "GET", Path: "/releases/v1.2.3/agent.tar.gz", Auth: "none", Header: map[string]string{"Range": "bytes=7-"}})
 	if a.Status != http.StatusPartialContent || string(a.Body) != "789" {
-		t.Errorf("a range is answered by %d %q", a.Status, a.Body)
+		t.Errorf("a range request: status %d, body %q", a.Status, a.Body)
 	}
 	a = f.send(call{Method: "HEAD", Path: "/releases/v1.2.3/agent.tar.gz", Auth: "none"})
 	if a.Status != 200 || a.Header.Get("Content-Length") != "10" || a.Header.Get("Content-Type") != "application/octet-stream" {
-		t.Errorf("HEAD is answered by %d %v", a.Status, a.Header)
+		t.Errorf("HEAD: status %d, headers %v", a.Status, a.Header)
 	}
 	a = f.send(call{Method: "PUT", Path: "/releases/stable.txt", Auth: "token " + f.admin, Body: "version: v9.9.9\n"})
 	if a.Status != http.StatusMethodNotAllowed {
-		t.Errorf("PUT is answered by %d", a.Status)
+		t.Errorf("PUT: status %d", a.Status)
 	}
 	// An unchanged file is not sent again; apt relies on it.
 	since := f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none"}).Header.Get("Last-Modified")
 	a = f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none", Header: map[string]string{"If-Modified-Since": since}})
 	if a.Status != http.StatusNotModified {
-		t.Errorf("an unchanged file is answered by %d", a.Status)
+		t.Errorf("an unchanged file: status %d", a.Status)
 	}
 }
 
-// TestSlowDownloadsGiveWay occupies every place with clients that read nothing, and requests a file
-// from another address.
+// TestSlowDownloadsGiveWay takes all download slots with clients that read nothing, and requests a
+// file from another address.
 func TestSlowDownloadsGiveWay(t *testing.T) {
 	dir := t.TempDir()
 	const size = 16 << 20 // more than the buffers of a connection
@@ -104,7 +104,7 @@ func TestSlowDownloadsGiveWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var first [1]byte
-		if _, err := io.ReadFull(conn, first[:]); err != nil { // the download has its place
+		if _, err := io.ReadFull(conn, first[:]); err != nil { // the download has its slot
 			t.Fatal(err)
 		}
 		slow = append(slow, conn)
@@ -113,7 +113,7 @@ func TestSlowDownloadsGiveWay(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/releases/big", nil)
 	r.RemoteAddr = "192.0.2.1:5"
 	if f.server.Config.Handler.ServeHTTP(w, r); w.Code != http.StatusOK || w.Body.Len() != size {
-		t.Errorf("a download from another address is answered by %d with %d bytes", w.Code, w.Body.Len())
+		t.Errorf("a download from another address: status %d, %d bytes", w.Code, w.Body.Len())
 	}
 	cut := 0
 	for _, conn := range slow {

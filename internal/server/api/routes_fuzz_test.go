@@ -25,21 +25,22 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// fuzzTimeEnv makes TestOddRequests run for a duration, with a new seed each time.
+// fuzzTimeEnv is the environment variable with a duration for which TestOddRequests runs, with a
+// new seed for each round.
 const fuzzTimeEnv = "WORKFLOW_FUZZ_TIME"
 
 const (
 	// perRoute is the number of requests per route and round.
 	perRoute = 3
-	// slowest bounds the time of a request that waits for nothing.
+	// slowest bounds the time of a request that is not a long poll.
 	slowest = 20 * time.Second
 	// mostMemory bounds the heap while one request at a time is served.
 	mostMemory = 512 << 20
 )
 
-// TestOddRequests sends requests that no client would send to every route, with every kind of
-// credential. The server must answer each without an unexpected 5xx, in time and in bounded memory,
-// and change no other organization. A failure names its seed and the request.
+// TestOddRequests sends every route requests that no real client would send, with every kind of
+// credential. The server must respond to each without an unexpected 5xx, in time and in bounded
+// memory, and must not change another organization. A failure prints its seed and the request.
 func TestOddRequests(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		long, err := time.ParseDuration(os.Getenv(fuzzTimeEnv))
@@ -76,7 +77,8 @@ func (l *lab) newTenant(name string, seed uint64) tenant {
 	return l.tenant(name, l.newOrganization(name))
 }
 
-// newOrganization makes an organization and returns the Authorization header of its administrator.
+// newOrganization creates an organization and returns the Authorization header of its
+// administrator.
 func (l *lab) newOrganization(name string) string {
 	l.t.Helper()
 	now := time.Now()
@@ -173,7 +175,7 @@ func (o *fuzzer) try(method, route string) {
 	}
 	req, err := http.NewRequestWithContext(ctx, method, o.lab.server.URL+path, reader)
 	if err != nil {
-		return // not a request that a client can send
+		return // no client can send this request
 	}
 	req.Header = header
 	names := []string{"administrator", "administrator", "agent", "runner", "deployment", "update", "update as a token", "administrator's, of the update"}
@@ -192,28 +194,28 @@ func (o *fuzzer) try(method, route string) {
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "write") {
-			t.Errorf("%s: %v", sent(), err) // an answer before the end of the body closes the connection
+			t.Errorf("%s: %v", sent(), err) // a response before the end of the body closes the connection
 		}
 		return
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
-		t.Errorf("%s: reading the answer: %v", sent(), err)
+		t.Errorf("%s: reading the response: %v", sent(), err)
 	}
 	deliberate := res.StatusCode == http.StatusNotImplemented || res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != ""
 	if res.StatusCode >= 500 && !deliberate {
-		t.Errorf("%s: answered %d %.300s", sent(), res.StatusCode, data)
+		t.Errorf("%s: status %d, body %.300s", sent(), res.StatusCode, data)
 	}
 	if res.Header.Get("Content-Encoding") == "" && strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") && method != http.MethodHead && !json.Valid(data) {
-		t.Errorf("%s: the answer %d is no JSON: %.300s", sent(), res.StatusCode, data)
+		t.Errorf("%s: status %d, and the body is not JSON: %.300s", sent(), res.StatusCode, data)
 	}
 	if used := heap(); used > mostMemory {
-		t.Errorf("%s: the server then uses %d MiB", sent(), used>>20)
+		t.Errorf("%s: afterwards the server uses %d MiB", sent(), used>>20)
 	}
 }
 
-// heap returns the bytes of used memory, garbage included.
+// heap returns the size of the heap in bytes, garbage included.
 func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

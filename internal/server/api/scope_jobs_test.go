@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// secretSig marks secrets in states, as pulumi writes them.
+// secretSig marks a secret in a state, as pulumi writes it.
 const secretSig = `"4dabf18193072939515e22adb298388d":"1b47061264138c4ac30d75fd1eb44270"`
 
 // publish gives a stack a state with a plain output, a secret output and a resource with another
@@ -39,7 +39,8 @@ func (f *fixture) publish(stack string) (output, hidden string) {
 	return output, hidden
 }
 
-// job starts a deployment of a stack as a caller and returns the credential of its pulumi process.
+// job starts a deployment of a stack as the given caller and returns the credential of its pulumi
+// process.
 func (l *lab) job(stack, operation, as string, options ...string) string {
 	l.t.Helper()
 	context := map[string]any{}
@@ -59,8 +60,8 @@ func (l *lab) job(stack, operation, as string, options ...string) string {
 	return "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
 }
 
-// TestJobsReadOnlyOutputsOfOtherStacks makes the calls of a StackReference, and others that a job
-// could try.
+// TestJobsReadOnlyOutputsOfOtherStacks makes the calls of a StackReference, and other calls that a
+// job could try.
 func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	mine, other := l.stack("mine"), l.stack("other")
@@ -215,12 +216,12 @@ func TestPreviewsChangeNothing(t *testing.T) {
 				{"PUT", "/deployments/settings", map[string]any{}},
 			} {
 				if a := as(c.method, mine+c.path, c.body); a.Status != 403 {
-					t.Errorf("%s %s answered %d %s, want 403", c.method, c.path, a.Status, a.Body)
+					t.Errorf("%s %s: status %d, body %s, want 403", c.method, c.path, a.Status, a.Body)
 				}
 			}
 			// The error must not suggest that another deployment's token could do it.
 			if a := as("POST", mine+"/rename", map[string]string{"newName": "x"}); !strings.Contains(string(a.Body), "only users and organization tokens") {
-				t.Errorf("rename answered %s", a.Body)
+				t.Errorf("rename: the body is %s", a.Body)
 			}
 			as("GET", mine, nil).want(200, nil)
 			as("GET", mine+"/export", nil).want(200, nil)
@@ -242,7 +243,7 @@ func TestPreviewsChangeNothing(t *testing.T) {
 				l.send(call{Method: "POST", Path: path + "/complete", Body: map[string]string{"status": "succeeded"}, Auth: held}).want(204, nil)
 			}
 			if after := string(l.do("GET", mine, nil).Body) + string(l.do("GET", mine+"/export", nil).Body); after != before {
-				t.Errorf("the stack was\n%s\nand is\n%s", before, after)
+				t.Errorf("the stack was\n%s\nand now is\n%s", before, after)
 			}
 		})
 	}

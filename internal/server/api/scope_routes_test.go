@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// routesByAbility is the table of docs/security.md: the abilities of a job's token, one of which a
-// route below a stack needs.
+// routesByAbility is the table in docs/security.md: for each ability of a job's token, the routes
+// below a stack that need it.
 var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs: {"GET", "GET /export"},
 	identity.Decrypt | identity.Outputs:   {"POST /decrypt", "POST /batch-decrypt"},
@@ -30,7 +30,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
 		"GET /deployments/SCHEDULES",
 	},
-	// The test's update is not a preview, except where the path makes it one.
+	// The test's update is not a preview unless the path says so.
 	identity.Preview: {"POST /preview"},
 	identity.Write: {
 		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
@@ -109,8 +109,8 @@ func spread(route string) []string {
 
 const stackPattern = "/api/stacks/{org}/{project}/{stack}"
 
-// classified returns what each route needs: the abilities of one below a stack, else the kind of
-// caller.
+// classified returns what each route needs: the abilities for a route below a stack, the kind of
+// caller for any other.
 func classified() (abilities map[string]identity.Ability, callers map[string]string) {
 	abilities, callers = map[string]identity.Ability{}, map[string]string{}
 	for need, routes := range routesByAbility {
@@ -137,7 +137,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)
 	l.do("POST", "/api/stacks/acme/proj/dev/update/"+acme.names["updateID"]+"/cancel", nil).want(204, nil)
-	l.publish("/api/stacks/acme/proj/dev") // a stack with resources is not deleted
+	l.publish("/api/stacks/acme/proj/dev") // a stack with resources cannot be deleted
 	orgID, userID, own := l.ids("dev")
 	l.stack("elsewhere")
 	_, _, elsewhere := l.ids("elsewhere")
@@ -148,7 +148,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	}
 	type caller struct {
 		who  string
-		has  identity.Ability // on the stack that the paths name
+		has  identity.Ability // on the stack in the paths
 		auth string
 	}
 	var all []caller
@@ -179,13 +179,13 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		need, below := abilities[route]
 		who := callers[route]
 		if !below && who == "" {
-			t.Errorf("%s is in no table of this test: say who may call it", route)
+			t.Errorf("%s is missing from the tables of this test: add who may call it", route)
 			continue
 		}
 		method, pattern, _ := strings.Cut(route, " ")
 		for i, c := range all {
 			if !below && i < len(all)-2 {
-				continue // abilities do not matter there
+				continue // abilities do not apply to these routes
 			}
 			a := l.send(call{Method: method, Path: acme.path(t, pattern), Body: map[string]any{}, Auth: c.auth})
 			allowed := need&c.has != 0
@@ -195,14 +195,14 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 			refused := a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden ||
 				a.Status == http.StatusNotFound && strings.Contains(string(a.Body), "or you may not see it")
 			if refused == allowed {
-				t.Errorf("%s answered %d %.150s to a token with %s; it needs %q %s", route, a.Status, a.Body, c.who, need, who)
+				t.Errorf("%s: status %d, body %.150s, for a token with %s; the route needs %q %s", route, a.Status, a.Body, c.who, need, who)
 			}
 		}
 	}
 	for _, known := range []map[string]bool{keys(abilities), keys(callers)} {
 		for route := range known {
 			if !seen[route] {
-				t.Errorf("%s is in a table of this test and is no route", route)
+				t.Errorf("%s is in a table of this test but is not a route", route)
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func TestTokenLife(t *testing.T) {
 		var list struct{ Tokens []struct{ ID string } }
 		a := f.do("GET", path, nil).want(200, &list)
 		if bytes.Contains(a.Body, []byte(made.TokenValue)) {
-			t.Errorf("%s lists the token's text", path)
+			t.Errorf("%s lists the token itself", path)
 		}
 		var me struct{ TokenInfo *struct{ Name string } }
 		f.send(call{Method: "GET", Path: "/api/user", Auth: "token " + made.TokenValue}).want(200, &me)
@@ -224,8 +224,8 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	if err != nil || res.Header.Get("Content-Encoding") != "" || !json.Valid(plain) {
 		t.Errorf("uncompressed: %v, %v", res.Header, err)
 	}
-	// The default client asks for gzip and decompresses.
+	// The default client requests gzip and decompresses the response.
 	if got := f.do("GET", path+"/export", nil).want(200, nil).Body; !bytes.Equal(got, plain) {
-		t.Error("the compressed answer differs from the plain one")
+		t.Error("the compressed response differs from the plain one")
 	}
 }

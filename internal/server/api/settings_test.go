@@ -34,7 +34,7 @@ func TestSettingsLife(t *testing.T) {
 		}
 		b, _ := got.OperationContext.EnvironmentVariables["B"].(map[string]any)
 		if b["ciphertext"] == nil || len(b) != 1 {
-			t.Errorf("a secret variable comes back as %v", b)
+			t.Errorf("a secret variable is returned as %v", b)
 		}
 		// A client that writes back what it read changes nothing.
 		var whole map[string]any

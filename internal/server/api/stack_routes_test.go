@@ -46,7 +46,7 @@ func TestStackLife(t *testing.T) {
 func (a answer) statusOnly(status int) {
 	a.t.Helper()
 	if a.Status != status {
-		a.t.Errorf("%s answered %d, want %d", a.call, a.Status, status)
+		a.t.Errorf("%s: status %d, want %d", a.call, a.Status, status)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestSecretsAreBytes(t *testing.T) {
 	var batch struct{ Ciphertexts []string }
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: map[string]any{"plaintexts": [][]byte{plain, {}, []byte("x")}}, Gzip: true}).want(200, &batch)
 	if len(batch.Ciphertexts) != 3 {
-		t.Fatalf("batch-encrypt answered %d values, want 3", len(batch.Ciphertexts))
+		t.Fatalf("batch-encrypt returned %d values, want 3", len(batch.Ciphertexts))
 	}
 	var out struct{ Plaintexts map[string]string }
 	f.send(call{Method: "POST", Path: path + "/batch-decrypt", Body: map[string]any{"ciphertexts": batch.Ciphertexts}, Gzip: true}).want(200, &out)

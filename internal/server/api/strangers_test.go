@@ -17,13 +17,14 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// tenant is an organization with one of everything that a route can name.
+// tenant is an organization with one object for every parameter of a route.
 type tenant struct {
 	names map[string]string // values of path parameters
 	auth  map[string]string // by kind of credential
 }
 
-// tenant fills an existing organization. admin is the Authorization header of its administrator.
+// tenant creates these objects in an existing organization. admin is the Authorization header of
+// its administrator.
 func (l *lab) tenant(org, admin string) tenant {
 	l.t.Helper()
 	send := func(method, path string, body any, status int, into any) {
@@ -103,7 +104,7 @@ func (n tenant) path(t *testing.T, pattern string) string {
 		pattern = strings.ReplaceAll(pattern, "{"+name+"}", value)
 	}
 	if strings.ContainsAny(pattern, "{*") {
-		t.Fatalf("%s: the test knows no value for a parameter", pattern)
+		t.Fatalf("%s: the test has no value for a parameter", pattern)
 	}
 	return pattern
 }
@@ -139,7 +140,7 @@ func TestStrangersFindNothing(t *testing.T) {
 		path := ours.path(t, route)
 		for who, auth := range theirs.auth {
 			if path == route && auth != "none" {
-				continue // the route names nothing of the organization
+				continue // the path names no object of the organization
 			}
 			target := path
 			if strings.HasSuffix(route, "/log") {
@@ -148,17 +149,17 @@ func TestStrangersFindNothing(t *testing.T) {
 			a := l.send(call{Method: method, Path: target, Body: map[string]any{"status": "failed", "finishedAt": now}, Auth: auth})
 			tried++
 			if !slices.Contains([]int{401, 403, 404}, a.Status) && !slices.Contains(open, route) {
-				t.Errorf("%s %s by the rival's %s answered %d %.200s", method, path, who, a.Status, a.Body)
+				t.Errorf("%s %s by the rival's %s: status %d, body %.200s", method, path, who, a.Status, a.Body)
 			}
 			for _, name := range []string{ours.names["deploymentID"], ours.names["poolID"], ours.names["updateID"]} {
 				if strings.Contains(string(a.Body), name) && !strings.Contains(path, name) {
-					t.Errorf("%s %s tells the rival's %s about %s", method, path, who, name)
+					t.Errorf("%s %s reveals to the rival's %s: %s", method, path, who, name)
 				}
 			}
 		}
 	}
 	if tried < 500 {
-		t.Errorf("only %d calls were tried", tried)
+		t.Errorf("the test made only %d calls", tried)
 	}
 	l.do("GET", "/api/stacks/acme/proj/dev", nil).want(200, nil)
 	l.do("GET", "/api/orgs/acme/agent-pools/"+ours.names["poolID"], nil).want(200, nil)
@@ -175,9 +176,9 @@ func TestStrangersFindNothing(t *testing.T) {
 	}
 }
 
-// open are the routes without authentication: they describe the server, or take another proof of
+// open are the routes without authentication: they describe the server, or accept another proof of
 // identity.
 var open = []string{
-	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // is always "not installed"
+	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // always reports "not installed"
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestTagsAreBounded bounds the one write that replaces all tags, because it blocks others.
+// TestTagsAreBounded checks the limit of the write that replaces all tags at once, because it
+// blocks other writes.
 func TestTagsAreBounded(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -14,8 +14,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can put text: every route
-// refuses it, with either database.
+// TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can put text: every route must
+// refuse them with either database.
 func TestTextThatIsNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		ours := l.tenant("acme", "token "+l.admin)
@@ -30,7 +30,7 @@ func TestTextThatIsNoText(t *testing.T) {
 				tried++
 				c.Auth = auth
 				if a := l.send(c); a.Status >= 500 && a.Status != http.StatusNotImplemented && a.Status != http.StatusServiceUnavailable {
-					t.Errorf("%s %s as %.20s answered %d %s", c.Method, c.Path, auth, a.Status, a.Body)
+					t.Errorf("%s %s as %.20s: status %d, body %s", c.Method, c.Path, auth, a.Status, a.Body)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func TestTextThatIsNoText(t *testing.T) {
 	})
 }
 
-// authorizations are none, and a tenant's credential that the route accepts.
+// authorizations returns no credential, and the tenant's credential that the route accepts.
 func authorizations(n tenant, route string) []string {
 	who := "administrator"
 	switch {
@@ -75,8 +75,8 @@ func authorizations(n tenant, route string) []string {
 	return []string{"none", n.auth[who]}
 }
 
-// TestBodiesThatAreNoText does the same with members of bodies that are kept as text. Bodies kept
-// as JSON or bytes may hold an escaped NUL: states and events of real programs do.
+// TestBodiesThatAreNoText does the same with members of bodies that are stored as text. Bodies
+// stored as JSON or bytes may contain an escaped NUL: states and events of real programs do.
 func TestBodiesThatAreNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		stack := l.stack("dev")
@@ -100,7 +100,7 @@ func TestBodiesThatAreNoText(t *testing.T) {
 				body := strings.ReplaceAll(tt.body, "BAD", bad)
 				path := strings.ReplaceAll(tt.path, "BAD", "a%00b")
 				if a := l.send(call{Method: tt.method, Path: path, Body: body}); a.Status != http.StatusBadRequest {
-					t.Errorf("%s %s with %q answered %d %s, want 400", tt.method, tt.path, body, a.Status, a.Body)
+					t.Errorf("%s %s with %q: status %d, body %s, want 400", tt.method, tt.path, body, a.Status, a.Body)
 				}
 			}
 		}

@@ -23,7 +23,7 @@ func TestUpdateLife(t *testing.T) {
 		var lease struct{ Token string }
 		u.send("POST", "/renew_lease", map[string]any{"token": "", "duration": 300}).want(200, &lease)
 		if lease.Token == "" {
-			t.Error("the renewal gave no token")
+			t.Error("the renewal returned no token")
 		}
 		u.send("POST", "/renew_lease", map[string]any{"duration": 301}).want(400, nil)
 		u.send("POST", "/renew_lease", map[string]any{"duration": -1}).want(400, nil)
@@ -47,7 +47,7 @@ func TestUpdateLife(t *testing.T) {
 		}}).want(200, nil)
 		u.send("POST", "/complete", map[string]string{"status": "bogus"}).want(400, nil)
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
-		// The same status again is a retry; another one is a mistake.
+		// Completing with the same status again is a retry; a different status is a mistake.
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 		u.send("POST", "/complete", map[string]string{"status": "failed"}).want(409, nil)
 		u.send("PATCH", "/checkpoint", state(1)).want(409, nil)
@@ -109,7 +109,7 @@ func TestPreviewsNeitherHoldTheStackNorChangeIt(t *testing.T) {
 	var flat struct{ Updates []any }
 	f.do("GET", path+"/updates", nil).want(200, &flat)
 	if len(flat.Updates) != 1 {
-		t.Errorf("the history holds %d updates, want the one that is no preview", len(flat.Updates))
+		t.Errorf("the history has %d updates, want only the one that is not a preview", len(flat.Updates))
 	}
 }
 
@@ -169,7 +169,7 @@ func TestExpiredLeaseFreesTheStack(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for f.do("POST", path+"/update/"+next.UpdateID, nil).Status != 200 {
 		if time.Now().After(deadline) {
-			t.Fatal("the stack was not freed")
+			t.Fatal("the stack was not released")
 		}
 	}
 	dead.send("PATCH", "/checkpoint", state(1)).want(403, nil)
@@ -185,7 +185,7 @@ func TestExpiredLeaseFreesTheStack(t *testing.T) {
 	}
 	f.do("GET", path+"/export", nil).want(200, &exported)
 	if len(exported.Deployment.Resources) != 2 {
-		t.Errorf("the state holds %d resources, want 2", len(exported.Deployment.Resources))
+		t.Errorf("the state has %d resources, want 2", len(exported.Deployment.Resources))
 	}
 }
 
@@ -306,7 +306,7 @@ func TestStartReplacesTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := started["journalVersion"]; ok {
-		t.Error("the server promised a journal that it does not keep")
+		t.Error("the server offers a journal, which it does not implement")
 	}
 	var s struct{ Tags map[string]string }
 	f.do("GET", path, nil).want(200, &s)

@@ -31,7 +31,7 @@ func (f *fixture) read(path, encoding string) (status int, body []byte, err erro
 }
 
 // TestScarceMemoryCutsNoAnswer requests lists with a large update at their end while an upload
-// holds the memory: the server rejects them before it begins an answer.
+// holds the memory: the server rejects them before it begins a response.
 func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	stack := f.stack("dev")
@@ -56,20 +56,20 @@ func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 		for { // until the upload holds its memory
 			status, body, err := f.read(path, "identity")
 			if err != nil || status == 200 && !bytes.HasSuffix(body, []byte("}\n")) {
-				t.Fatalf("GET %s answered %d and was cut behind %d bytes: %v", path, status, len(body), err)
+				t.Fatalf("GET %s: status %d, and the body was cut after %d bytes: %v", path, status, len(body), err)
 			}
 			if status == 503 {
 				break
 			}
 			if status != 200 || time.Now().After(end) {
-				t.Fatalf("GET %s answered %d %.200s, want 503", path, status, body)
+				t.Fatalf("GET %s: status %d, body %.200s, want 503", path, status, body)
 			}
 		}
 	}
 }
 
-// TestIncompleteAnswersAreAborted exports a state whose file is damaged: no client may take the
-// answer for complete.
+// TestIncompleteAnswersAreAborted exports a state whose file is damaged: no client may mistake the
+// response for a complete one.
 func TestIncompleteAnswersAreAborted(t *testing.T) {
 	f := newFixture(t, options{})
 	stack := f.stack("dev")
@@ -97,10 +97,10 @@ func TestIncompleteAnswersAreAborted(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		status, body, err := f.read(stack+"/export", encoding)
 		if status != 200 || len(body) == 0 {
-			t.Fatalf("in %s: %d, %d bytes: the answer did not begin", encoding, status, len(body))
+			t.Fatalf("in %s: status %d, %d bytes: the response did not begin", encoding, status, len(body))
 		}
 		if err == nil {
-			t.Errorf("in %s: an incomplete answer of %d bytes ended as if it were whole", encoding, len(body))
+			t.Errorf("in %s: an incomplete response of %d bytes ended like a complete one", encoding, len(body))
 		}
 	}
 }

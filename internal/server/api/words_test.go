@@ -11,14 +11,14 @@ import (
 	"workflowagent/internal/server/deployments"
 )
 
-// The texts that clients match in errors. The CLI prints a response as "[code] message"; the
-// Automation API matches its output against these, in this order, and takes the first match.
+// Clients match these texts in errors. The CLI prints an error as "[code] message"; the Automation
+// API matches the CLI's output against these texts in this order, and the first match decides.
 var (
 	noStackWords       = regexp.MustCompile("no stack named.*found")
 	existsWords        = regexp.MustCompile("stack.*already exists")
 	concurrentWords    = "[409] Conflict: Another update is currently in progress."
 	lockedWords        = "the stack is currently locked by" // of backends without a server
-	overLimitWords     = "you are using"                    // the CLI, in a 409 to the creation of a stack
+	overLimitWords     = "you are using"                    // matched by the CLI in a 409 response to the creation of a stack
 	stillResourcesText = "Bad Request: Stack still contains resources."
 )
 
@@ -29,13 +29,13 @@ func (a answer) printed() string {
 		Message string
 	}
 	if err := json.Unmarshal(a.Body, &e); err != nil {
-		a.t.Fatalf("%s answered %s: %v", a.call, a.Body, err)
+		a.t.Fatalf("%s: the body is %s: %v", a.call, a.Body, err)
 	}
 	return fmt.Sprintf("[%d] %s", e.Code, e.Message)
 }
 
-// TestWordsThatClientsMatch pins the texts and statuses of errors by which the CLI, the Automation
-// API and the pulumiservice provider decide what to do.
+// TestWordsThatClientsMatch pins the texts and statuses of errors on which the CLI, the Automation
+// API and the pulumiservice provider depend.
 func TestWordsThatClientsMatch(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	busy := l.stack("busy")
@@ -55,25 +55,25 @@ func TestWordsThatClientsMatch(t *testing.T) {
 		}
 		text := l.do(c.method, c.path, body).want(409, nil).printed()
 		if !strings.HasPrefix(text, concurrentWords+" ") || !strings.Contains(text, "started by admin at 20") {
-			t.Errorf("%s %s says %q: clients look for %q, and people for who holds the stack", c.method, c.path, text, concurrentWords)
+			t.Errorf("%s %s: the message is %q: clients match %q, and users need to know who holds the stack", c.method, c.path, text, concurrentWords)
 		}
 		if noStackWords.MatchString(text) || existsWords.MatchString(text) || strings.Contains(text, lockedWords) {
-			t.Errorf("%s %s says %q, which clients take for another error", c.method, c.path, text)
+			t.Errorf("%s %s: the message is %q, which clients mistake for another error", c.method, c.path, text)
 		}
 	}
-	// A lost lease is 403: only then does the CLI stop renewing it.
+	// The status for a lost lease is 403: only then does the CLI stop renewing it.
 	l.do("POST", u.path+"/cancel", nil).want(204, nil)
 	u.send("POST", "/renew_lease", map[string]any{}).want(403, nil)
 
 	exists := l.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "busy"}).want(409, nil).printed()
 	if !existsWords.MatchString(exists) || strings.Contains(exists, overLimitWords) {
-		t.Errorf("creating a stack twice says %q", exists)
+		t.Errorf("creating a stack twice: the message is %q", exists)
 	}
 	l.do("POST", busy+"/import", state(1)).want(200, nil)
 	if text := l.do("DELETE", busy, nil).want(400, nil).printed(); text != "[400] "+stillResourcesText {
-		t.Errorf("removing a stack with resources says %q, clients compare with %q", text, stillResourcesText)
+		t.Errorf("removing a stack with resources: the message is %q; clients compare it with %q", text, stillResourcesText)
 	}
-	// For the CLI and the provider the status alone means that none exists.
+	// The CLI and the provider rely on the status alone to see that an object does not exist.
 	empty := l.stack("empty")
 	for _, path := range []string{
 		"/api/stacks/acme/proj/none", empty + "/updates/latest", empty + "/deployments/settings", empty + "/config",

@@ -52,8 +52,8 @@ type agentRef struct {
 	Version  string `json:"version"`
 }
 
-// deploymentBody holds the common members of lists and details. Reason, message and agent are not in the public
-// API.
+// deploymentBody has the members that lists and details share. Reason, message and agent are not in
+// the public API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
 	Created         string             `json:"created"`
@@ -241,8 +241,8 @@ func logLinesOf(lines []joblog.Line) []logLineBody {
 	return out
 }
 
-// maxLogWait bounds, in seconds, how long a request for the lines after a token waits for them. The
-// stock CLI asks for the next page without a pause.
+// maxLogWait bounds, in seconds, how long a request with a token waits for new lines. The server
+// waits because the stock CLI requests the next page without a pause.
 const maxLogWait = 20
 
 // logs serves both modes: the whole log as a stream, or one step by lines.

@@ -52,9 +52,9 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	}
 }
 
-// notBuilt answers calls of the public API that this version does not implement.
+// notBuilt rejects calls of the public API that this version does not implement.
 func notBuilt(http.ResponseWriter, *http.Request, store.Stack) error {
-	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: schedules are not built in this version of the server"}
+	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: this version of the server does not support schedules"}
 }
 
 func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -176,7 +176,7 @@ func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http
 	}
 }
 
-// clearCache has nothing to clear: dependencies are not cached.
+// clearCache does nothing, because dependencies are not cached.
 func (d *deploymentRoutes) clearCache(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
 	return web.Answer(w, r, struct{}{}, nil)
 }

@@ -66,11 +66,11 @@ func settingsSource(r *http.Request) string {
 	return "api"
 }
 
-// Settings are merged as trees and decoded wherever a deployment is shown.
+// Settings are merged as trees, and decoded whenever a deployment is shown.
 const (
 	maxSettings    = 1 << 20 // bytes
 	settingsValues = 10_000
-	settingsCopies = 8 // copies in memory while they are decoded
+	settingsCopies = 8 // copies in memory during decoding
 )
 
 // jsonBody returns settings undecoded; the domain decodes them.

@@ -26,7 +26,7 @@ const (
 	idleRetry = 10 * time.Second
 )
 
-// agentRoutes are called by agents with their pool's token.
+// agentRoutes are the calls that agents make with their pool's token.
 type agentRoutes struct {
 	deployments *deployments.Service
 	runnerDir   string
@@ -73,8 +73,8 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// readPoll reads an agent's description of itself. Agents that use only the stock calls send none and
-// are distinguished by address and program.
+// readPoll reads an agent's description of itself. Agents that use only the stock calls send no
+// description and are distinguished by address and program.
 func readPoll(r *http.Request) (deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -144,7 +144,7 @@ func preferredWait(values []string) time.Duration {
 }
 
 func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
-	// The agent's self-test reads these headers; no deployment has the id that it sends.
+	// The agent's self-test reads these headers. It sends an id that no deployment has.
 	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
 	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
 	if r.URL.Path == protocol.StatusProbe {

@@ -70,7 +70,7 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 	return web.Answer(w, r, struct{}{}, j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
-// logConflict is the 409 to raw log: the offset to continue at, and the public error.
+// logConflict is the 409 response to raw log: the offset to continue from, and the public error.
 type logConflict struct {
 	protocol.LogAck
 	Code    int    `json:"code"`

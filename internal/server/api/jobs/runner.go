@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// runnerNames lists the file names of the runner binary. The request names no platform and means
-// linux/amd64.
+// runnerNames lists the possible file names of the runner binary. The request has no platform; it
+// means linux/amd64.
 func runnerNames() []string {
 	names := []string{"workflow-runner-embeddable-linux-amd64", "workflow-runner-embeddable"}
 	if runtime.GOOS == "linux" {
@@ -25,7 +25,7 @@ func runnerNames() []string {
 	return names
 }
 
-// executor sends the Linux runner, compressed by gzip, to agents that have none.
+// executor sends the Linux runner, compressed with gzip, to agents that have no runner.
 func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range runnerNames() {
 		file, err := os.Open(filepath.Join(a.runnerDir, name))
@@ -46,5 +46,5 @@ func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	}
-	return fault.NotFound("Not Found: this server has no runner binary next to it; put workflow-runner-embeddable into its directory, or use an agent that brings its own")
+	return fault.NotFound("Not Found: this server has no runner binary next to it; put workflow-runner-embeddable into its directory, or use an agent that includes its own")
 }

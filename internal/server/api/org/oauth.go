@@ -16,8 +16,8 @@ import (
 // maxExchange bounds the body of a token exchange, which needs no credential.
 const maxExchange = 64 << 10
 
-// token is the token endpoint. It needs no Authorization: the identity token in the body is the
-// credential. Its errors follow RFC 6749.
+// token is the OAuth token endpoint. It needs no Authorization header: the identity token in the
+// body is the credential. Its errors follow RFC 6749.
 func (o *oidcRoutes) token(w http.ResponseWriter, r *http.Request) error {
 	req, err := readExchange(w, r)
 	if err != nil {
@@ -37,7 +37,7 @@ func (o *oidcRoutes) token(w http.ResponseWriter, r *http.Request) error {
 	}{granted.AccessToken, granted.TokenType, "token", int64(granted.Lifetime.Seconds()), granted.Scope})
 }
 
-// writeRefusal answers an error in the form of RFC 6749.
+// writeRefusal writes an error in the form of RFC 6749.
 func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	web.NoteError(r, err)
 	body := struct {
@@ -66,7 +66,8 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	return web.WriteJSON(w, r, status, body)
 }
 
-// readExchange reads a form or JSON and ignores the Content-Type: a form never begins with a brace.
+// readExchange reads a form or JSON. It does not need the Content-Type to tell them apart, because
+// a form never begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
 	b := request.Ordinary(r)
 	b.Sent, b.Inflated = maxExchange, maxExchange
@@ -114,7 +115,7 @@ func readExchangeJSON(data []byte) (oidc.Request, error) {
 		SubjectToken       string      `json:"subject_token"`
 		RequestedTokenType string      `json:"requested_token_type"`
 		Scope              string      `json:"scope"`
-		Expiration         json.Number `json:"expiration"` // a number, or a text with one
+		Expiration         json.Number `json:"expiration"` // a number, or a string with a number
 	}
 	if err := json.Unmarshal(data, &body); err != nil {
 		return oidc.Request{}, request.InvalidJSON(err)

@@ -33,7 +33,8 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes the default pool of an organization and ignores its other settings.
+// patchOrg changes the default pool of an organization, and ignores the other settings in the
+// request.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	var req struct {
 		DefaultPool *string `json:"setDefaultAgentPoolID"`

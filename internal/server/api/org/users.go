@@ -72,7 +72,7 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		Identities: []string{}, Organizations: []orgSummary{},
 	}
 	if p.User.Login == "" {
-		// An organization's token acts as the organization.
+		// To clients, the user of an organization's token is the organization.
 		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
 	}
 	switch p.Kind {
@@ -91,8 +91,8 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// defaultOrg answers the organization of stacks that are named without one: the one the user chose,
-// else the first.
+// defaultOrg returns the organization for stack names without one: the user's choice, or the user's
+// first organization.
 func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	orgs, err := u.identity.OrganizationsOf(r.Context(), p)

@@ -14,13 +14,14 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Decode reads a JSON body whose members become columns of text into v. As clients of the public
-// API expect, members match case-insensitively and unknown ones and the content type are ignored.
+// Decode decodes a JSON body into v, for members that become columns of text. As clients of the
+// public API expect, member names match case-insensitively; unknown members and the content type
+// are ignored.
 func Decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Ordinary(r))
 }
 
-// DecodeDocument is [Decode] for a body that is kept as JSON, which may hold an escaped NUL.
+// DecodeDocument is [Decode] for a body that is stored as JSON, which may contain an escaped NUL.
 func DecodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, documentBounds(r))
 }
@@ -49,7 +50,7 @@ func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b Bounds) error
 	return decodeBytes(r, data, v, b)
 }
 
-// DecodePart decodes a part of a body that was read before.
+// DecodePart decodes a part of a body that has already been read.
 func DecodePart(r *http.Request, data []byte, v any) error {
 	if err := checkText(data, textDocument); err != nil {
 		return err
@@ -76,8 +77,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([
 	return data, charge(r, data, b, copies)
 }
 
-// charge refuses a body with more values than the bounds allow, and charges the memory of decoding
-// it: copies times its bytes, and valueCost per value.
+// charge refuses a body with more values than the bounds allow, and charges the memory for decoding
+// it: copies times its bytes, plus valueCost per value.
 func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errEmptyBody
@@ -89,7 +90,8 @@ func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*values))
 }
 
-// EachElement calls decode for each element of the array that is one member of a JSON object.
+// EachElement calls decode for each element of an array, which is the named member of a JSON
+// object.
 func EachElement(data []byte, member string, decode func(dec *json.Decoder) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {

@@ -15,7 +15,7 @@ type Limits struct {
 	BigBody     int64 // state uploads, as sent; default 64 MiB
 	BigInflated int64 // state uploads after decompression; default 512 MiB
 	// Together bounds the memory of all concurrent requests: bodies, their decoded form, and
-	// answers; default 1 GiB.
+	// responses; default 1 GiB.
 	Together int64
 	// Patience bounds how long a request waits for memory; default 10 s.
 	Patience time.Duration
@@ -49,16 +49,16 @@ func (l Limits) WithDefaults() Limits {
 // Bounds are the limits of one body.
 type Bounds struct {
 	Sent, Inflated int64 // bytes
-	Values         int64 // values of JSON, member names not counted
+	Values         int64 // JSON values; member names are not counted
 	text           textKind
 }
 
-// Each value of a body costs memory, however short it is.
+// Each value in a body costs memory, however short it is.
 const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
-	// valueCost is the memory of a decoded value in addition to its bytes: its element in a grown
-	// slice or map, and the header of the value it points to.
+	// valueCost is the memory of a decoded value in addition to its bytes: the element in a slice
+	// or map that has grown, and the header of the value to which the element points.
 	valueCost = 192
 	// maxDepth bounds the nesting of values, because decoders recurse.
 	maxDepth = 500

@@ -75,8 +75,8 @@ func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), err
 }
 
 const (
-	gunzipMemory = 64 << 10 // of a gzip reader
-	zstdWindow   = 8 << 20  // the largest accepted
+	gunzipMemory = 64 << 10 // memory of a gzip reader
+	zstdWindow   = 8 << 20  // the largest accepted window
 )
 
 // inflate returns the decompressed body, and charges its memory in addition to that of the sent
@@ -112,8 +112,8 @@ func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) 
 	return data, bodyError(err)
 }
 
-// claimed returns the size that a compressed body claims for its contents, so that one allocation
-// suffices, or -1 without a claim or with an impossible one.
+// claimed returns the decompressed size that a compressed body states, so that one allocation
+// suffices. It returns -1 if the size is missing or impossible.
 func (s sentBody) claimed(limit int64) int64 {
 	const (
 		best     = 1032 // the best ratio of deflate

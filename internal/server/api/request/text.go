@@ -11,21 +11,21 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// PostgreSQL accepts as text neither NUL nor bytes that are not UTF-8. SQLite accepts both, but
-// both databases must behave alike for clients. Such text is rejected here, where requests are
-// decoded; [store.ErrInvalid] is the fallback.
+// PostgreSQL rejects text that contains NUL or is not UTF-8. SQLite accepts it, but for clients
+// both databases must behave alike. Such text is rejected here, where requests are decoded;
+// [store.ErrInvalid] is the fallback.
 //
-//   - Paths and queries name things: both are rejected.
+//   - Paths and queries: both NUL and invalid UTF-8 are rejected.
 //   - JSON bodies that are not UTF-8 are rejected, as JSON requires.
 //   - An escaped NUL is legal JSON. It is rejected where members of the body become
-//     columns of text ([Decode]), and passes where the body is kept as JSON or as
+//     columns of text ([Decode]), and passes where the body is stored as JSON or as
 //     bytes ([DecodeDocument], [DecodeBatch]): programs, events, reports of jobs.
-//   - A lone surrogate (\ud800) passes: decoding replaces it by U+FFFD, and JSON that
-//     is kept undecoded contains it as ASCII.
-//   - States are kept as bytes and not checked.
-//   - Headers that are kept pass through [PlainText].
+//   - A lone surrogate (\ud800) passes: decoding replaces it with U+FFFD, and JSON that
+//     is stored undecoded contains it as ASCII.
+//   - States are stored as bytes and not checked.
+//   - Headers that are stored pass through [PlainText].
 
-// RefuseNonText rejects requests whose path or query is not text.
+// RefuseNonText rejects requests whose path or query contains a NUL or is not UTF-8.
 func RefuseNonText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !IsText(r.URL.Path) {

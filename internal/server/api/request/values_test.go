@@ -46,7 +46,7 @@ func values(v any) (n int64) {
 	return 0
 }
 
-// FuzzCountValues checks that the count is never less than that of a decoder.
+// FuzzCountValues checks that the count is never lower than a decoder's.
 func FuzzCountValues(f *testing.F) {
 	f.Add([]byte(`{"a":[1,"\\",{}],"b":"\"[,"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

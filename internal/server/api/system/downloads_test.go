@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestWhichDownloadGivesWay fills all places from one address, as behind a proxy.
+// TestWhichDownloadGivesWay fills all slots from one address, as behind a proxy.
 func TestWhichDownloadGivesWay(t *testing.T) {
 	from := func(addr string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -21,7 +21,7 @@ func TestWhichDownloadGivesWay(t *testing.T) {
 		all = append(all, enter("10.0.0.1:5"))
 	}
 	if enter("10.0.0.1:6") != nil {
-		t.Error("one more from the same address found a place at once")
+		t.Error("one more download from the same address got a slot at once")
 	}
 	for i, d := range all {
 		d.began = time.Now().Add(-20 * time.Second)
@@ -34,18 +34,18 @@ func TestWhichDownloadGivesWay(t *testing.T) {
 		}
 	}
 	if enter("10.0.0.1:6") == nil || !all[9].cut.Load() {
-		t.Error("the slowest did not give way")
+		t.Error("the slowest download was not replaced")
 	}
 	if _, err := all[9].Write([]byte("x")); err == nil {
-		t.Error("it goes on")
+		t.Error("the replaced download continues")
 	}
 	if enter("10.0.0.1:6") == nil || !all[7].cut.Load() {
-		t.Error("the next one did not give way")
+		t.Error("the next slow download was not replaced")
 	}
 	if enter("10.0.0.1:6") != nil {
-		t.Error("one that is fast enough gave way")
+		t.Error("a download that is fast enough was replaced")
 	}
-	// Other addresses get places until all have as many.
+	// Other addresses get slots until every address has equally many.
 	for range maxDownloads / 2 {
 		if enter("[2001:db8::1]:5") == nil && enter("[2001:db8::2]:5") == nil {
 			break
@@ -58,6 +58,6 @@ func TestWhichDownloadGivesWay(t *testing.T) {
 		}
 	}
 	if len(s.active) != maxDownloads || count != maxDownloads/2 {
-		t.Errorf("%d of %d places are those of the second network", count, len(s.active))
+		t.Errorf("the second network has %d of %d slots", count, len(s.active))
 	}
 }

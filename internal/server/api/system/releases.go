@@ -21,8 +21,8 @@ type releaseRoutes struct {
 }
 
 // newReleases serves the files below a directory at /releases/ without authentication, for agents
-// that update themselves and install scripts. The files are signed; clients need not trust the
-// server.
+// that update themselves and for install scripts. The files are signed, so clients need not trust
+// the server.
 func newReleases(dir string) *releaseRoutes {
 	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
 }
@@ -32,8 +32,8 @@ func (s *releaseRoutes) register(rt *web.Router) {
 	rt.Public(http.MethodHead, "/releases/*", s.file)
 }
 
-// file answers with one file, or the requested ranges of it. It lists no directories, and hides
-// names that begin with a dot.
+// file responds with one file, or the requested ranges of it. It does not list directories, and
+// hides names that begin with a dot.
 func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	name := web.Param(r, "*")
 	missing := fault.NotFound("Not Found: the releases contain no such file")
@@ -42,7 +42,7 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	}
 	d := s.downloads.enter(w, r)
 	if d == nil {
-		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many downloads at a time; retry later"}
+		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many concurrent downloads; retry later"}
 	}
 	defer s.downloads.leave(d)
 	// Opened for each request, so that the operator can replace the directory.
@@ -73,7 +73,7 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 		kind = "text/plain; charset=utf-8"
 	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-cache") // revalidate each time
+	w.Header().Set("Cache-Control", "no-cache") // clients must revalidate each time
 	http.ServeContent(d, r, "", info.ModTime(), file)
 	return nil
 }

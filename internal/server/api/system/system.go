@@ -1,5 +1,5 @@
-// Package system serves what describes the server itself: health, metrics, capabilities, and the
-// releases of the agent.
+// Package system serves information about the server itself (health, metrics, capabilities) and the
+// agent's releases.
 package system
 
 import (
@@ -73,13 +73,13 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// metrics requires the token if one is set, and else a caller on this machine.
+// metrics requires the metrics token if the server has one, and otherwise a caller on this machine.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	switch token := web.Bearer(r, "Bearer"); {
 	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
-		return fault.Forbidden("Forbidden: metrics are for callers with the metrics token")
+		return fault.Forbidden("Forbidden: reading the metrics requires the metrics token")
 	case s.MetricsToken == "" && !isLocal(r):
-		return fault.Forbidden("Forbidden: metrics are for callers on this machine; set metrics_token to open them to others")
+		return fault.Forbidden("Forbidden: only callers on this machine may read the metrics; set metrics_token to allow others")
 	}
 	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
@@ -89,7 +89,7 @@ func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 // a proxy.
 func isLocal(r *http.Request) bool {
 	if !r.ProtoAtLeast(1, 1) {
-		return false // an unconfigured nginx sends no other sign of itself
+		return false // HTTP/1.0 is the only sign of nginx with its default settings
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
@@ -105,7 +105,7 @@ type capability struct {
 	Configuration map[string]any `json:"configuration,omitempty"`
 }
 
-// capabilities names exactly the optional calls that are implemented: clients use a named call
+// capabilities lists exactly the optional calls that are implemented: clients use a listed call
 // without a fallback.
 func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
@@ -116,8 +116,8 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 
 var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 
-// cliVersion answers each CLI with its own version: the CLI's releases are unknown to this server,
-// and a newer version would make the CLI ask its users to upgrade.
+// cliVersion returns the caller's own version: this server does not know the CLI's releases, and a
+// newer version would make the CLI prompt its users to upgrade.
 func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
 	version := "3.0.0"
 	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {
@@ -128,7 +128,8 @@ func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
-// githubApp is called by the CLI before it sets up deployment settings.
+// githubApp reports that no GitHub app is installed. The CLI calls it before it sets up deployment
+// settings.
 func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
 }

@@ -16,7 +16,7 @@ import (
 
 const gzipFrom = 4 << 10
 
-// GzipMemory is the memory of a compressor of responses, in bytes.
+// GzipMemory is the memory in bytes that compressing a response needs.
 const GzipMemory = 1 << 20
 
 // compressors are reused, because making one costs more than most compressions.
@@ -28,8 +28,8 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// WriteJSON answers with a status and a JSON body, compressed if it is large and the client accepts
-// it. Its memory is charged to the request.
+// WriteJSON responds with a status and a JSON body, which is compressed if it is large and the
+// client accepts gzip. The body's memory is charged to the request.
 func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	body, err := encodeJSON(v)
 	if err != nil {
@@ -41,7 +41,7 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error 
 	return WriteRaw(w, r, status, body)
 }
 
-// Answer answers 200 with v, or returns err.
+// Answer responds with 200 and v, unless err is not nil: then it returns err.
 func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
 	return WriteJSON(w, r, http.StatusOK, v)
 }
 
-// Done answers 204, or returns err.
+// Done responds with 204, unless err is not nil: then it returns err.
 func Done(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -75,8 +75,8 @@ func jsonHeader(w http.ResponseWriter) http.Header {
 	return h
 }
 
-// WriteRaw is [WriteJSON] for encoded JSON. A client that does not read its response is no error of
-// the server.
+// WriteRaw is [WriteJSON] for encoded JSON. It returns no error if the client does not read the
+// response.
 func WriteRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
 	h := jsonHeader(w)
 	if len(body) >= gzipFrom && acceptsGzip(r) {

@@ -41,7 +41,7 @@ var statusOfKind = map[fault.Kind]int{
 // statusClientClosed is the conventional status for a client that disconnected.
 const statusClientClosed = 499
 
-// Classify decides the status and message of every error.
+// Classify returns the status and message for any error.
 func Classify(err error) (status int, message string) {
 	if he, ok := errors.AsType[*Error](err); ok {
 		return he.Status, he.Message
@@ -70,7 +70,7 @@ func Classify(err error) (status int, message string) {
 	}
 }
 
-// WriteError answers with an error and notes it for the access log.
+// WriteError responds with an error and records it for the access log.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	status, message := Classify(err)
 	NoteError(r, err)
@@ -80,7 +80,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	} else if status == http.StatusServiceUnavailable {
 		RetryAfter(w, 2*time.Second)
 	}
-	// The memory of an error is not charged: its request may hold all of the budget.
+	// The memory of an error is not charged: its request may already hold the whole budget.
 	body, err := encodeJSON(errorBody{Code: status, Message: message})
 	if err == nil {
 		err = WriteRaw(w, r, status, body)

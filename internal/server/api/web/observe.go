@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// requestIDHeader is printed by the CLI when the server fails.
+// The CLI prints requestIDHeader when the server fails.
 const requestIDHeader = "X-Pulumi-Request-ID"
 
 type record struct {
@@ -38,11 +38,11 @@ func recordOf(r *http.Request) *record {
 	return new(record)
 }
 
-// NoteError notes an error for the access log.
+// NoteError records an error for the access log.
 func NoteError(r *http.Request, err error) { recordOf(r).err = err }
 
-// Abort aborts the connection because of an error after a response has begun, so that the response
-// does not appear complete.
+// Abort records an error that occurred after the response began, and has the connection aborted so
+// that the response does not appear complete.
 func Abort(r *http.Request, err error) {
 	rec := recordOf(r)
 	rec.err, rec.cut = err, true
@@ -72,7 +72,7 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 }
 
 // Observe gives each request an id, counts it and writes the access log. It logs successful
-// requests at debug level: a busy server answers thousands of polls.
+// requests at debug level, because a busy server handles thousands of polls.
 func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) http.Handler {
 	m := newMetrics(reg)
 	return func(next http.Handler) http.Handler {
@@ -130,8 +130,8 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 	}
 }
 
-// knownMethod returns an HTTP method, or "other": clients may send any word, and each word would
-// become a series in the metrics.
+// knownMethod returns a known HTTP method, or "other": clients may send any word as the method, and
+// each would become a series in the metrics.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -161,7 +161,7 @@ func (l logged) Error() string {
 	return msg
 }
 
-// RecoverPanic answers 500 instead of closing the connection, unless the response has begun.
+// RecoverPanic responds with 500 instead of closing the connection, unless the response has begun.
 func RecoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -183,8 +183,8 @@ func RecoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// SignAnswers proves to agents and runners that the server sent an answer, not a proxy. It is the
-// outermost handler, so that every answer passes through it.
+// SignAnswers signs responses, so that agents and runners can tell the server's from a proxy's. It
+// is the outermost handler, so that every response passes through it.
 func SignAnswers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signer := protocol.SignAnswers(w, r)

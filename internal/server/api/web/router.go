@@ -1,4 +1,4 @@
-// Package web provides what every route needs: routing with authentication, answers, errors, and
+// Package web provides what every route needs: routing with authentication, responses, errors, and
 // the access log.
 package web
 
@@ -33,8 +33,8 @@ func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Route
 	return &Router{mux, ids, st}
 }
 
-// handler answers a request, or returns the error to answer with. After it began a response it
-// returns nil.
+// handler writes a response, or returns the error to respond with. Once it has begun a response, it
+// must return nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // Kinds of callers.
@@ -48,19 +48,19 @@ var (
 	Runners = []identity.Kind{identity.KindRunner}
 )
 
-// need is the permission in an organization that a route requires.
+// need is the permission that a route requires in an organization.
 type need int
 
 // Permissions in an organization.
 const (
-	NeedMember need = iota // read its lists, make stacks
-	NeedAdmin              // administer it
-	NeedGrant              // administer access to it
+	NeedMember need = iota // list its objects, create stacks
+	NeedAdmin              // administer the organization
+	NeedGrant              // administer access to the organization
 )
 
 var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
 
-// Public registers a route without authentication. It turns the handler's errors into responses.
+// Public registers a route without authentication.
 func (rt *Router) Public(method, pattern string, h handler) {
 	rt.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -69,8 +69,8 @@ func (rt *Router) Public(method, pattern string, h handler) {
 	})
 }
 
-// Authed registers a route for authenticated callers of some kinds; the handler gets the caller
-// from [Principal].
+// Authed registers a route for authenticated callers of the given kinds; the handler gets the
+// caller from [Principal].
 func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		p, err := rt.identity.Authenticate(r.Context(), Bearer(r, "token"))
@@ -90,7 +90,7 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 	})
 }
 
-// Org registers a route below an organization; pattern holds {org}.
+// Org registers a route below an organization; pattern contains {org}.
 func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
 	rt.Authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
 		p := Principal(r)
@@ -109,8 +109,8 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 	})
 }
 
-// Stack registers a route below a stack for callers with one of the needed abilities; pattern holds
-// {org}, {project} and {stack}.
+// Stack registers a route below a stack for callers with one of the needed abilities; pattern
+// contains {org}, {project} and {stack}.
 func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.Authed(method, pattern, People, func(w http.ResponseWriter, r *http.Request) error {
 		st, err := rt.stacks.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
@@ -146,7 +146,7 @@ func Param(r *http.Request, name string) string {
 	if r.URL.RawPath == "" {
 		return v
 	}
-	// chi matches the escaped path if the request has one.
+	// chi matches the escaped path if the request has an escaped path.
 	if dec, err := url.PathUnescape(v); err == nil {
 		return dec
 	}

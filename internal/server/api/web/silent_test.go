@@ -8,7 +8,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestSilentHandlersAreSigned covers handlers that write nothing, for which net/http answers 200.
+// TestSilentHandlersAreSigned covers handlers that write nothing, for which net/http sends a 200
+// response.
 func TestSilentHandlersAreSigned(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set(protocol.HeaderNonce, "a nonce")

@@ -9,15 +9,14 @@ import (
 
 const (
 
-	// stallsInAll bounds the time of one body or response, in stalls.
+	// stallsInAll bounds the time of one body or response, as a multiple of the stall limit.
 	stallsInAll = 30
-	// writePiece is how many bytes of a response a client must receive per stall.
+	// writePiece is how many bytes of a response a client must receive within the stall limit.
 	writePiece = 64 << 10
 )
 
-// pace is the required speed of a client: some progress in each stall, and after the first the rate
-// on average. The memory it holds meanwhile is proportional to the bytes that it sent or still has
-// to receive.
+// pace is the required speed of a client: some progress within each stall limit, and the rate on
+// average after the first stall limit.
 type pace struct {
 	stall time.Duration
 	rate  int64 // bytes per second
@@ -43,14 +42,14 @@ func (p *pace) deadline() time.Time {
 }
 
 // CutStalled closes connections of clients that send a body or receive a response too slowly, so
-// that they cannot hold all of them. Waiting for the server, as in a long poll, is bounded
-// elsewhere.
+// that such clients cannot hold all connections. Time spent waiting for the server, as in a long
+// poll, is bounded elsewhere.
 func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// Writers in tests may have no deadlines; those of connections do.
+			// Only the writers of real connections support deadlines; those of tests may not.
 			c := http.NewResponseController(w)
-			_ = c.SetWriteDeadline(time.Time{}) // of the previous request on the same connection
+			_ = c.SetWriteDeadline(time.Time{}) // clears the deadline of the previous request on this connection
 			if r.ContentLength != 0 {
 				b := &stallBody{ReadCloser: r.Body, conn: c, pace: pace{stall: stall, rate: rate}}
 				b.extend()

@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// streaming is a JSON response of which only a piece is in memory. Before gzipFrom bytes an error
-// is still answered as one; later it aborts the connection, so that no client takes an incomplete
-// response for a complete one.
+// streaming is a JSON response that is never in memory as a whole. In the first gzipFrom bytes, an
+// error still becomes an error response; later it aborts the connection, so that no client mistakes
+// an incomplete response for a complete one.
 type streaming struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -22,8 +22,8 @@ type streaming struct {
 	z    *gzip.Writer
 }
 
-// Stream answers 200 with the output of write. It charges all the memory of write first, because a
-// response that has begun cannot be refused.
+// Stream responds with 200 and the output of write. It first charges all the memory that write
+// needs, because a response that has begun cannot be refused.
 func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w io.Writer) error) error {
 	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
 		return err
@@ -50,7 +50,7 @@ func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w i
 	return nil
 }
 
-var errNotTaken = errors.New("the client does not receive the response")
+var errNotTaken = errors.New("sending the response to the client failed")
 
 func notTaken(err error) error {
 	if err == nil {
@@ -99,8 +99,8 @@ func (s *streaming) send(p []byte) (int, error) {
 	return n, notTaken(err)
 }
 
-// StreamList streams a JSON list. fill adds its elements by add; head and tail are the JSON before
-// and after them, tail for the number of elements.
+// StreamList streams a JSON list. fill calls add for each element; head is the JSON before the
+// elements, and tail returns the JSON after n elements.
 func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add func(v any) error) error, tail func(n int) string) error {
 	return Stream(w, r, memory, func(out io.Writer) error {
 		n := 0
