@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/lab"
 )
 
@@ -24,7 +25,7 @@ type bench struct {
 	min     string // the yardsticks
 	stubs   string // holds stamp under the name pulumi
 	current string // measurement
-	report  report
+	report  figures.Report
 }
 
 func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
@@ -39,9 +40,9 @@ func newBench(ctx context.Context, rounds int, quick bool) (*bench, error) {
 	b := &bench{
 		rounds: rounds, quick: quick, dir: dir,
 		bin: filepath.Join(dir, "bin"), min: filepath.Join(dir, "min"), stubs: filepath.Join(dir, "stubs"),
-		report: report{rounds: rounds, quick: quick, started: time.Now(), machine: machine()},
+		report: figures.Report{Rounds: rounds, Quick: quick, Started: time.Now(), Machine: machine()},
 	}
-	b.say("%s", b.report.machine)
+	b.say("%s", b.report.Machine)
 	if err := b.build(ctx); err != nil {
 		b.close()
 		return nil, err
@@ -95,11 +96,11 @@ func pick[T any](b *bench, full, quick T) T {
 }
 
 func (b *bench) say(format string, args ...any) {
-	fmt.Printf("%7.1fs  %s\n", time.Since(b.report.started).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Printf("%7.1fs  %s\n", time.Since(b.report.Started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (b *bench) add(figure, unit string, product, yardstick []float64, g goal) {
-	b.report.rows = append(b.report.rows, row{b.current, figure, unit, product, yardstick, g})
+func (b *bench) add(figure, unit string, product, yardstick []float64, g figures.Goal) {
+	b.report.Rows = append(b.report.Rows, figures.Row{Measurement: b.current, Figure: figure, Unit: unit, Product: product, Yardstick: yardstick, Goal: g})
 }
 
 func machine() string {
@@ -141,7 +142,7 @@ func until(ctx context.Context, interval, patience time.Duration, what string, a
 
 func alone(ctx context.Context, pid int) error {
 	return until(ctx, 5*time.Millisecond, time.Minute, "the last job's exit", func() (bool, error) {
-		return len(tree(pid)) == 1, nil
+		return len(figures.Tree(pid)) == 1, nil
 	})
 }
 

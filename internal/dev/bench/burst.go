@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/bench/figures"
 )
 
 const (
@@ -30,10 +32,10 @@ func (b *bench) burst(ctx context.Context) error {
 		name       string
 		secrets    int
 		full       bool // the log is compressed, and copied to the agent's own log
-		speed, cpu goal
+		speed, cpu figures.Goal
 	}{
-		{"masked and compressed", burstSecrets, true, goal{ratioAtLeast, 0.25, false}, goal{ratioAtMost, pick(b, 5.0, 8), true}},
-		{"plain", 0, false, goal{ratioAtLeast, 0.6, false}, goal{ratioAtMost, 2, !b.quick}},
+		{"masked and compressed", burstSecrets, true, figures.RatioAtLeast(0.25, false), figures.RatioAtMost(pick(b, 5.0, 8), true)},
+		{"plain", 0, false, figures.RatioAtLeast(0.6, false), figures.RatioAtMost(2, !b.quick)},
 	} {
 		product, floor, err := b.burstBoth(ctx, y, lines, load.secrets, load.full)
 		if err != nil {
@@ -41,10 +43,10 @@ func (b *bench) burst(ctx context.Context) error {
 		}
 		b.add(fmt.Sprintf("%d lines of %d bytes, %s", lines, burstBytes, load.name), "MB/s", product.speed, floor.speed, load.speed)
 		b.add("CPU of agent, runner and children", "s/GB", product.cpu, floor.cpu, load.cpu)
-		b.add("peak RSS of agent, runner and children", "MB", product.peak, floor.peak, goal{atMost, 128, true})
-		b.add("CPU of the server", "s/GB", product.serverCPU, floor.serverCPU, goal{})
-		b.add("last line printed to finished", "ms", product.late, floor.late, goal{})
-		b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
+		b.add("peak RSS of agent, runner and children", "MB", product.peak, floor.peak, figures.AtMost(128, true))
+		b.add("CPU of the server", "s/GB", product.serverCPU, floor.serverCPU, figures.Goal{})
+		b.add("last line printed to finished", "ms", product.late, floor.late, figures.Goal{})
+		b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, figures.AtMost(0, true))
 	}
 	return nil
 }
@@ -89,28 +91,28 @@ func (b *bench) measureBurst(ctx context.Context, s site, lines int, f *burstFig
 		return err
 	}
 	file := filepath.Join(dir, "stamp")
-	agentBefore, err := cpu(s.agentPID())
+	agentBefore, err := figures.CPU(s.agentPID())
 	if err != nil {
 		return err
 	}
-	serverBefore, err := cpu(s.serverPID())
+	serverBefore, err := figures.CPU(s.serverPID())
 	if err != nil {
 		return err
 	}
-	sampler := samplePeak(s.agentPID(), everyProcess)
+	sampler := figures.SamplePeak(s.agentPID(), figures.EveryProcess)
 	job, t, err := runJob(ctx, s, fmt.Sprintf("%s %s %d %d", b.stamp(), file, lines, burstBytes), file, 10*time.Millisecond, burstPatience)
 	if aloneErr := alone(ctx, s.agentPID()); err == nil {
 		err = aloneErr
 	}
-	peak := sampler.end()
+	peak := sampler.End()
 	if err != nil {
 		return err
 	}
-	agentAfter, err := cpu(s.agentPID())
+	agentAfter, err := figures.CPU(s.agentPID())
 	if err != nil {
 		return err
 	}
-	serverAfter, err := cpu(s.serverPID())
+	serverAfter, err := figures.CPU(s.serverPID())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/retry"
 )
 
@@ -20,11 +21,11 @@ func (b *bench) sizes(context.Context) error {
 	}
 	for _, program := range []struct {
 		name, yardstick string
-		goal            goal
+		goal            figures.Goal
 	}{
-		{"customer-managed-workflow-agent", "minagent", goal{atMost, 25, true}},
-		{"workflow-runner", "", goal{atMost, 10, true}},
-		{"workflow-server", "minserver", goal{}},
+		{"customer-managed-workflow-agent", "minagent", figures.AtMost(25, true)},
+		{"workflow-runner", "", figures.AtMost(10, true)},
+		{"workflow-server", "minserver", figures.Goal{}},
 	} {
 		product, err := size(b.bin, program.name)
 		if err != nil {
@@ -63,18 +64,18 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	// A quick run does not wait until memory use is steady, so its gate is wider.
-	b.add("RSS", "MB", product.rss, floor.rss, goal{ratioAtMost, pick(b, 3.0, 4), true})
-	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, goal{ratioAtMost, pick(b, 4.0, 8), true})
-	b.add("CPU per minute", "ms", product.cpu, floor.cpu, goal{atMost, 60, true})
-	b.add("requests per minute", "requests", product.requests, floor.requests, goal{atMost, 4, true})
+	b.add("RSS", "MB", product.rss, floor.rss, figures.RatioAtMost(pick(b, 3.0, 4), true))
+	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, figures.RatioAtMost(pick(b, 4.0, 8), true))
+	b.add("CPU per minute", "ms", product.cpu, floor.cpu, figures.AtMost(60, true))
+	b.add("requests per minute", "requests", product.requests, floor.requests, figures.AtMost(4, true))
 	return nil
 }
 
-func watchRest(ctx context.Context, period time.Duration, figures []*restFigures, pids []int, gates []*gate) error {
+func watchRest(ctx context.Context, period time.Duration, sides []*restFigures, pids []int, gates []*gate) error {
 	cpuBefore, requestsBefore := make([]time.Duration, len(pids)), make([]int64, len(pids))
 	for i, pid := range pids {
 		var err error
-		if cpuBefore[i], err = fineCPU(pid); err != nil {
+		if cpuBefore[i], err = figures.FineCPU(pid); err != nil {
 			return err
 		}
 		requestsBefore[i] = gates[i].requests.Load()
@@ -85,19 +86,19 @@ func watchRest(ctx context.Context, period time.Duration, figures []*restFigures
 	}
 	minutes := time.Since(began).Minutes()
 	for i, pid := range pids {
-		used, err := fineCPU(pid)
+		used, err := figures.FineCPU(pid)
 		if err != nil {
 			return err
 		}
-		rss, err := memory(pid, "VmRSS")
+		rss, err := figures.Memory(pid, "VmRSS")
 		if err != nil {
 			return err
 		}
-		anon, err := memory(pid, "RssAnon")
+		anon, err := figures.Memory(pid, "RssAnon")
 		if err != nil {
 			return err
 		}
-		f := figures[i]
+		f := sides[i]
 		f.cpu = append(f.cpu, milliseconds(used-cpuBefore[i])/minutes)
 		f.requests = append(f.requests, float64(gates[i].requests.Load()-requestsBefore[i])/minutes)
 		f.rss = append(f.rss, megabytes(rss))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"workflowagent/internal/dev/bench/figures"
 )
 
 const lagInterval = 5 * time.Millisecond
@@ -33,23 +35,23 @@ func (b *bench) lag(ctx context.Context) error {
 		{10, pick(b, 100, 30)},
 		{1000, pick(b, 5000, 2000)},
 	} {
-		var figures [2]lagFigures
+		var sides [2]lagFigures
 		for round := range b.rounds {
 			var both sync.WaitGroup
 			var errs [2]error
 			for i, s := range sites {
-				both.Go(func() { errs[i] = b.measureLag(ctx, s, load.rate, load.lines, &figures[i]) })
+				both.Go(func() { errs[i] = b.measureLag(ctx, s, load.rate, load.lines, &sides[i]) })
 			}
 			both.Wait()
 			if err := errors.Join(errs[:]...); err != nil {
 				return err
 			}
-			b.say("  round %d, %d lines/s: p95 %.0f and %.0f ms", round+1, load.rate, last(figures[0].high), last(figures[1].high))
+			b.say("  round %d, %d lines/s: p95 %.0f and %.0f ms", round+1, load.rate, last(sides[0].high), last(sides[1].high))
 		}
 		what := fmt.Sprintf("line at %d/s written to visible", load.rate)
-		b.add(what+", p50", "ms", figures[0].middle, figures[1].middle, goal{})
-		b.add(what+", p95", "ms", figures[0].high, figures[1].high, goal{ratioAtMost, 1.5, false})
-		b.add(fmt.Sprintf("lines at %d/s not seen once and in order", load.rate), "lines", figures[0].wrong, figures[1].wrong, goal{atMost, 0, true})
+		b.add(what+", p50", "ms", sides[0].middle, sides[1].middle, figures.Goal{})
+		b.add(what+", p95", "ms", sides[0].high, sides[1].high, figures.RatioAtMost(1.5, false))
+		b.add(fmt.Sprintf("lines at %d/s not seen once and in order", load.rate), "lines", sides[0].wrong, sides[1].wrong, figures.AtMost(0, true))
 	}
 	return nil
 }
@@ -93,8 +95,8 @@ func (b *bench) measureLag(ctx context.Context, s site, rate, n int, f *lagFigur
 	if err != nil {
 		return err
 	}
-	f.middle = append(f.middle, median(lags))
-	f.high = append(f.high, quantile(lags, 0.95))
+	f.middle = append(f.middle, figures.Median(lags))
+	f.high = append(f.high, figures.Quantile(lags, 0.95))
 	f.wrong = append(f.wrong, float64(wrong+abs(n-len(lags))))
 	return until(ctx, 10*time.Millisecond, jobPatience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 }

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/bench/figures"
 )
 
 const limit = 40 * time.Minute
@@ -86,15 +88,15 @@ func run(ctx context.Context, args []string) error {
 	if err := b.measure(ctx, chosen); err != nil {
 		return err
 	}
-	b.report.finished = time.Now()
+	b.report.Finished = time.Now()
 	fmt.Println()
-	b.report.print(os.Stdout)
+	b.report.Print(os.Stdout)
 	if *page != "" {
-		if err := b.report.writePage(*page); err != nil {
+		if err := b.report.WritePage(*page); err != nil {
 			return err
 		}
 	}
-	return b.report.missed()
+	return b.report.Missed()
 }
 
 // measure runs the measurements in order. A quick run measures the idle agent concurrently, because
@@ -111,7 +113,7 @@ func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 			continue
 		}
 		other := *b
-		other.report = report{started: b.report.started}
+		other.report = figures.Report{Started: b.report.Started}
 		others = append(others, &other)
 		besides.Go(func() {
 			if err := other.one(ctx, m); err != nil {
@@ -129,7 +131,7 @@ func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 	}
 	besides.Wait()
 	for _, other := range others {
-		b.report.rows = append(b.report.rows, other.report.rows...)
+		b.report.Rows = append(b.report.Rows, other.report.Rows...)
 	}
 	return context.Cause(ctx)
 }

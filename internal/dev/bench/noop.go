@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/retry"
 )
 
@@ -48,15 +49,15 @@ func (b *bench) noop(ctx context.Context) error {
 			return err
 		}
 		b.say("  round %d: queued to running %.1f and %.1f ms, exit to finished %.1f and %.1f ms (medians so far)", round+1,
-			median(product.start), median(floor.start), median(product.end), median(floor.end))
+			figures.Median(product.start), figures.Median(floor.start), figures.Median(product.end), figures.Median(floor.end))
 	}
-	b.add("enqueue call", "ms", product.enqueue, floor.enqueue, goal{})
-	b.add("queued to process running", "ms", product.start, floor.start, goal{ratioAtMost, 2.5, false})
-	b.add("process exit to finished, log complete", "ms", product.end, floor.end, goal{ratioAtMost, 4, false})
-	b.add("between pre-run command and pulumi", "ms", product.between, nil, goal{})
-	b.add("whole job", "ms", product.whole, floor.whole, goal{})
-	b.add("CPU of the agent side per job", "ms", product.cpu, floor.cpu, goal{})
-	b.add("log lines missing at finished", "lines", product.missing, floor.missing, goal{atMost, 0, true})
+	b.add("enqueue call", "ms", product.enqueue, floor.enqueue, figures.Goal{})
+	b.add("queued to process running", "ms", product.start, floor.start, figures.RatioAtMost(2.5, false))
+	b.add("process exit to finished, log complete", "ms", product.end, floor.end, figures.RatioAtMost(4, false))
+	b.add("between pre-run command and pulumi", "ms", product.between, nil, figures.Goal{})
+	b.add("whole job", "ms", product.whole, floor.whole, figures.Goal{})
+	b.add("CPU of the agent side per job", "ms", product.cpu, floor.cpu, figures.Goal{})
+	b.add("log lines missing at finished", "lines", product.missing, floor.missing, figures.AtMost(0, true))
 	return nil
 }
 
@@ -68,7 +69,7 @@ func (b *bench) alternate(ctx context.Context, n int, p *product, y *yardstick, 
 	var cpuBefore [2]time.Duration
 	for i, side := range sides {
 		var err error
-		if cpuBefore[i], err = cpu(side.site.agentPID()); err != nil {
+		if cpuBefore[i], err = figures.CPU(side.site.agentPID()); err != nil {
 			return err
 		}
 	}
@@ -80,7 +81,7 @@ func (b *bench) alternate(ctx context.Context, n int, p *product, y *yardstick, 
 		}
 	}
 	for i, side := range sides {
-		after, err := cpu(side.site.agentPID())
+		after, err := figures.CPU(side.site.agentPID())
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/lab"
 )
 
@@ -179,13 +180,13 @@ func (p *product) stopAgent() {
 	if p.agent == nil {
 		return
 	}
-	jobs := tree(p.agentPID())[1:]
+	jobs := figures.Tree(p.agentPID())[1:]
 	_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
 	p.agent = nil
 	// An agent that stops leaves its jobs running. The jobs of an interrupted run would keep
 	// running without a server.
 	for _, pid := range jobs {
-		if program, err := os.Readlink(procFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
+		if program, err := os.Readlink(figures.ProcFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.b.dir) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

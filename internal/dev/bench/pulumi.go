@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/lab"
 )
 
@@ -55,7 +56,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 	var up, floorUp, used, floorUsed, serverCPU, wrong []float64
 	for round := range min(b.rounds, 2) { // one run takes minutes
 		stack := fmt.Sprintf("up%d", round)
-		before, err := cpu(p.serverPID())
+		before, err := figures.CPU(p.serverPID())
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func (b *bench) pulumi(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		after, err := cpu(p.serverPID())
+		after, err := figures.CPU(p.serverPID())
 		if err != nil {
 			return err
 		}
@@ -79,10 +80,10 @@ func (b *bench) pulumi(ctx context.Context) error {
 		floorUp, floorUsed = append(floorUp, wall), append(floorUsed, cpuTime)
 		b.say("  round %d: %.1f and %.1f s, server CPU %.1f s", round+1, last(up), last(floorUp), last(serverCPU))
 	}
-	b.add(fmt.Sprintf("pulumi up of %d resources", n), "s", up, floorUp, goal{})
-	b.add("CPU of the CLI and its children", "s", used, floorUsed, goal{})
-	b.add("CPU of the server", "s", serverCPU, nil, goal{})
-	b.add("resources missing in the stored state", "resources", wrong, nil, goal{atMost, 0, true})
+	b.add(fmt.Sprintf("pulumi up of %d resources", n), "s", up, floorUp, figures.Goal{})
+	b.add("CPU of the CLI and its children", "s", used, floorUsed, figures.Goal{})
+	b.add("CPU of the server", "s", serverCPU, nil, figures.Goal{})
+	b.add("resources missing in the stored state", "resources", wrong, nil, figures.AtMost(0, true))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/retry"
 )
 
@@ -37,10 +38,10 @@ func (b *bench) slow(ctx context.Context) error {
 	}
 	size := lines * (burstBytes + stampBytes) / 1_000_000
 	b.say("  %d MB: %.1f to %.1f and %.1f to %.1f MB", size, last(product.idle), last(product.peak), last(floor.idle), last(floor.peak))
-	b.add("RSS of agent and runner during a silent job", "MB", product.idle, floor.idle, goal{})
-	b.add(fmt.Sprintf("their peak RSS with %d MB of log, %s per request", size, slowRequest), "MB", product.peak, floor.peak, goal{})
-	b.add("peak to idle RSS", "x", product.growth, floor.growth, goal{atMost, 1.5, true})
-	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, goal{atMost, 0, true})
+	b.add("RSS of agent and runner during a silent job", "MB", product.idle, floor.idle, figures.Goal{})
+	b.add(fmt.Sprintf("their peak RSS with %d MB of log, %s per request", size, slowRequest), "MB", product.peak, floor.peak, figures.Goal{})
+	b.add("peak to idle RSS", "x", product.growth, floor.growth, figures.AtMost(1.5, true))
+	b.add("lines lost, doubled or out of order", "lines", product.wrong, floor.wrong, figures.AtMost(0, true))
 	return nil
 }
 
@@ -48,7 +49,7 @@ type slowFigures struct{ idle, peak, growth, wrong []float64 }
 
 // logPath reports whether a process handles the log.
 func logPath(pid int) bool {
-	program, err := os.Readlink(procFile(pid, "exe"))
+	program, err := os.Readlink(figures.ProcFile(pid, "exe"))
 	if err != nil {
 		return false // exited
 	}
@@ -78,15 +79,15 @@ func (b *bench) measureSlow(ctx context.Context, s site, g *gate, lines int, f *
 	if err := retry.Sleep(ctx, pick(b, 5*time.Second, time.Second)); err != nil {
 		return err
 	}
-	idle := sum(s.agentPID(), "VmRSS", logPath)
-	sampler := samplePeak(s.agentPID(), logPath)
+	idle := figures.Sum(s.agentPID(), "VmRSS", logPath)
+	sampler := figures.SamplePeak(s.agentPID(), logPath)
 	g.delay.Store(int64(slowRequest))
 	fast := time.AfterFunc(pick(b, 20*time.Second, 4*time.Second), func() { g.delay.Store(0) })
 	defer fast.Stop()
 	if err = os.WriteFile(speak, []byte("\n"), 0o600); err == nil {
 		err = until(ctx, 50*time.Millisecond, burstPatience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 	}
-	peak := sampler.end()
+	peak := sampler.End()
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
-package main
+package figures
 
 import (
 	"math"
 	"slices"
 )
 
-// quantile returns the q-quantile (0 to 1) of samples, interpolated between the nearest two; NaN if
+// Quantile returns the q-quantile (0 to 1) of samples, interpolated between the nearest two; NaN if
 // there are no samples.
-func quantile(samples []float64, q float64) float64 {
+func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
 	}
@@ -18,4 +18,5 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-func median(samples []float64) float64 { return quantile(samples, 0.5) }
+// Median returns the middle of samples.
+func Median(samples []float64) float64 { return Quantile(samples, 0.5) }

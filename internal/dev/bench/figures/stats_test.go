@@ -1,4 +1,4 @@
-package main
+package figures
 
 import (
 	"math"
@@ -20,7 +20,7 @@ func TestQuantile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := append([]float64{}, tt.samples...)
-			if got := quantile(tt.samples, tt.q); math.Abs(got-tt.want) > 1e-9 {
+			if got := Quantile(tt.samples, tt.q); math.Abs(got-tt.want) > 1e-9 {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 			for i := range before {
@@ -30,7 +30,7 @@ func TestQuantile(t *testing.T) {
 			}
 		})
 	}
-	if got := median(nil); !math.IsNaN(got) {
+	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("the median of no samples is %v", got)
 	}
 }

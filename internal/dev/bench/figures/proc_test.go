@@ -1,4 +1,4 @@
-package main
+package figures
 
 import (
 	"os"
@@ -57,20 +57,20 @@ func TestProcOfThisMachine(t *testing.T) {
 	}
 	defer func() { _ = child.Wait() }()
 	defer func() { _ = child.Process.Kill() }()
-	if pids := tree(os.Getpid()); !slices.Contains(pids, child.Process.Pid) {
+	if pids := Tree(os.Getpid()); !slices.Contains(pids, child.Process.Pid) {
 		t.Errorf("the child %d is not among %v", child.Process.Pid, pids)
 	}
-	rss, err := memory(os.Getpid(), "VmRSS")
+	rss, err := Memory(os.Getpid(), "VmRSS")
 	if err != nil || rss < 1<<20 {
 		t.Errorf("this program has %d bytes, %v", rss, err)
 	}
-	if peak := samplePeak(os.Getpid(), everyProcess).end(); peak < rss/2 {
+	if peak := SamplePeak(os.Getpid(), EveryProcess).End(); peak < rss/2 {
 		t.Errorf("the peak %d is below the used memory %d", peak, rss)
 	}
-	if _, err := cpu(os.Getpid()); err != nil {
+	if _, err := CPU(os.Getpid()); err != nil {
 		t.Error(err)
 	}
-	if d, err := fineCPU(os.Getpid()); err != nil || d <= 0 {
+	if d, err := FineCPU(os.Getpid()); err != nil || d <= 0 {
 		t.Errorf("this program has used %v, %v", d, err)
 	}
 }

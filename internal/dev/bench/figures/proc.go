@@ -1,4 +1,4 @@
-package main
+package figures
 
 import (
 	"bytes"
@@ -71,11 +71,12 @@ func parseSchedstat(data []byte) (time.Duration, error) {
 	return time.Duration(n), nil
 }
 
-func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+// ProcFile returns the path of a file of a process in /proc.
+func ProcFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// cpu returns the CPU time of a process and, recursively, of the children that it has waited for.
-func cpu(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(procFile(pid, "stat"))
+// CPU returns the CPU time of a process and, recursively, of the children that it has waited for.
+func CPU(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(ProcFile(pid, "stat"))
 	if err != nil {
 		return 0, fmt.Errorf("reading the CPU time of a process: %w", err)
 	}
@@ -83,10 +84,10 @@ func cpu(pid int) (time.Duration, error) {
 	return all, err
 }
 
-// fineCPU returns the CPU time of a process's live threads, with a finer resolution than [cpu], for
+// FineCPU returns the CPU time of a process's live threads, with a finer resolution than [CPU], for
 // a nearly idle process.
-func fineCPU(pid int) (time.Duration, error) {
-	files, err := filepath.Glob(procFile(pid, "task/*/schedstat"))
+func FineCPU(pid int) (time.Duration, error) {
+	files, err := filepath.Glob(ProcFile(pid, "task/*/schedstat"))
 	if err != nil || len(files) == 0 {
 		return 0, fmt.Errorf("reading the CPU time of the threads of process %d: %w", pid, errors.Join(err, os.ErrNotExist))
 	}
@@ -108,36 +109,38 @@ func fineCPU(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// memory returns a memory size of a process, such as VmRSS, in bytes.
-func memory(pid int, key string) (int64, error) {
-	status, err := os.ReadFile(procFile(pid, "status"))
+// Memory returns a memory size of a process, such as VmRSS, in bytes.
+func Memory(pid int, key string) (int64, error) {
+	status, err := os.ReadFile(ProcFile(pid, "status"))
 	if err != nil {
 		return 0, fmt.Errorf("reading the memory of a process: %w", err)
 	}
 	return parseStatus(status, key)
 }
 
-func tree(pid int) []int {
+// Tree returns a process and its descendants.
+func Tree(pid int) []int {
 	pids := []int{pid}
-	threads, err := os.ReadDir(procFile(pid, "task"))
+	threads, err := os.ReadDir(ProcFile(pid, "task"))
 	if err != nil {
 		return pids // exited
 	}
 	for _, thread := range threads {
-		data, err := os.ReadFile(procFile(pid, "task/"+thread.Name()+"/children"))
+		data, err := os.ReadFile(ProcFile(pid, "task/"+thread.Name()+"/children"))
 		if err != nil {
 			continue // the thread has exited
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			if child, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, tree(child)...)
+				pids = append(pids, Tree(child)...)
 			}
 		}
 	}
 	return pids
 }
 
-type peakSampler struct {
+// PeakSampler records the highest memory use of processes.
+type PeakSampler struct {
 	stop, done chan struct{}
 	peak       int64
 }
@@ -146,29 +149,32 @@ type peakSampler struct {
 // records, so it also reports peaks between two samples.
 const sampleInterval = 20 * time.Millisecond
 
-func sum(pid int, key string, wanted func(pid int) bool) int64 {
+// Sum returns the total of a memory size over the wanted processes of a tree.
+func Sum(pid int, key string, wanted func(pid int) bool) int64 {
 	var all int64
-	for _, p := range tree(pid) {
+	for _, p := range Tree(pid) {
 		if !wanted(p) {
 			continue
 		}
-		if n, err := memory(p, key); err == nil { // otherwise it has exited
+		if n, err := Memory(p, key); err == nil { // otherwise it has exited
 			all += n
 		}
 	}
 	return all
 }
 
-func everyProcess(int) bool { return true }
+// EveryProcess wants all.
+func EveryProcess(int) bool { return true }
 
-func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
-	s := &peakSampler{stop: make(chan struct{}), done: make(chan struct{})}
+// SamplePeak samples the wanted processes of a tree until End.
+func SamplePeak(pid int, wanted func(pid int) bool) *PeakSampler {
+	s := &PeakSampler{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		ticker := time.NewTicker(sampleInterval)
 		defer ticker.Stop()
 		for {
-			s.peak = max(s.peak, sum(pid, "VmHWM", wanted))
+			s.peak = max(s.peak, Sum(pid, "VmHWM", wanted))
 			select {
 			case <-ticker.C:
 			case <-s.stop:
@@ -179,9 +185,9 @@ func samplePeak(pid int, wanted func(pid int) bool) *peakSampler {
 	return s
 }
 
-// end returns the highest sum of the peaks of concurrent processes, in bytes. It counts shared
+// End returns the highest sum of the peaks of concurrent processes, in bytes. It counts shared
 // pages once per process.
-func (s *peakSampler) end() int64 {
+func (s *PeakSampler) End() int64 {
 	close(s.stop)
 	<-s.done
 	return s.peak

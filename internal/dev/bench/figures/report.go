@@ -1,4 +1,5 @@
-package main
+// Package figures reads what processes use from /proc, and makes a table of samples, ratios and goals.
+package figures
 
 import (
 	"fmt"
@@ -9,35 +10,45 @@ import (
 	"time"
 )
 
-type goalKind int
+type kind int
 
 const (
-	noGoal       goalKind = iota
-	atMost                // the product's median
-	ratioAtMost           // product / yardstick
-	ratioAtLeast          // product / yardstick
+	noGoal kind = iota
+	atMost
+	ratioAtMost
+	ratioAtLeast
 )
 
-// goal is the target for a figure. Only gated goals determine the exit code.
-type goal struct {
-	kind  goalKind
+// Goal is the target for a figure. Only gated goals determine the exit code.
+type Goal struct {
+	kind  kind
 	limit float64
 	gated bool
 }
 
-type row struct {
-	measurement, figure, unit string
-	product, yardstick        []float64 // samples; the yardstick may have none
-	goal                      goal
+// AtMost limits the product's median.
+func AtMost(limit float64, gated bool) Goal { return Goal{atMost, limit, gated} }
+
+// RatioAtMost limits the product's median divided by the yardstick's.
+func RatioAtMost(limit float64, gated bool) Goal { return Goal{ratioAtMost, limit, gated} }
+
+// RatioAtLeast is the lower bound of the product's median divided by the yardstick's.
+func RatioAtLeast(limit float64, gated bool) Goal { return Goal{ratioAtLeast, limit, gated} }
+
+// Row is a line of the table.
+type Row struct {
+	Measurement, Figure, Unit string
+	Product, Yardstick        []float64 // samples; the yardstick may have none
+	Goal                      Goal
 }
 
 // ratio returns the ratio of the medians, or NaN without a yardstick.
-func (r row) ratio() float64 { return median(r.product) / median(r.yardstick) }
+func (r Row) ratio() float64 { return Median(r.Product) / Median(r.Yardstick) }
 
 // verdict reports whether the goal is met. words describes the goal and is "" without a goal.
-func (r row) verdict() (met bool, words string) {
-	product, limit := median(r.product), r.goal.limit
-	switch r.goal.kind {
+func (r Row) verdict() (met bool, words string) {
+	product, limit := Median(r.Product), r.Goal.limit
+	switch r.Goal.kind {
 	case atMost:
 		return product <= limit, fmt.Sprintf("≤ %s", number(limit))
 	case ratioAtMost:
@@ -49,20 +60,22 @@ func (r row) verdict() (met bool, words string) {
 	}
 }
 
-type report struct {
-	machine  string
-	rounds   int
-	quick    bool
-	started  time.Time
-	finished time.Time
-	rows     []row
+// Report is the table of a run.
+type Report struct {
+	Machine  string
+	Rounds   int
+	Quick    bool
+	Started  time.Time
+	Finished time.Time
+	Rows     []Row
 }
 
-func (r *report) missed() error {
+// Missed returns an error that names the missed goals among the gated ones.
+func (r *Report) Missed() error {
 	var names []string
-	for _, row := range r.rows {
-		if met, _ := row.verdict(); !met && row.goal.gated {
-			names = append(names, row.measurement+": "+row.figure)
+	for _, row := range r.Rows {
+		if met, _ := row.verdict(); !met && row.Goal.gated {
+			names = append(names, row.Measurement+": "+row.Figure)
 		}
 	}
 	if len(names) == 0 {
@@ -71,27 +84,27 @@ func (r *report) missed() error {
 	return fmt.Errorf("missed %d goals: %s", len(names), strings.Join(names, "; "))
 }
 
-// print writes the table in Markdown, as in docs/performance.md.
-func (r *report) print(w io.Writer) {
+// Print writes the table in Markdown, as in docs/performance.md.
+func (r *Report) Print(w io.Writer) {
 	load := "quick loads"
-	if !r.quick {
-		load = fmt.Sprintf("%d rounds", r.rounds)
+	if !r.Quick {
+		load = fmt.Sprintf("%d rounds", r.Rounds)
 	}
-	fmt.Fprintf(w, "%s to %s UTC, %s; %s.\n", r.started.UTC().Format(time.DateTime), r.finished.UTC().Format(time.TimeOnly), r.machine, load)
+	fmt.Fprintf(w, "%s to %s UTC, %s; %s.\n", r.Started.UTC().Format(time.DateTime), r.Finished.UTC().Format(time.TimeOnly), r.Machine, load)
 	fmt.Fprint(w, "\n| | figure | product | yardstick | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
 	measurement := ""
-	for _, row := range r.rows {
-		name := row.measurement
+	for _, row := range r.Rows {
+		name := row.Measurement
 		if name == measurement {
 			name = ""
 		}
-		measurement = row.measurement
+		measurement = row.Measurement
 		fmt.Fprintf(w, "| %s |\n", strings.Join(append([]string{name}, row.cells()...), " | "))
 	}
 }
 
 // cells returns the columns of a row after the measurement's name.
-func (r row) cells() []string {
+func (r Row) cells() []string {
 	met, words := r.verdict()
 	result := ""
 	switch {
@@ -100,17 +113,17 @@ func (r row) cells() []string {
 	case words != "":
 		result = "**missed**"
 	}
-	if r.goal.gated {
+	if r.Goal.gated {
 		result += ", gated"
 	}
 	ratio, yardstick := "", ""
-	if len(r.yardstick) > 0 {
-		yardstick = spread(r.yardstick)
+	if len(r.Yardstick) > 0 {
+		yardstick = spread(r.Yardstick)
 		if v := r.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
 			ratio = number(v)
 		}
 	}
-	return []string{r.figure + ", " + r.unit, spread(r.product), yardstick, ratio, words, result}
+	return []string{r.Figure + ", " + r.Unit, spread(r.Product), yardstick, ratio, words, result}
 }
 
 // The figures of a page are between these two lines.
@@ -119,7 +132,8 @@ const (
 	figuresEnd   = "<!-- end of the figures -->\n"
 )
 
-func (r *report) writePage(path string) error {
+// WritePage replaces the figures of a page.
+func (r *Report) WritePage(path string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("writing the figures into a page: %w", err)
@@ -131,7 +145,7 @@ func (r *report) writePage(path string) error {
 	}
 	var text strings.Builder
 	text.WriteString(before + figuresBegin)
-	r.print(&text)
+	r.Print(&text)
 	text.WriteString(figuresEnd + after)
 	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("writing the figures into a page: %w", err)
@@ -142,9 +156,9 @@ func (r *report) writePage(path string) error {
 // spread formats the median and, if there are enough samples, the 95th percentile.
 func spread(samples []float64) string {
 	if len(samples) < 10 {
-		return number(median(samples))
+		return number(Median(samples))
 	}
-	return fmt.Sprintf("%s (%s)", number(median(samples)), number(quantile(samples, 0.95)))
+	return fmt.Sprintf("%s (%s)", number(Median(samples)), number(Quantile(samples, 0.95)))
 }
 
 func number(v float64) string {
