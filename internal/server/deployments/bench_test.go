@@ -13,7 +13,7 @@ import (
 
 const benchPollers = 32
 
-// BenchmarkClaim measures claims of a filled queue on SQLite, synchronous=FULL.
+// BenchmarkClaim measures claims from a filled queue on SQLite with synchronous=FULL.
 func BenchmarkClaim(b *testing.B) {
 	p := newPlant(b, storetest.SQLite(b), deployments.Options{Cap: 1 << 40})
 	var wg sync.WaitGroup
@@ -43,7 +43,8 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
 
-// BenchmarkBareStore measures the floor: as many writers, each changing a row per transaction.
+// BenchmarkBareStore measures the lower bound: the same number of writers, each changing one row
+// per transaction.
 func BenchmarkBareStore(b *testing.B) {
 	db := storetest.SQLite(b)
 	var wg sync.WaitGroup

@@ -27,7 +27,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	platform := ""
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
-			return ended(*job) // a lost job that still runs has its definition
+			return ended(*job) // a lost job that still runs already has its definition
 		}
 		if job.Stock && job.Status == workflow.StatusAccepted {
 			if err := leave(job, now); err != nil {
@@ -75,7 +75,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	return s.define(ctx, d, org.Name, set, token, platform)
 }
 
-// knownRequester reports whether the requester is a user who may now read the organization's
+// knownRequester reports whether the requester is a user who may still read the organization's
 // stacks.
 func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	u, err := tx.User(d.RequestedBy)
@@ -126,7 +126,8 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	return def, err
 }
 
-// architecture returns the claiming agent's architecture, by default the one all agents support.
+// architecture returns the claiming agent's architecture; the default is the one that all agents
+// support.
 func architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
 		return arch

@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// secrets encrypts a stack's secrets, binding the scope into the ciphertext.
+// secrets encrypts a stack's secrets and binds each ciphertext to a scope.
 type secrets interface {
 	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
 	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
@@ -121,7 +121,8 @@ func New(db *store.DB, o Options) *Service {
 	return s
 }
 
-// shutdown answers all held polls, holds no new ones, and waits for the goroutines that serve them.
+// shutdown ends all held polls, stops holding new ones, and waits for the goroutines that serve
+// them.
 func (s *Service) shutdown() {
 	s.stop.Do(func() {
 		for _, unwatch := range s.unwatch {
@@ -136,7 +137,8 @@ func addNote(j *store.Job, at time.Time, text string) {
 	j.Notes = append(j.Notes, store.Note{At: at, Text: termtext.OneLine(text, maxMessage)})
 }
 
-// apply changes a job's status by an event. The caller calls finish for an event that ends the job.
+// apply changes a job's status by an event. If the event ends the job, the caller must also call
+// finish.
 func apply(j *store.Job, e workflow.Event, at time.Time) error {
 	next, err := workflow.Next(j.Status, j.Reason, e)
 	if err != nil {
@@ -167,6 +169,6 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	return dj, err
 }
 
-// scope returns the scope of a stack's deployment secrets. It differs from that of pulumi's own
-// stack secrets, so that a client that may decrypt those cannot decrypt these.
+// scope returns the scope of a stack's deployment secrets. It differs from the scope of pulumi's
+// own stack secrets: a client that may decrypt stack secrets cannot decrypt deployment secrets.
 func scope(stackID string) string { return "deployments/" + stackID }

@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
-// Sweep records a beat and checks all timers once, for tests that control time.
+// Sweep records that the server is up and checks all timers once, for tests that control time.
 func (s *Service) Sweep(ctx context.Context) error {
 	if err := s.beat(ctx); err != nil {
 		return err
@@ -16,7 +16,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return s.sweep(ctx)
 }
 
-// CountLogReads counts the log reads that follow.
+// CountLogReads counts log reads from now on.
 func (s *Service) CountLogReads() *atomic.Int64 {
 	counting := &countingBlobs{Store: s.db.Blobs()}
 	s.logs = joblog.New(counting, s.db.Shared(), s.opts.LogLimit, s.opts.LogSync, s.log)

@@ -19,7 +19,7 @@ type verdict struct {
 	event   workflow.Event
 	reason  workflow.Reason
 	message string
-	note    string // a server line in the job's log, "" for none
+	note    string // the server's line in the job's log, "" for none
 }
 
 // finish ends a job in memory and writes the consequences. The caller saves the job in the same
@@ -55,8 +55,8 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	return nil
 }
 
-// skipIntermediate skips a stack's queued deployments that a newer one of the same operation
-// supersedes, if their settings permit it.
+// skipIntermediate skips each queued deployment of a stack that is superseded by a newer one with
+// the same operation, if its settings permit it.
 func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) error {
 	queued, err := tx.QueuedJobsOfStack(done.StackID)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
-// write runs act in a transaction and completes the end of the job that act returns, if any.
+// write runs act in a transaction and then calls afterEnd for the job that act returns, if any.
 func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error)) error {
 	var ended *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
@@ -105,7 +105,7 @@ func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	log.Info("job ended")
 	if s.opts.Updates == nil || job.Reason == workflow.ReasonLost {
-		return // a lost runner may still be working; its update's lease decides
+		return // a lost runner may still be working; its update ends when the lease expires
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 	defer cancel()
@@ -116,7 +116,8 @@ func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 }
 
 // overtaken returns the version of a newer deployment of the stack that was claimed after the job
-// was lost, or 0. An overtaken job may start nothing on the stack, but still reports earlier work.
+// was lost, or 0. An overtaken job may start nothing on the stack, but may still report earlier
+// work.
 func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	if job.Reason != workflow.ReasonLost {
 		return 0, nil
@@ -125,8 +126,8 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 }
 
 // MayWrite checks, in the caller's transaction, that a deployment may start an update or otherwise
-// write to its stack. A lost deployment may do so until a newer one is claimed; no newer one is
-// claimed until the update has ended.
+// write to its stack. A lost deployment may do so until a newer deployment is claimed, and no newer
+// one is claimed until the update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && job.Reason != workflow.ReasonLost {
@@ -170,8 +171,8 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 	return tx.SaveStackQueue(queue)
 }
 
-// Cancel requests the end of a deployment. It is idempotent, because clients retry it. Only force
-// ends a running job without a grace period. Cancel ignores finished deployments, except lost ones.
+// Cancel requests the end of a deployment. It is idempotent, because clients retry it. Without
+// force, a running job gets a grace period. Cancel ignores finished deployments, except lost ones.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
 	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
 		dj, err := find(tx, st, deploymentID)
@@ -190,7 +191,7 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 				return nil, err
 			}
 			return &job, tx.SaveJob(job)
-		case job.Status == workflow.StatusRunning, lost: // which may still run
+		case job.Status == workflow.StatusRunning, lost: // a lost job may still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
 				return nil, nil
 			}

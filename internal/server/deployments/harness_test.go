@@ -140,7 +140,7 @@ func (p *plant) job(deploymentID string) store.Job {
 	return job
 }
 
-// change edits a job without the service, to simulate elapsed time.
+// change edits a job directly in the database, to simulate elapsed time.
 func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 	p.t.Helper()
 	p.must(p.db.Write(p.t.Context(), func(tx *store.Tx) error {

@@ -27,8 +27,8 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 	return job, err
 }
 
-// callback returns a runner token's job, which must match the job in the path and the current
-// epoch.
+// callback returns the job of a runner's token. The token must match the job in the path and its
+// current epoch.
 func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, error) {
 	if p.Kind != identity.KindRunner || p.JobID != jobID {
 		return store.Job{}, fault.New(fault.KindUnauthenticated, "Unauthorized: this token is not for this job")
@@ -57,8 +57,8 @@ func because(r workflow.Reason) string {
 	return " (" + string(r) + ")"
 }
 
-// onJob runs act on the job of a runner's token in one transaction, and completes the end of the job
-// if act ends it.
+// onJob runs act on the job of a runner's token in one transaction. If act ends the job, onJob then
+// calls afterEnd.
 func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
 	return s.write(ctx, func(tx *store.Tx) (ended *store.Job, err error) {
 		now, err := tx.LeaseTime()
@@ -90,8 +90,8 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			return err
 		}
 		if lost && (phase == protocol.PhaseStarting || newer > 0) {
-			// The job is lost and overtaken: it may start nothing. A request to start means that it
-			// has done nothing yet; for a running job, this applies to its next step.
+			// A lost job must not start at all, and an overtaken one must not continue with its
+			// next step.
 			return ended(*job)
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
@@ -109,7 +109,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 	return out, err
 }
 
-// leave permits a claimed job to start; it is never requeued afterwards.
+// leave permits a claimed job to start. The job is never requeued afterwards.
 func leave(job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventLeave, now); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
 		}
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
-			return nil // a late report: the job has its result
+			return nil // a late report: the job already has its result
 		}
 		updateStep(&job.Steps[step], r, now)
 		job.LastSeenAt, job.ModifiedAt = now, now
@@ -162,8 +162,8 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	}
 }
 
-// endStock ends the job of an agent that reports no results: its steps decide the outcome. Such
-// agents never report step 0.
+// endStock ends the job of a stock agent, which reports no results: the steps determine the
+// outcome. Such agents never report step 0.
 func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	succeeded := 0
 	for i, step := range job.Steps[1:] {
@@ -183,14 +183,15 @@ func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	return s.finish(tx, job, verdict{event: workflow.EventSucceed}, now)
 }
 
-// Result ends a job with the result that its runner or agent reports. Callers may repeat it. A
-// [*joblog.Missing] error requests log first.
+// Result ends a job with the result that its runner or agent reports. Callers may repeat it. On a
+// [*joblog.Missing] error, the caller must first send the missing log.
 func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
 	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
 		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
 	}
 	r.Message, r.Signal, r.Reason = termtext.OneLine(r.Message, maxMessage), termtext.OneLine(r.Signal, maxMessage), workflow.Reason(termtext.OneLine(string(r.Reason), maxMessage))
-	// Results of one job are compared with its log one at a time: the first may end the job.
+	// Results of one job are compared with its log one at a time, because the first may end the
+	// job.
 	unlock, err := s.results.lock(ctx, jobID)
 	if err != nil {
 		return err
@@ -224,9 +225,10 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	})
 }
 
-// repeated returns the response to a result for a job that has ended. The first result stands.
+// repeated returns the response to a result for a job that has already ended. The first result is
+// final.
 func repeated(job store.Job, r protocol.ResultRequest) error {
-	// A job cancelled before it started has no result, and the agent's changes nothing.
+	// A job that was cancelled before it started has no result; a result from its agent is ignored.
 	if r.Status == job.Status || len(job.Results) == 0 {
 		return nil
 	}
@@ -256,7 +258,7 @@ func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRe
 		}
 	}
 	if lost {
-		v.note = fmt.Sprintf("The deployment was given up as lost; its runner has now reported that it %s.", r.Status)
+		v.note = fmt.Sprintf("The deployment was marked as lost; its runner has now reported that it %s.", r.Status)
 	}
 	job.Results = append(job.Results, store.JobResult{At: now, Epoch: job.Epoch, Result: r})
 	if err := s.finish(tx, job, v, now); err != nil {

@@ -74,7 +74,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		early, err := p.create(late, st, "")
 		p.must(err)
 		if err := p.heartbeat(lost, protocol.PhaseRunning); err != nil {
-			t.Errorf("a lost job is not heard although nothing followed it: %v", err)
+			t.Errorf("the heartbeat of a lost job is refused although no newer deployment was claimed: %v", err)
 		}
 		next := p.deploy(st)
 		p.must(p.service.Sweep(t.Context()))
@@ -98,7 +98,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		if kind := fault.KindOf(p.heartbeat(lost, protocol.PhaseRunning)); kind != fault.KindGone {
 			t.Errorf("a heartbeat after the successor's claim: %q, want gone", kind)
 		}
-		// The successor has the stack exclusively, and the lost job may still report.
+		// Only the successor may use the stack, but the lost job may still report.
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
 		u, err := p.create(p.pulumi(c), st, "")
 		p.must(err)
@@ -106,7 +106,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		p.must(err)
 		p.must(p.result(lost, workflow.StatusFailed))
 		if job := p.job(id); job.Reason == workflow.ReasonLost {
-			t.Error("the evidence of the lost job was not taken")
+			t.Error("the result of the lost job was not recorded")
 		}
 	})
 }
@@ -123,7 +123,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		next := p.deploy(st)
 		p.must(p.service.Sweep(t.Context()))
 		if c := p.poll("b"); c != nil {
-			t.Fatal("the successor was claimed beside an update in progress")
+			t.Fatal("the successor was claimed during an update")
 		}
 		p.must(p.stacks.Checkpoint(t.Context(), u, p.state()))
 		p.must(p.heartbeat(lost, protocol.PhaseRunning))
@@ -143,7 +143,8 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	})
 }
 
-// TestRepeatedResultReadsNoLog: a result is compared with its log, up to a gigabyte, only once.
+// TestRepeatedResultReadsNoLog checks that a repeated result is not compared with the log again,
+// which can be a gigabyte.
 func TestRepeatedResultReadsNoLog(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))
@@ -156,8 +157,8 @@ func TestRepeatedResultReadsNoLog(t *testing.T) {
 	}
 }
 
-// TestResultsReadTheLogOnce: a result that cannot be recorded yet reads none of its log, up to a
-// gigabyte, and concurrent results read it once.
+// TestResultsReadTheLogOnce checks that a result with missing log reads none of the log, which can
+// be a gigabyte, and that concurrent results read it once.
 func TestResultsReadTheLogOnce(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))
@@ -177,7 +178,7 @@ func TestResultsReadTheLogOnce(t *testing.T) {
 		t.Fatalf("a result with missing log: %v", err)
 	}
 	if n := reads.Load(); n != 0 {
-		t.Errorf("a result that asks for log read some %d times", n)
+		t.Errorf("a result with missing log read the log %d times", n)
 	}
 	var all sync.WaitGroup
 	for range 8 {
@@ -189,6 +190,6 @@ func TestResultsReadTheLogOnce(t *testing.T) {
 	}
 	all.Wait()
 	if n := reads.Load(); n != 2 { // one piece and the end
-		t.Errorf("8 results at a time read the log %d times, want 2", n)
+		t.Errorf("8 concurrent results read the log %d times, want 2", n)
 	}
 }

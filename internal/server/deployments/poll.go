@@ -28,7 +28,7 @@ type Poll struct {
 // goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job, waiting at most for r.Wait, or returns nil.
+// Poll claims a job, or returns nil if none is claimable within r.Wait.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	r.Agent.PoolID = p.PoolID
 	r.Agent.Hold = r.Wait
@@ -70,7 +70,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		}
 		ended := o.err
 		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
-			o.err = ended // an earlier claim is still delivered
+			o.err = ended // only without a claim: one made before the token ended is still delivered
 		}
 		return o.claim, o.err
 	}
@@ -78,7 +78,8 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	return nil, o.err
 }
 
-// hold waits for an outcome; done is false without one, and err set if the poll's token has ended.
+// hold waits for an outcome. done is false if none arrives; o.err is then set if the poll's token
+// has ended.
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -118,14 +119,14 @@ func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, e
 	return pool.Name, err
 }
 
-// wakers make held polls check their tokens when a token of the organization may have ended.
+// wakers have held polls check their tokens when a token of the organization may have ended.
 type wakers struct {
 	mu    sync.Mutex
-	polls map[chan struct{}]string // to the organization's id
+	polls map[chan struct{}]string // values are ids of organizations
 }
 
 // join returns a channel that receives when a poll must check its token. It receives once
-// immediately: the token may have ended since the request was authenticated.
+// immediately, because the token may have ended since the request was authenticated.
 func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	c <- struct{}{}
@@ -139,7 +140,7 @@ func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	}
 }
 
-// note wakes an organization's polls, or all if notes may have been missed.
+// note wakes an organization's polls, or all polls if notes may have been missed.
 func (w *wakers) note(orgID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,13 +150,13 @@ func (w *wakers) note(orgID string) {
 		}
 		select {
 		case c <- struct{}{}:
-		default: // the poll has yet to handle the last note
+		default: // the poll has not handled the previous note yet
 		}
 	}
 }
 
-// revoked returns the response to a poll whose token has ended, or nil. Database errors count as
-// not revoked, because a claim checks again.
+// revoked returns the error for a poll whose token has ended, or nil. It ignores database errors,
+// because a claim checks the token again.
 func (s *Service) revoked(ctx context.Context, tokenID string) error {
 	err := s.db.Read(ctx, func(tx *store.Tx) error { return identity.CheckLive(tx, tokenID, tx.Now()) })
 	if fault.KindOf(err) == fault.KindUnauthenticated {

@@ -29,7 +29,7 @@ type claimant struct {
 // Claim is a claimed job.
 type Claim struct {
 	Job   store.Job
-	Token string // for the callbacks of this job and epoch
+	Token string // authenticates the callbacks of this job and epoch
 }
 
 var errNothing = errors.New("no job can be claimed")
@@ -68,7 +68,7 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	return &Claim{job, token}, nil
 }
 
-// reclaim returns the job that an earlier response to the same poll carried.
+// reclaim returns the job that an earlier response to the same poll contained.
 func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 	if c.PollID == "" {
 		return store.Job{}, store.ErrNotFound
@@ -105,7 +105,8 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	// Clients read the time of a pool's last claim; a precision of one second is enough.
+	// The time of a pool's last claim is only shown to clients, so a precision of one second is
+	// enough.
 	if s.claims.stale(job.PoolID, time.Now()) {
 		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Job{}, err
@@ -118,8 +119,9 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	return job, nil
 }
 
-// full reports whether an organization has reached its cap of active jobs. Only claims add to them,
-// so between counts this server's claims are an upper bound unless servers share the database.
+// full reports whether an organization has reached its cap of active jobs. Only claims add active
+// jobs. A server that does not share its database thus has an upper bound, the last count plus its
+// own claims, and counts again only when the bound reaches the cap.
 func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
 		return false, nil
@@ -173,7 +175,8 @@ func (r *recent) stale(key string, now time.Time) bool {
 	return true
 }
 
-// handBack requeues an undelivered claim, unless the agent has polled or called back since.
+// handBack requeues a job whose claim was not delivered, unless the agent has polled or called back
+// since.
 func (s *Service) handBack(ctx context.Context, c *Claim) {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
@@ -188,7 +191,7 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 		return requeue(tx, &job, tx.Now())
 	})
 	if err != nil {
-		s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("requeueing an undelivered job failed; its lease requeues it")
+		s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("requeueing an undelivered job failed; it is requeued when its lease expires")
 	}
 }
 
@@ -203,7 +206,7 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	job.PollID, job.Stock = "", false
 	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
 	job.AgentID, job.AgentHostname, job.AgentVersion = "", "", ""
-	// The pool may have been deleted or the default changed during the claim.
+	// During the claim, the pool may have been deleted or the default pool changed.
 	if err := reassign(tx, job); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestEachJobOnce has two agents claim 500 jobs of 50 stacks during their creation.
+// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while the jobs are being created.
 func TestEachJobOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		const jobs, stackCount, agents = 500, 50, 2
@@ -56,7 +56,7 @@ func TestEachJobOnce(t *testing.T) {
 					all := len(taken) == jobs
 					mu.Unlock()
 					if err := p.heartbeat(c, protocol.PhaseStarting); err != nil {
-						t.Errorf("leave: %v", err)
+						t.Errorf("permission to start: %v", err)
 					}
 					mu.Lock()
 					busy[c.Job.StackID] = false
@@ -82,11 +82,11 @@ func TestEachJobOnce(t *testing.T) {
 		wg.Wait()
 		for id, n := range taken {
 			if n != 1 {
-				t.Errorf("deployment %s was taken %d times", id, n)
+				t.Errorf("deployment %s was claimed %d times", id, n)
 			}
 		}
 		if len(taken) != jobs {
-			t.Errorf("%d deployments were taken, want %d", len(taken), jobs)
+			t.Errorf("%d deployments were claimed, want %d", len(taken), jobs)
 		}
 	})
 }
@@ -223,10 +223,10 @@ func TestLifeOfJobs(t *testing.T) {
 						rt.Fatalf("a final %s became %s", m.final, job.Status)
 					}
 					if m.final == "" && job.Status.Final() {
-						rt.Fatalf("ended as %s (%s) by itself", job.Status, job.Reason)
+						rt.Fatalf("ended as %s (%s) without an event", job.Status, job.Reason)
 					}
 					if len(m.left) > 1 {
-						rt.Fatalf("leave was given in %d epochs: it ran more than once", len(m.left))
+						rt.Fatalf("%d epochs were permitted to start: the job ran more than once", len(m.left))
 					}
 				}
 				for _, n := range active {
@@ -308,7 +308,8 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	}
 }
 
-// TestWhyQueued: every reason for waiting names its remedy, in the API and, once, in the log.
+// TestWhyQueued checks that every reason for waiting comes with its remedy, in the API and, once,
+// in the log.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})
@@ -343,7 +344,7 @@ func TestWhyQueued(t *testing.T) {
 		{"behind a running one", func(p *plant, st store.Stack) { p.deploy(st); p.poll("a") }, []string{
 			"Waiting for deployment #1 of the stack, which is running",
 		}},
-		{"the cap", func(p *plant, _ store.Stack) { p.deploy(p.stack("other")); p.poll("a") }, []string{"runs 1 deployments, as many as it may"}},
+		{"the cap", func(p *plant, _ store.Stack) { p.deploy(p.stack("other")); p.poll("a") }, []string{"has reached its limit of 1 active deployments"}},
 		{"busy agents", func(p *plant, _ store.Stack) {
 			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
 			p.must(err)
@@ -367,7 +368,7 @@ func TestWhyQueued(t *testing.T) {
 				}
 			}
 			if page, err = p.service.Log(t.Context(), st, id, page.Next, 0); err != nil || len(page.Lines) > 0 {
-				t.Errorf("reading on shows %+v, %v: want nothing while the reason stays", page.Lines, err)
+				t.Errorf("reading further shows %+v, %v: want nothing while the reason is the same", page.Lines, err)
 			}
 		})
 	}

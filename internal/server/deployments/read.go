@@ -21,7 +21,7 @@ type Details struct {
 	LatestVersion int64 // of the stack's newest deployment
 	User          store.User
 	Settings      *workflow.Settings // nil in lists
-	Updates       []store.Update     // started ones; the operation's own first, then newest first
+	Updates       []store.Update     // only started updates; the operation's own first, then newest first
 	Message       string             // why it waits or how it ended
 	Paused        bool               // its stack or organization is paused
 }
@@ -128,11 +128,12 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	return d, err
 }
 
-// shownUpdates bounds the updates shown of a deployment, newest first.
+// shownUpdates bounds how many updates of a deployment are shown, newest first.
 const shownUpdates = 20
 
-// updatesOf returns a deployment's started updates. Clients use only the first, so the operation's
-// own update precedes those of other commands, and newer ones precede older ones.
+// updatesOf returns a deployment's started updates. Clients use only the first update, so the
+// operation's own update precedes the updates of other commands, and newer updates precede older
+// ones.
 func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
 	if err != nil {
@@ -203,8 +204,8 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, e
 	return m, err
 }
 
-// logTarget checks a callback that delivers log and returns its stream. The current claim may
-// deliver log while the job runs and for a while after its end.
+// logTarget checks a callback that delivers log, and returns the log stream. The current claim may
+// deliver log while the job runs and for a limited time after its end.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
 	var job store.Job
 	var now time.Time
@@ -225,8 +226,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	return joblog.Key(job.ID, job.Epoch, step), nil
 }
 
-// PutLog stores raw log at an offset of a step's stream. gap reports missing bytes before the
-// offset; ack holds where to continue.
+// PutLog stores raw log at an offset of a step's stream. gap reports that bytes before the offset
+// are missing; ack says where to continue.
 func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
 	if offset < 0 {
 		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")
@@ -254,11 +255,11 @@ func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID str
 	return s.logs.PutLines(ctx, key, r)
 }
 
-// logInterval is the interval at which a held reader's log is read again.
+// logInterval is the interval at which the log is read again for a waiting reader.
 const logInterval = 250 * time.Millisecond
 
-// Log returns a deployment's log after a continuation token; "" starts at the beginning. Without
-// new lines it waits for them, or for the end of the deployment, at most for wait.
+// Log returns a deployment's log after a continuation token; "" starts at the beginning. If there
+// are no new lines, it waits for some or for the end of the deployment, but no longer than wait.
 func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string, wait time.Duration) (joblog.Page, error) {
 	deadline := time.Now().Add(wait)
 	for {

@@ -37,7 +37,7 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 		t.Errorf("claimed %+v, want %s", c, id)
 	}
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the hand-over took %s", took)
+		t.Errorf("the held poll got the job only after %s", took)
 	}
 	// The other server refuses a second session too.
 	twin := p.request("b", 0)
@@ -46,7 +46,7 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	}
 	twin.Agent.SessionID = "twin"
 	if _, err := p.service.Poll(t.Context(), p.agent, twin); err == nil {
-		t.Error("a second session was taken")
+		t.Error("a second session was accepted")
 	}
 }
 
@@ -107,7 +107,7 @@ func TestReplicaWithAFalseClock(t *testing.T) {
 		_, err = other.stacks.Start(t.Context(), u, nil)
 		other.must(err)
 		if skew, err := db.Skew(t.Context()); err != nil || skew > -20*365*24*time.Hour {
-			t.Errorf("the clock is ahead of the database's by %s (%v)", skew, err)
+			t.Errorf("the server's clock is ahead of the database's by %s (%v)", skew, err)
 		}
 	})
 	p.must(p.service.Sweep(t.Context()))
@@ -115,12 +115,12 @@ func TestReplicaWithAFalseClock(t *testing.T) {
 		t.Errorf("a job that is silent for 11 min is %s", job.Status)
 	}
 	if job := p.job(queued); job.Status != workflow.StatusAccepted || job.Epoch != 1 {
-		t.Errorf("a claim of a moment ago became %s, epoch %d", job.Status, job.Epoch)
+		t.Errorf("a recent claim became %s, epoch %d", job.Status, job.Epoch)
 	}
 	u, err := p.stacks.CreateUpdate(t.Context(), p.user, held, stacks.KindUpdate, stacks.Program{})
 	p.must(err)
 	if _, err := p.stacks.Start(t.Context(), u, nil); fault.KindOf(err) != fault.KindConflict {
-		t.Errorf("the lease of an update that began a moment ago does not hold: %v", err)
+		t.Errorf("the lease of an update that just began is not valid: %v", err)
 	}
 }
 

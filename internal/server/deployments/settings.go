@@ -89,7 +89,7 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 			return err
 		}
 		if pinned {
-			// Jobs that wait for a pool can use this one.
+			// Queued jobs that have no pool can use this pool.
 			if n, err := tx.AdoptQueuedJobs(st.ID, fresh.AgentPoolID); err != nil {
 				return err
 			} else if n > 0 {
@@ -113,7 +113,7 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 	return out, nil
 }
 
-// poolOf checks that a pool exists; "" is the organization's default, which may be none.
+// poolOf checks that a pool exists; "" means the organization's default pool, which need not exist.
 func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 	if id == "" {
 		return false, nil
@@ -158,7 +158,7 @@ func (s *Service) sealSecret(ctx context.Context, stackID string, v *workflow.Se
 	if !known {
 		_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
 		if fault.KindOf(err) == fault.KindInvalid {
-			return fault.Invalid("Bad Request: a ciphertext was not made by this server for this stack; send the secret itself")
+			return fault.Invalid("Bad Request: a ciphertext was not created by this server for this stack; send the secret itself")
 		}
 		return err
 	}

@@ -50,7 +50,7 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// LinkUpdate returns the deployment that an update claims to belong to, if that deployment is
+// LinkUpdate returns the deployment to which an update claims to belong, if that deployment is
 // running, or is lost and may still run.
 func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
 	job, err := tx.JobOfDeployment(deploymentID)
@@ -61,7 +61,7 @@ func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) 
 	return deploymentID, err
 }
 
-// UpdateFinished requests a sweep, because a queue may wait for the ended update.
+// UpdateFinished requests a sweep, because a queue may be waiting for the update to end.
 func (s *Service) UpdateFinished(store.Update) {
 	select {
 	case s.nudge <- struct{}{}:
@@ -74,7 +74,7 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 // beats records at the sweep interval that the server is up, until ctx ends. It has its own
-// goroutine: a slow sweep must not be treated as downtime.
+// goroutine, so that a slow sweep is not treated as downtime.
 func (s *Service) beats(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -90,7 +90,7 @@ func (s *Service) beats(ctx context.Context) {
 	}
 }
 
-// beat records that the server is up. Time without any running server extends leases.
+// beat records that the server is up. Leases are extended by the time during which no server ran.
 func (s *Service) beat(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -105,10 +105,10 @@ func (s *Service) beat(ctx context.Context) error {
 	return nil
 }
 
-// sweepUnstarted requeues jobs whose agent fell silent before requesting to start.
+// sweepUnstarted requeues jobs whose agent stopped reporting before it requested to start.
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
-		text := fmt.Sprintf("The agent on %s fell silent before it started the deployment; it goes back to the queue.", orUnknown(job.AgentHostname))
+		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname))
 		addNote(&job, now, text)
 		return requeue(tx, &job, now)
 	})
@@ -116,7 +116,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
-		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s; it is given up as lost. Check whether it still runs there before the next deployment of this stack.",
+		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s, so the deployment was marked as lost. Check whether it still runs there before the next deployment of this stack.",
 			orUnknown(job.AgentHostname), s.opts.Lost)
 		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
 		if err := s.finish(tx, &job, v, now); err != nil {
@@ -144,7 +144,7 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 		reason, text := workflow.ReasonCancelled, "Skipped: the stack was deleted."
 		if now.Sub(job.QueuedAt) > s.opts.QueueTimeout {
 			reason = workflow.ReasonQueueTimeout
-			text = fmt.Sprintf("Skipped: no agent took the deployment within %s.", s.opts.QueueTimeout)
+			text = fmt.Sprintf("Skipped: no agent claimed the deployment within %s.", s.opts.QueueTimeout)
 		}
 		return s.skip(tx, job, reason, text, now)
 	})
@@ -186,7 +186,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 	})
 }
 
-// updateInProgress reports whether a deployment still holds its stack.
+// updateInProgress reports whether a deployment still has an update that holds its stack.
 func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, error) {
 	list, err := tx.RunningUpdatesOfDeployment(deploymentID)
 	if err != nil {
@@ -204,8 +204,8 @@ func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx
 	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
 }
 
-// sweepJobs applies act to every listed job. It lists them in a read transaction first, so that it
-// writes only when a job is due.
+// sweepJobs calls act for every listed job. It first lists them in a read transaction, so that it
+// writes only if a job is due.
 func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
 	var due []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -220,7 +220,7 @@ func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time)
 		if err != nil {
 			return err
 		}
-		// List again: some may have reported since.
+		// List again, because some jobs may have reported since.
 		due, err := list(tx, now)
 		if err != nil {
 			return err

@@ -14,11 +14,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// quick are timers for tests that wait for them. The sweep interval must stay well below a third of
-// them, or a slow machine's pauses count as server downtime.
+// quick are timers for tests that wait for their expiry. The sweep interval must stay well below a
+// third of the other timers, or a slow machine's pauses count as server downtime.
 var quick = deployments.Options{Lease: time.Second, Lost: time.Second, Sweep: 150 * time.Millisecond}
 
-// patient are timers for tests in which another event must come first.
+// patient are timers for tests in which another event must happen before they expire.
 var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 200 * time.Millisecond}
 
 func TestSilenceBeforeLeaveRequeues(t *testing.T) {
@@ -27,9 +27,9 @@ func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 		id := p.deploy(p.stack("dev"))
 		first := p.poll("a")
 		p.run()
-		p.eventually("the return to the queue", func() bool { return p.job(id).Epoch == 2 })
+		p.eventually("requeueing", func() bool { return p.job(id).Epoch == 2 })
 		if kind := fault.KindOf(p.heartbeat(first, protocol.PhaseStarting)); kind != fault.KindGone {
-			t.Errorf("leave for a superseded claim: %q", kind)
+			t.Errorf("permission to start for a superseded claim: %q", kind)
 		}
 		if kind := fault.KindOf(p.result(first, workflow.StatusSucceeded)); kind != fault.KindGone {
 			t.Errorf("a result for a superseded claim: %q", kind)
@@ -40,7 +40,7 @@ func TestSilenceBeforeLeaveRequeues(t *testing.T) {
 		}
 		p.must(p.heartbeat(second, protocol.PhaseStarting))
 		p.must(p.result(second, workflow.StatusSucceeded))
-		if job := p.job(id); job.Status != workflow.StatusSucceeded || len(job.Notes) != 1 || !strings.Contains(job.Notes[0].Text, "fell silent") {
+		if job := p.job(id); job.Status != workflow.StatusSucceeded || len(job.Notes) != 1 || !strings.Contains(job.Notes[0].Text, "stopped reporting") {
 			t.Errorf("job = %+v", job)
 		}
 	})
@@ -79,23 +79,23 @@ func TestLostAndFound(t *testing.T) {
 				_, err = p.stacks.Start(t.Context(), u, nil)
 				p.must(err)
 				p.run()
-				p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+				p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 				if job := p.job(id); job.Status != workflow.StatusFailed {
 					t.Errorf("a lost job is %s", job.Status)
 				}
 				next := p.deploy(st)
 				if c := p.poll("b"); c != nil {
-					t.Fatal("the next deployment started beside an update in progress")
+					t.Fatal("the next deployment started during an update")
 				}
 				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseStarting)); kind != fault.KindGone {
-					t.Errorf("asking for leave again after the verdict: %q", kind)
+					t.Errorf("requesting to start again after the job was lost: %q", kind)
 				}
-				// The runner is back: its calls succeed and its evidence counts.
+				// The runner reports again: its calls succeed and its result is recorded.
 				p.must(p.heartbeat(c, protocol.PhaseRunning))
 				p.must(p.result(c, truth))
 				p.must(p.result(c, truth))
 				if job := p.job(id); job.Status != truth || job.Reason == workflow.ReasonLost || len(job.Results) != 1 {
-					t.Errorf("after the evidence: %+v", job)
+					t.Errorf("after the late result: %+v", job)
 				}
 				if kind := fault.KindOf(p.heartbeat(c, protocol.PhaseRunning)); kind != fault.KindGone {
 					t.Errorf("a heartbeat after the result: %q", kind)
@@ -120,7 +120,7 @@ func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
 	_, err = p.stacks.Start(t.Context(), u, nil)
 	p.must(err)
 	p.run()
-	p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	next := p.deploy(st)
 	got := make(chan *deployments.Claim, 1)
 	go func() {
@@ -132,7 +132,7 @@ func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
 	}()
 	select {
 	case c := <-got:
-		t.Fatalf("claimed %+v beside an update in progress", c)
+		t.Fatalf("claimed %+v during an update", c)
 	case <-time.After(200 * time.Millisecond):
 	}
 	u, err = p.stacks.FindUpdate(t.Context(), st, u.ID)
@@ -149,7 +149,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		id := p.deploy(p.stack("dev"))
 		c := p.poll("a")
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
-		// The server was up an hour ago, when it last heard from the job.
+		// The server was last up an hour ago, when the job last reported.
 		hourAgo := time.Now().Add(-time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = hourAgo })
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
@@ -161,7 +161,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 			t.Errorf("job = %s %s", job.Status, job.Reason)
 		}
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
-		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+		p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
 }
 
@@ -180,10 +180,10 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		p.run()
 		p.must(p.heartbeat(c, protocol.PhaseRunning))
 		if job := p.job(id); job.Status != workflow.StatusRunning || time.Until(job.LastSeenAt) > time.Minute {
-			t.Errorf("job = %s %s, last heard of %s from now", job.Status, job.Reason, time.Until(job.LastSeenAt))
+			t.Errorf("job = %s %s, last report %s from now", job.Status, job.Reason, time.Until(job.LastSeenAt))
 		}
 		p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
-		p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+		p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	})
 }
 
@@ -209,7 +209,7 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	p.must(p.heartbeat(c, protocol.PhaseStarting))
 	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-time.Hour) })
 	p.run()
-	p.eventually("the verdict", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
 	p.change(id, func(j *store.Job) { j.EndedAt = time.Now().Add(-25 * time.Hour) })
 	p.result(c, workflow.StatusSucceeded)
 	if job := p.job(id); job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonLost {
@@ -220,11 +220,11 @@ func TestEvidenceComesTooLate(t *testing.T) {
 // TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs.
 func TestSilenceAndTheMachinesClock(t *testing.T) {
 	for name, what := range map[string]func(c *storetest.Clock){
-		"stopped for an hour":                    func(c *storetest.Clock) { c.Pass(time.Hour) },
-		"away for three days, the machine too":   func(c *storetest.Clock) { c.Pass(72 * time.Hour); c.Reboot() },
-		"clock set an hour ahead":                func(c *storetest.Clock) { c.Set(time.Hour) },
-		"clock set an hour back":                 func(c *storetest.Clock) { c.Set(-time.Hour) },
-		"machine starts again, an hour too late": func(c *storetest.Clock) { c.Set(-time.Hour); c.Reboot() },
+		"stopped for an hour":                          func(c *storetest.Clock) { c.Pass(time.Hour) },
+		"machine off for three days":                   func(c *storetest.Clock) { c.Pass(72 * time.Hour); c.Reboot() },
+		"clock set an hour ahead":                      func(c *storetest.Clock) { c.Set(time.Hour) },
+		"clock set an hour back":                       func(c *storetest.Clock) { c.Set(-time.Hour) },
+		"machine restarts with its clock an hour slow": func(c *storetest.Clock) { c.Set(-time.Hour); c.Reboot() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var clock storetest.Clock
@@ -254,7 +254,7 @@ func TestSilenceAndTheMachinesClock(t *testing.T) {
 }
 
 // TestCallsRightAfterTheClockWasSet has a job call before the server notices a changed clock: a
-// time recorded by the new clock must not be shifted with the earlier ones.
+// time recorded by the new clock must not be shifted together with the earlier ones.
 func TestCallsRightAfterTheClockWasSet(t *testing.T) {
 	for name, call := range map[string]func(p *plant, c *deployments.Claim) error{
 		"heartbeat": func(p *plant, c *deployments.Claim) error { return p.heartbeat(c, protocol.PhaseRunning) },
@@ -277,7 +277,7 @@ func TestCallsRightAfterTheClockWasSet(t *testing.T) {
 			p.must(call(p, c))
 			p.must(p.service.Sweep(t.Context()))
 			if job := p.job(id); job.Status != workflow.StatusRunning {
-				t.Errorf("a job that was just heard of became %s %s", job.Status, job.Reason)
+				t.Errorf("a job that just reported became %s %s", job.Status, job.Reason)
 			}
 		})
 	}

@@ -11,8 +11,9 @@ import (
 // claimTimeout bounds one attempt to claim for a waiter.
 const claimTimeout = 30 * time.Second
 
-// dispatcher assigns jobs to held polls without ticks: on a note, it claims for the longest waiting
-// poll. At most one goroutine serves each pool, only while polls wait.
+// dispatcher assigns jobs to held polls without polling the database: when it is notified of a
+// claimable job, it claims for the poll that has waited longest. At most one goroutine serves each
+// pool, and only while polls wait.
 type dispatcher struct {
 	claim    func(context.Context, claimant) (*Claim, error)
 	handBack func(context.Context, *Claim)
@@ -46,7 +47,7 @@ func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBa
 	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
 }
 
-// close refuses new polls and waits for its goroutines. The caller ends waiting polls.
+// close refuses new polls and waits for the goroutines. The caller must end the waiting polls.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -73,7 +74,8 @@ func (d *dispatcher) join(c claimant) *waiter {
 	return w
 }
 
-// leave removes a poll. During a claim for it, leave waits for the outcome, which may be a job.
+// leave removes a poll. If a claim for the poll is in progress, leave waits for the outcome, which
+// may be a job.
 func (d *dispatcher) leave(w *waiter) outcome {
 	pool := w.Agent.PoolID
 	d.mu.Lock()
@@ -103,7 +105,7 @@ func (d *dispatcher) note(payload string) {
 	}
 }
 
-// serve ensures that a goroutine serves the line. The caller holds mu.
+// serve ensures that a goroutine serves the line. The caller must hold mu.
 func (d *dispatcher) serve(pool string, l *line) {
 	l.dirty = true
 	if l.running || d.closed || len(l.waiters) == 0 {
@@ -113,7 +115,7 @@ func (d *dispatcher) serve(pool string, l *line) {
 	d.wg.Go(func() { d.run(pool, l) })
 }
 
-// tidy removes a line without polls. The caller holds mu.
+// tidy removes a line without polls. The caller must hold mu.
 func (d *dispatcher) tidy(pool string, l *line) {
 	if len(l.waiters) == 0 && !l.running {
 		delete(d.lines, pool)
@@ -145,7 +147,7 @@ func (d *dispatcher) run(pool string, l *line) {
 			l.waiters = append([]*waiter{w}, l.waiters...)
 		case errors.Is(err, errNothing):
 			w.got <- outcome{}
-			l.dirty = true // for those behind it, whose turn may have come meanwhile
+			l.dirty = true // for the polls behind it: a job may have become claimable meanwhile
 		default:
 			w.got <- outcome{claim, err}
 			l.dirty = true

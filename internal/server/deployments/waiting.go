@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Reasons of a [joblog.Wait]. Continuation tokens carry the numbers, which must not change.
+// Reasons of a [joblog.Wait]. The numbers must not change, because continuation tokens contain
+// them.
 const (
 	waitPool int64 = iota + 1
 	waitOrgPaused
@@ -27,7 +28,7 @@ const (
 // claimTime is how long a free agent may take to claim a job before the job is reported as waiting.
 const claimTime = 3 * time.Second
 
-// queued is a queued job whose wait is explained.
+// queued is a queued job, with what is needed to explain why it waits.
 type queued struct {
 	s   *Service
 	tx  *store.Tx
@@ -103,7 +104,7 @@ func (q queued) behindAnother() (joblog.Wait, error) {
 		first.Version, progress, cause, first.DeploymentID, q.stack())}, nil
 }
 
-// shortOfAgents reports that a job has no pool, or its pool no free agent.
+// shortOfAgents returns the reason if a job has no pool or its pool has no free agent.
 func (q queued) shortOfAgents() (joblog.Wait, error) {
 	pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -128,9 +129,9 @@ func (q queued) shortOfAgents() (joblog.Wait, error) {
 		return joblog.Wait{}, err
 	}
 	if active >= q.s.opts.Cap {
-		return joblog.Wait{Reason: waitCap, Text: fmt.Sprintf("The organization runs %d deployments, as many as it may; this one starts when one of them has ended.", active)}, nil
+		return joblog.Wait{Reason: waitCap, Text: fmt.Sprintf("The organization has reached its limit of %d active deployments; this one starts when one of them has ended.", active)}, nil
 	}
-	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more at once: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
+	return joblog.Wait{Reason: waitBusy, Text: fmt.Sprintf("All agents of the pool %q are busy; the deployment starts when one is free.\nTo run more concurrently: start another agent, or raise max_concurrent_jobs.", pool.Name)}, nil
 }
 
 func (q queued) withoutPool() (joblog.Wait, error) {
@@ -142,7 +143,7 @@ func (q queued) withoutPool() (joblog.Wait, error) {
 		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization.\nTo create one, which becomes its default: " +
 			q.curl(`-d '{"name":"default"}'`, "/api/orgs/"+q.org+"/agent-pools")}, nil
 	}
-	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment and the organization has no default.\n" +
+	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment, and the organization has no default pool.\n" +
 		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID + " --stack " + q.stack() +
 		"\nTo choose the default: " + q.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+q.org)}, nil
 }

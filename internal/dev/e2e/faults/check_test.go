@@ -119,11 +119,11 @@ func (a *arena) checkNotes(want outcome, d details) {
 	if broken := brokenLog.FindString(notes); (broken != "") != want.gap {
 		a.t.Errorf("the server's verdict on the log is %q; dropped lines are expected: %v", broken, want.gap)
 	}
-	if requeued := strings.Contains(notes, "it goes back to the queue"); requeued != want.requeued {
-		a.t.Errorf("went back to the queue: %v, want %v; notes: %q", requeued, want.requeued, notes)
+	if requeued := strings.Contains(notes, "the deployment was requeued"); requeued != want.requeued {
+		a.t.Errorf("requeued: %v, want %v; notes: %q", requeued, want.requeued, notes)
 	}
-	if lost := strings.Contains(notes, "given up as lost"); lost != (want.lostFirst || want.or != "" || want.reason == "lost" && len(d.Results) == 0) {
-		a.t.Errorf("given up as lost: %v, which is not as it should be; notes: %q", lost, notes)
+	if lost := strings.Contains(notes, "marked as lost"); lost != (want.lostFirst || want.or != "" || want.reason == "lost" && len(d.Results) == 0) {
+		a.t.Errorf("marked as lost: %v, want the opposite; notes: %q", lost, notes)
 	}
 	if want.lostFirst && (len(d.Results) != 1 || d.Results[0].Status != want.status) {
 		a.t.Errorf("beside the lost verdict the history has %+v", d.Results)
