@@ -34,16 +34,16 @@ type Config struct {
 	MetricsToken    settings.Secret // required by /metrics
 	LogLevel        logrus.Level    // of the server's log
 	LogFormat       string          // text or json
-	UpdateLease     time.Duration   // how long an update may be silent
-	DefaultImage    string          // image of deployments that name none
-	MaxDeployments  int64           // claimed and running deployments of an organization
+	UpdateLease     time.Duration   // how long an update may go without renewing its lease
+	DefaultImage    string          // image of deployments whose settings name none
+	MaxDeployments  int64           // limit of claimed and running deployments per organization
 	JobLease        time.Duration   // silence before the start that requeues a deployment
 	JobLost         time.Duration   // silence after the start that ends a deployment
 	ShutdownTimeout time.Duration   // how long requests in flight may take at shutdown
-	Releases        string          // directory with a mirror of the agent's releases; "" is none
+	Releases        string          // directory with a mirror of the agent's releases; "" means none
 }
 
-// Settings returns the table of the server's settings, whose values are those of c.
+// Settings returns the table of the server's settings, which reads and sets the fields of c.
 func Settings(c *Config) *settings.Table {
 	const shortest = int64(time.Millisecond)
 	return settings.NewTable(EnvPrefix, settings.Group{Title: "Settings", Fields: []settings.Field{{
@@ -116,7 +116,7 @@ func checkDatabase(database string) error {
 }
 
 func checkExternalURL(text string) error {
-	// Some clients replace the whole path by /api.
+	// Some clients replace the whole path with /api.
 	if u, err := url.Parse(text); err != nil || u.Path != "" {
 		return errors.New("has a path, but the server must be at the root of its host: remove the path")
 	}
@@ -135,12 +135,12 @@ func (c Config) database() string {
 	return cmp.Or(c.Database, "sqlite:"+filepath.Join(c.DataDir, "server.db"))
 }
 
-// LoadConfig builds a configuration. Flags, by key, override the environment, the environment the
-// file, and the file the defaults. An empty file is none.
+// LoadConfig builds a configuration. Flags, by key, override the environment, which overrides the
+// file, which overrides the defaults. If file is "", no file is read.
 func LoadConfig(file string, flags map[string]string, getenv func(string) string) (Config, error) {
 	var c Config
 	t := Settings(&c)
-	// An unknown directory is an error only for the paths that begin in it.
+	// If the working directory is unknown, only relative paths fail.
 	t.Dirs.Cwd, _ = os.Getwd()
 	t.Dirs.Home, _ = os.UserHomeDir()
 	t.SetDefaults()

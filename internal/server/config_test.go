@@ -55,7 +55,7 @@ func TestConfigErrorsNameThePlaceAndNeverTheValue(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
-			t.Errorf("%q: error %q does not name %q", text, err, want)
+			t.Errorf("%q: the error is %q, want one with %q", text, err, want)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: the error repeats the value: %v", text, err)

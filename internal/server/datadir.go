@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/identity"
 )
 
-// lockDatabase ensures that only one server uses a SQLite database: a server cannot read the leases
-// that another keeps in memory. Servers on PostgreSQL share a database by design.
+// lockDatabase ensures that only one server uses a SQLite database, because each server keeps
+// leases in memory that others cannot read. Servers on PostgreSQL share a database by design.
 func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
 	if !ok {
@@ -59,7 +59,7 @@ func (s *Server) bootstrap(ctx context.Context, notices io.Writer) error {
 	})
 	if errors.Is(err, identity.ErrNothingToDo) {
 		if token != "" {
-			// Another server on the same database was first.
+			// Another server on the same database has created the organization first.
 			return os.Remove(path)
 		}
 		return nil

@@ -44,7 +44,7 @@ func TestNotReadyOnAFullDisk(t *testing.T) {
 	}
 	for range 2 { // the second result is cached
 		if code := get(t, s.URL()+"/readyz", ""); code != 503 {
-			t.Errorf("/readyz answered %d on a full disk", code)
+			t.Errorf("/readyz on a full disk: status %d", code)
 		}
 	}
 	checkFullDisk(t, s.URL(), dir)
@@ -107,7 +107,7 @@ func checkFullDisk(t *testing.T, url, dir string) {
 	}
 	code, answer := post("/api/stacks/acme/proj/before/import", state)
 	full("writing a blob", code, answer)
-	for i := range 1000 { // the database and its log have some reserved space
+	for i := range 1000 { // the database and its log have reserved some space
 		code, answer = post("/api/stacks/acme/proj", map[string]string{"stackName": fmt.Sprint("s", i)})
 		if code != 200 {
 			break
@@ -120,9 +120,9 @@ func checkFullDisk(t *testing.T, url, dir string) {
 		}
 	}
 	if code, answer := post("/api/stacks/acme/proj", map[string]string{"stackName": "after"}); code != 200 {
-		t.Errorf("creating a stack on a disk with space again: %d %s", code, answer)
+		t.Errorf("creating a stack after space was freed: %d %s", code, answer)
 	}
 	if code, answer := post("/api/stacks/acme/proj/before/import", state); code != 200 {
-		t.Errorf("writing a blob on a disk with space again: %d %s", code, answer)
+		t.Errorf("writing a blob after space was freed: %d %s", code, answer)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
 const mostRequestMemory = 1 << 30
 
-// requestMemory returns half of GOMEMLIMIT, because the garbage collector needs room. If unset,
-// GOMEMLIMIT becomes nine tenths of the control group's limit.
+// requestMemory returns half of the Go memory limit, because the garbage collector needs room. If
+// GOMEMLIMIT is unset, the memory limit is set to nine tenths of the control group's limit.
 func requestMemory() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
@@ -41,7 +41,7 @@ func controlGroupLimit(root string) int64 {
 		for dir := group; ; dir = path.Dir(dir) {
 			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", dir, "memory.max"))
 			if err == nil {
-				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // else it is "max"
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // without a limit, the file contains "max"
 					limit = min(limit, n)
 				}
 			}

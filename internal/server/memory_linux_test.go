@@ -27,16 +27,17 @@ const (
 	// memoryLimit is the GOMEMLIMIT of the attacked server.
 	memoryLimit = 384 << 20
 	// memoryPeak bounds the server's memory: Go's, which may exceed its limit between two
-	// collections, plus 16 MiB of cache for each SQLite connection. Peaks of 430 to 680 MiB were
-	// seen; without the bounds of requests, 1868 MiB.
+	// collections, plus 16 MiB of cache for each SQLite connection. Measured peaks were 430 to 680
+	// MiB, and 1868 MiB without bounds on requests.
 	memoryPeak = 768 << 20
-	// memoryRoom bounds the server's address space beyond its idle use; the kernel refuses more,
-	// which ends the server. It counts reservations: Go never returns address space, so the heap
-	// and SQLite's caches reserved 1.3 GiB in a test with peaks below 512 MiB.
+	// memoryRoom bounds the address space that the server uses in addition to what it uses when
+	// idle. The kernel refuses more, which ends the server. Address space includes reservations,
+	// which Go never returns: the heap and SQLite's caches reserved 1.3 GiB in a test with peaks
+	// below 512 MiB.
 	memoryRoom    = 3 << 30
 	memoryClients = 20
-	// heavyClients is the number of clients whose requests take seconds of CPU, unless
-	// WORKFLOW_E2E_FULL is set. They need more than the whole budget.
+	// heavyClients is the number of clients for requests that take seconds of CPU, unless
+	// WORKFLOW_E2E_FULL is set. Together they need more than the whole budget.
 	heavyClients = 6
 )
 
@@ -49,13 +50,14 @@ type boundedServer struct {
 	failure atomic.Value // the last error of the log
 }
 
-// startBounded builds the server, because the race detector needs other amounts of memory.
+// startBounded builds the server as a separate program, because the race detector changes how much
+// memory a program needs.
 func startBounded(t *testing.T) *boundedServer {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "workflow-server")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", bin, "workflowagent/cmd/workflow-server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as released, so that packages come from the build cache
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in a release, so that packages come from the build cache
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v\n%s", err, out)
 	}
@@ -200,15 +202,15 @@ func packed(body string) []byte {
 	}
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
-	_, _ = io.WriteString(z, body) // a buffer accepts all
+	_, _ = io.WriteString(z, body) // a buffer accepts all writes
 	_ = z.Close()
 	return buf.Bytes()
 }
 
 // TestMemoryOfRoutes attacks each route: 20 clients, or 6 for requests that take seconds, send the
-// worst body or read the largest response. The server must survive under a hard limit and answer
-// all, with 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20 clients always send five times
-// each.
+// worst body or read the largest response. The server must survive under a hard limit and respond
+// to every request, with 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20 clients always
+// send five times each.
 func TestMemoryOfRoutes(t *testing.T) {
 	full, rounds := os.Getenv("WORKFLOW_E2E_FULL") != "", 1
 	if full {
@@ -231,7 +233,7 @@ func TestMemoryOfRoutes(t *testing.T) {
 			t.Errorf("%s: the server took %d MiB, more than %d MiB", a.name, peak>>20, memoryPeak>>20)
 		}
 		if ok == 0 {
-			t.Errorf("%s: not one of the requests was served", a.name)
+			t.Errorf("%s: no request was served", a.name)
 		}
 	}
 	g.do("GET", "/readyz", "", "", nil)
@@ -255,7 +257,7 @@ func (g *boundedServer) attack(name string, q message, clients, rounds int) (ok,
 				case status == http.StatusServiceUnavailable:
 					busy++
 				case status >= 500:
-					g.t.Errorf("%s answered %d: %v", name, status, g.failure.Load())
+					g.t.Errorf("%s: status %d, %v", name, status, g.failure.Load())
 				default:
 					ok++
 				}
@@ -291,7 +293,7 @@ func (g *boundedServer) attacks() []attack {
 	}
 
 	g.do("POST", dev+"/import", "", state(24<<20), nil)
-	// A long history of long configurations.
+	// a history with many large configurations
 	program := `{"name":"proj","runtime":"yaml","metadata":{"message":"m","environment":{}},"config":{"k":{"string":"` + strings.Repeat(`\"`, 900<<10) + `"}}}`
 	var last, token string
 	for range 8 {

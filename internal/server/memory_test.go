@@ -33,6 +33,6 @@ func TestControlGroupLimit(t *testing.T) {
 	}
 	write("sys/fs/cgroup/memory.max", "536870912\n") // as inside a container
 	if got := controlGroupLimit(root); got != 512<<20 {
-		t.Errorf("with a limit of all: %d", got)
+		t.Errorf("with a limit at the root: %d", got)
 	}
 }

@@ -86,7 +86,7 @@ func (p *serverProcess) start() {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		p.t.Fatalf("the server did not say its URL: %v", err)
+		p.t.Fatalf("the server did not print its URL: %v", err)
 	}
 	p.url = strings.TrimSpace(line)
 }
@@ -133,7 +133,7 @@ func (p *serverProcess) call(method, path, auth string, body, v any) int {
 	return res.StatusCode
 }
 
-// makeStack creates the stack and returns the first administrator's Authorization header.
+// makeStack creates the stack and returns the administrator's Authorization header.
 func (p *serverProcess) makeStack() (admin string) {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "admin-token"))
@@ -142,7 +142,7 @@ func (p *serverProcess) makeStack() (admin string) {
 	}
 	admin = "token " + strings.TrimSpace(string(text))
 	if code := p.call("POST", "/api/stacks/acme/proj", admin, map[string]any{"stackName": "dev"}, nil); code != 200 {
-		p.t.Fatalf("making a stack answered %d", code)
+		p.t.Fatalf("creating a stack: status %d", code)
 	}
 	return admin
 }
@@ -157,7 +157,7 @@ func (p *serverProcess) startUpdate(admin string) (u runningUpdate, ok bool) {
 	var made struct{ UpdateID string }
 	program := map[string]any{"name": "proj", "runtime": "yaml", "config": map[string]any{}, "options": map[string]any{}}
 	if code := p.call("POST", pausedStack+"/update", admin, program, &made); code != 200 {
-		p.t.Fatalf("creating an update answered %d", code)
+		p.t.Fatalf("creating an update: status %d", code)
 	}
 	u.path = pausedStack + "/update/" + made.UpdateID
 	var started struct{ Token string }
@@ -168,7 +168,7 @@ func (p *serverProcess) startUpdate(admin string) (u runningUpdate, ok bool) {
 	case 409:
 		return u, false
 	default:
-		p.t.Fatalf("starting an update answered %d", code)
+		p.t.Fatalf("starting an update: status %d", code)
 		return u, false
 	}
 }
@@ -190,7 +190,7 @@ func (p *serverProcess) renew(u runningUpdate) int {
 func (p *serverProcess) complete(u runningUpdate) {
 	p.t.Helper()
 	if code := p.call("POST", u.path+"/complete", "update-token "+u.token, map[string]any{"status": "succeeded"}, nil); code != 204 {
-		p.t.Errorf("completing the update answered %d", code)
+		p.t.Errorf("completing the update: status %d", code)
 	}
 }
 
@@ -203,7 +203,7 @@ func (p *serverProcess) freed(admin string) runningUpdate {
 			return u
 		}
 		if time.Now().After(deadline) {
-			p.t.Fatal("the lease of a client that is gone did not end")
+			p.t.Fatal("the lease of a client that stopped did not end")
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -220,13 +220,13 @@ func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	<-time.After(pause)
 	p.signal(syscall.SIGCONT)
 	if code := p.renew(u); code != 200 {
-		t.Errorf("after a pause of the server the renewal of a lease answered %d, want 200", code)
+		t.Errorf("renewing a lease after a pause of the server: status %d, want 200", code)
 	}
 	p.kill()
 	<-time.After(pause)
 	p.start()
 	if code := p.renew(u); code != 200 {
-		t.Errorf("after a restart of the server the renewal of a lease answered %d, want 200", code)
+		t.Errorf("renewing a lease after a restart of the server: status %d, want 200", code)
 	}
 	p.complete(u)
 
@@ -234,12 +234,12 @@ func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	gone := p.mustStartUpdate(admin)
 	p.complete(p.freed(admin))
 	if code := p.renew(gone); code != 403 {
-		t.Errorf("the renewal of a lease that another update ended answered %d, want 403", code)
+		t.Errorf("renewing a lease that another update ended: status %d, want 403", code)
 	}
 }
 
-// TestPauseOfReplicas stops one of two servers, which must not extend the lease of a silent client,
-// and then both, which must extend every lease.
+// TestPauseOfReplicas first pauses one of two servers, which must not extend the lease of a silent
+// client, and then both, which must extend every lease.
 func TestPauseOfReplicas(t *testing.T) {
 	t.Parallel()
 	dsn := storetest.PostgresDSN(t)
@@ -254,7 +254,7 @@ func TestPauseOfReplicas(t *testing.T) {
 	u := two.freed(admin)
 	one.signal(syscall.SIGCONT)
 	if code := one.renew(gone); code != 403 {
-		t.Errorf("at the server that was stopped alone the renewal of a lost lease answered %d, want 403", code)
+		t.Errorf("renewing a lost lease at the server that was paused alone: status %d, want 403", code)
 	}
 
 	one.signal(syscall.SIGSTOP)
@@ -263,10 +263,10 @@ func TestPauseOfReplicas(t *testing.T) {
 	two.signal(syscall.SIGCONT)
 	one.signal(syscall.SIGCONT)
 	if code := one.renew(u); code != 200 {
-		t.Errorf("after both servers were stopped the renewal of a lease answered %d, want 200", code)
+		t.Errorf("renewing a lease after both servers were paused: status %d, want 200", code)
 	}
 	if code := one.renew(gone); code != 403 {
-		t.Errorf("an update that was replaced got its lease back: %d, want 403", code)
+		t.Errorf("renewing the lease of an update that was replaced: status %d, want 403", code)
 	}
 	// Both servers noticed the pause, and only one extended the lease.
 	two.complete(two.freed(admin))
@@ -291,7 +291,7 @@ func TestDatabaseThatTakesNoWrites(t *testing.T) {
 		<-time.After(pause)
 		release()
 		if code := p.renew(u); code != 200 {
-			t.Errorf("after the database took no writes for a while the renewal of a lease answered %d, want 200", code)
+			t.Errorf("renewing a lease after the database accepted no writes for a while: status %d, want 200", code)
 		}
 		p.complete(p.freed(admin))
 	}

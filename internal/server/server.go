@@ -123,7 +123,8 @@ func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service
 	return service
 }
 
-// programDir returns the directory of this program, where the runner may be, or "." if unknown.
+// programDir returns the directory of this program, which may contain the runner, or "." if it is
+// unknown.
 func programDir() string {
 	exe, err := os.Executable()
 	if err == nil {
@@ -143,8 +144,9 @@ func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB
 	})
 }
 
-// OpenSecrets opens a database's key ring with the configured master key, creating the key only for
-// a database that is not shared: a server with a new key could not read the others' secrets.
+// OpenSecrets opens a database's key ring with the configured master key. It creates the key if it
+// is missing and the database is not shared: on a shared database, a server with a new key could
+// not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
 	path := cfg.MasterKeyFile
 	create := path == ""
@@ -173,9 +175,9 @@ func (s *Server) ready(r *http.Request) error {
 	}
 }
 
-// Run serves until ctx ends, then stops in order: it refuses new connections, answers long polls,
+// Run serves until ctx ends, then stops in order: it refuses new connections, ends long polls,
 // finishes requests in flight within the shutdown timeout, stops background work and closes the
-// database. It returns nil after such a stop.
+// database. After such a stop it returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeAll()
 	hs := &http.Server{
@@ -184,7 +186,7 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
-	// Requests in flight outlive ctx; subsystems do not.
+	// Requests in flight continue after ctx ends; subsystems do not.
 	group, working := errgroup.WithContext(ctx)
 	for _, sub := range s.subsystems {
 		group.Go(func() error {

@@ -75,13 +75,13 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 		t.Errorf("mode of the token file = %v, %v, want 0600", st.Mode(), err)
 	}
 	if strings.Contains(notices.String(), token) || !strings.Contains(notices.String(), "admin-token") {
-		t.Error("the token was not shown")
+		t.Error("the notices do not contain the location of the token")
 	}
 	if code := get(t, s.URL()+"/readyz", ""); code != 200 {
-		t.Errorf("/readyz answered %d", code)
+		t.Errorf("/readyz: status %d", code)
 	}
 	if code := get(t, s.URL()+"/api/user", token); code != 200 {
-		t.Errorf("the token answered %d", code)
+		t.Errorf("a request with the token: status %d", code)
 	}
 
 	// A second server on the same directory would corrupt the first.
@@ -99,10 +99,10 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 	}
 	stop = run(t, s)
 	if notices.Len() > 0 {
-		t.Errorf("the second start says %q", notices.String())
+		t.Errorf("the second start printed %q", notices.String())
 	}
 	if code := get(t, s.URL()+"/api/user", token); code != 200 {
-		t.Errorf("after a restart the token answered %d", code)
+		t.Errorf("a request with the token after a restart: status %d", code)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("stopping: %v", err)
@@ -127,7 +127,7 @@ func TestAnInterruptedFirstStartIsRepeated(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "admin-token"))
 	if err != nil || strings.Contains(string(text), "failed") {
-		t.Errorf("the token file holds %q (%v)", text, err)
+		t.Errorf("the token file contains %q (%v)", text, err)
 	}
 }
 

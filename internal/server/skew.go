@@ -17,8 +17,8 @@ const (
 	skewLimit = 5 * time.Second
 )
 
-// skewWatch compares this machine's clock with the database's, which decides about leases and
-// expiry.
+// skewWatch compares this machine's clock with the database's clock, which determines when leases
+// and tokens expire.
 type skewWatch struct {
 	db     *store.DB
 	log    *logrus.Entry
@@ -28,7 +28,7 @@ type skewWatch struct {
 
 func newSkewWatch(db *store.DB, log *logrus.Entry, metrics *prometheus.Registry) *skewWatch {
 	w := &skewWatch{db: db, log: log, gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "workflow_server_clock_skew_seconds", Help: "How far the clock of this server is ahead of the database's.",
+		Name: "workflow_server_clock_skew_seconds", Help: "How far this server's clock is ahead of the database's.",
 	})}
 	metrics.MustRegister(w.gauge)
 	return w
@@ -38,7 +38,7 @@ func (w *skewWatch) subsystem() Subsystem {
 	return Subsystem{Name: "clock", Run: func(ctx context.Context) error { return every(ctx, skewEvery, w.compare) }}
 }
 
-// compare measures once. Other callers report a database that does not answer.
+// compare measures once. It ignores errors of the database, which other callers report.
 func (w *skewWatch) compare(ctx context.Context) error {
 	skew, err := w.db.Skew(ctx)
 	if err != nil {
@@ -48,9 +48,9 @@ func (w *skewWatch) compare(ctx context.Context) error {
 	tooFar := skew.Abs() > skewLimit
 	if tooFar && !w.warned {
 		w.log.WithField("ahead", skew.Round(time.Millisecond).String()).
-			Warn("the clock of this server differs from the database's, which decides about leases; check that both synchronize their clocks (NTP)")
+			Warn("this server's clock differs from the database's, which determines when leases expire; check that both machines synchronize their clocks (NTP)")
 	} else if w.warned && !tooFar {
-		w.log.Info("the clock of this server agrees with the database's again")
+		w.log.Info("this server's clock agrees with the database's again")
 	}
 	w.warned = tooFar
 	return nil

@@ -17,7 +17,7 @@ type Subsystem struct {
 	Name string
 	// Run works until ctx ends. If it returns or panics earlier, it is restarted after a delay.
 	Run func(ctx context.Context) error
-	// Exclusive work runs on one of the servers that share a database.
+	// Exclusive work runs on only one of the servers that share a database.
 	Exclusive bool
 }
 
@@ -61,7 +61,7 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 			return err
 		}
 		if retry.Sleep(ctx, retry.Spread(interval)) != nil {
-			return nil //nolint:nilerr // the end of ctx ends it well
+			return nil //nolint:nilerr // the end of ctx is not an error
 		}
 	}
 }
@@ -69,7 +69,7 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
 	own := []Subsystem{
-		// On every server: a server that hangs must not block the others.
+		// This runs on every server, so that a server that hangs does not block the others.
 		{Name: "update-leases", Run: func(ctx context.Context) error {
 			return every(ctx, sweep, func(ctx context.Context) error {
 				n, err := s.stacks.ExpireLeases(ctx)
@@ -83,7 +83,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
 				n, err := s.stacks.SweepStates(ctx)
 				if n > 0 {
-					s.log.WithField("states", n).Info("removed states that no update refers to")
+					s.log.WithField("states", n).Info("removed unreferenced states")
 				}
 				return err
 			})

@@ -97,28 +97,28 @@ func TestOIDCIssuersThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, body := range map[string]map[string]any{
-		"name: ":                                 {"url": issuer.URL},
-		"name: it must be one line":              {"name": "a\nb", "url": issuer.URL},
-		"url: it must be an absolute":            {"name": "x"},
-		"url: it must begin with https":          {"name": "x", "url": "http://issuer.example.com"},
-		"url: it must not hold a user":           {"name": "x", "url": "https://a:b@issuer.example.com"},
-		"url: it has more than":                  {"name": "x", "url": "https://issuer.example.com/" + strings.Repeat("x", 1024)},
-		"is not called":                          {"name": "x", "url": "https://169.254.169.254"},
-		"names another issuer":                   {"name": "x", "url": impostor.server.URL},
-		"its keys is not an https":               {"name": "x", "url": prying.URL},
-		"publishes no key":                       {"name": "x", "url": empty.URL},
-		"maxExpiration: ":                        {"name": "x", "url": issuer.URL, "maxExpiration": 90001},
-		"maxExpiration: it":                      {"name": "x", "url": issuer.URL, "maxExpiration": -1},
-		"must not be a JSON string":              {"name": "x", "url": issuer.URL, "maxExpiration": "1h"},
-		"thumbprints[1]: it must be the SHA-256": {"name": "x", "url": issuer.URL, "thumbprints": []string{strings.Repeat("ab", 32), strings.Repeat("ab", 20)}},
-		"jwks: ":                                 {"name": "x", "url": issuer.URL, "jwks": "text"},
-		"jwks.keys: at least one":                {"name": "x", "url": issuer.URL, "jwks": map[string]any{}},
-		"jwks.keys[0]: it is not a pub":          {"name": "x", "url": issuer.URL, "jwks": json.RawMessage(private)},
+		"name: ":                              {"url": issuer.URL},
+		"name: must be one line":              {"name": "a\nb", "url": issuer.URL},
+		"url: must be an absolute":            {"name": "x"},
+		"url: must begin with https":          {"name": "x", "url": "http://issuer.example.com"},
+		"url: must not contain a user":        {"name": "x", "url": "https://a:b@issuer.example.com"},
+		"url: must have at most":              {"name": "x", "url": "https://issuer.example.com/" + strings.Repeat("x", 1024)},
+		"cannot be called":                    {"name": "x", "url": "https://169.254.169.254"},
+		"names a different issuer":            {"name": "x", "url": impostor.server.URL},
+		"its keys does not begin with https":  {"name": "x", "url": prying.URL},
+		"publishes no key":                    {"name": "x", "url": empty.URL},
+		"maxExpiration: ":                     {"name": "x", "url": issuer.URL, "maxExpiration": 90001},
+		"maxExpiration: must":                 {"name": "x", "url": issuer.URL, "maxExpiration": -1},
+		"must not be a JSON string":           {"name": "x", "url": issuer.URL, "maxExpiration": "1h"},
+		"thumbprints[1]: must be the SHA-256": {"name": "x", "url": issuer.URL, "thumbprints": []string{strings.Repeat("ab", 32), strings.Repeat("ab", 20)}},
+		"jwks: ":                              {"name": "x", "url": issuer.URL, "jwks": "text"},
+		"jwks.keys: at least one":             {"name": "x", "url": issuer.URL, "jwks": map[string]any{}},
+		"jwks.keys[0]: is not a pub":          {"name": "x", "url": issuer.URL, "jwks": json.RawMessage(private)},
 	} {
 		l.do("POST", base, body).want(400, nil).says(want)
 	}
 	id := l.trust(issuer, nil)
-	l.do("PATCH", base+"/"+id, map[string]any{"name": " "}).want(400, nil).says("name is required")
+	l.do("PATCH", base+"/"+id, map[string]any{"name": " "}).want(400, nil).says("name: is required")
 	l.do("PATCH", base+"/"+id, map[string]any{"jwks": jose.JSONWebKeySet{Keys: []jose.JSONWebKey{good.public()}}}).want(400, nil).says("jwks: ")
 
 	var policy struct{ ID string }

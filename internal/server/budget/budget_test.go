@@ -81,7 +81,8 @@ func TestSmallRequestsPass(t *testing.T) {
 	})
 }
 
-// TestOldestGoesOn has two requests hold memory that the other needs: neither would ever end.
+// TestOldestGoesOn has two requests each hold memory that the other needs: without intervention,
+// neither would ever end.
 func TestOldestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Hour)
@@ -116,7 +117,8 @@ func TestNewRequestsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// TestInvariants: random requests never hold more than the budget, and finally nothing.
+// TestInvariants checks that random requests never hold more than the budget, and finally hold
+// nothing.
 func TestInvariants(t *testing.T) {
 	b := New(8*mib, 20*time.Millisecond)
 	var all sync.WaitGroup
@@ -139,7 +141,7 @@ func TestInvariants(t *testing.T) {
 	}
 	all.Wait()
 	if len(b.owned) != 0 || b.used != 0 || b.usedReserve != 0 || b.holders != 0 || len(b.waiters) != 0 {
-		t.Errorf("left: %d of the total, %d of the reserve, %d holders, %d waiters", b.used, b.usedReserve, b.holders, len(b.waiters))
+		t.Errorf("still held: %d of the total, %d of the reserve, %d holders, %d waiters", b.used, b.usedReserve, b.holders, len(b.waiters))
 	}
 	if b.Peak() > b.total+b.reserve {
 		t.Errorf("%d bytes were held of %d", b.Peak(), b.total+b.reserve)
@@ -152,14 +154,14 @@ func owned(b *Budget, organization string) *Share {
 	return s
 }
 
-// TestOrganizationsLeaveHalf: requests of one organization hold at most half of the memory, and
-// those that wait for it do not stop others.
+// TestOrganizationsLeaveHalf checks that requests of one organization hold at most half of the
+// memory, and that those which wait for it do not block other organizations.
 func TestOrganizationsLeaveHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Second)
 		first, second := owned(b, "a"), owned(b, "a")
 		take(t, first, 4*mib, nil)
-		take(t, second, 4*mib, nil) // no other organization was seen
+		take(t, second, 4*mib, nil) // no other organization has sent a request yet
 		second.Close()
 		other := owned(b, "b")
 		take(t, first, 5*mib, nil) // one request alone
@@ -174,14 +176,15 @@ func TestOrganizationsLeaveHalf(t *testing.T) {
 			t.Errorf("another organization waited %v", waited)
 		}
 		take(t, owned(b, "a"), 2*mib, ErrBusy)
-		synctest.Wait() // the waiting requests have given up, too
+		synctest.Wait() // the waiting requests have timed out as well
 		other.Close()
 		first.Close()
 		take(t, owned(b, "a"), 5*mib, nil)
 	})
 }
 
-// TestOldestOfAnOrganizationContinues is TestOldestGoesOn within one organization's half.
+// TestOldestOfAnOrganizationContinues checks the same as TestOldestGoesOn within one organization's
+// half.
 func TestOldestOfAnOrganizationContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(12*mib, time.Hour)

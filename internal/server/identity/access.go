@@ -14,7 +14,7 @@ const RoleAdmin = "admin"
 // RoleMember is the role of members who are not administrators.
 const RoleMember = "member"
 
-// Only this file decides what a caller may do.
+// All decisions about what a caller may do are in this file.
 
 // CanReadOrg reports whether a caller may see an organization. Only users and organization tokens
 // may read an organization's lists. A job may read only its own organization.

@@ -16,7 +16,7 @@ const (
 	StateRead     Ability = 1 << iota // read the stack, its state, updates and deployments
 	Outputs                           // read only the stack's outputs, including secret outputs
 	Decrypt                           // decrypt the stack's secrets
-	DecryptConfig                     // read the stored configuration, which contains the secrets key's name
+	DecryptConfig                     // read the stored configuration, which contains the name of the secrets key
 	Encrypt                           // encrypt secrets for the stack
 	Preview                           // run previews
 	Write                             // run updates, import states, change tags

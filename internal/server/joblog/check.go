@@ -32,7 +32,7 @@ func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultReque
 			return nil, fault.Invalid("Bad Request: the sha256 of step %d is too long", sr.Step)
 		}
 		if _, seen := sizes[sr.Step]; seen || sr.Step < 0 || sr.Step > len(job.Steps) {
-			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which was named before", sr.Step)
+			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which appears twice", sr.Step)
 		}
 		size, err := l.Sync(ctx, Key(job.ID, job.Epoch, sr.Step))
 		if err != nil {

@@ -17,7 +17,7 @@ func FuzzPosition(f *testing.F) {
 		}
 		again, err := parsePosition(p.String())
 		if err != nil || !reflect.DeepEqual(again, p) {
-			t.Errorf("%q is %+v, which is written as %q and read as %+v, %v", token, p, p, again, err)
+			t.Errorf("%q is parsed as %+v, which is written as %q and parsed as %+v, %v", token, p, p, again, err)
 		}
 	})
 }
@@ -36,7 +36,7 @@ func FuzzStoredLine(f *testing.F) {
 				return
 			}
 			if !utf8.ValidString(line.Text) {
-				t.Fatalf("the line %q is no text", line.Text)
+				t.Fatalf("the line %q is not text", line.Text)
 			}
 			data = data[used:]
 		}

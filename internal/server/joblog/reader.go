@@ -38,7 +38,7 @@ type View struct {
 // Wait is the reason why a queued deployment does not start.
 type Wait struct {
 	Reason int64  // 0 means nothing to report; continuation tokens contain the number
-	Text   string // sentence that clients display
+	Text   string // sentences that clients display
 }
 
 // Read returns the page of a deployment's log after a continuation token; "" starts at the
@@ -121,7 +121,7 @@ func (r *reader) reportWait() {
 // to the next step.
 func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
-	// Call over before reading: lines that arrive in between are read by the next call.
+	// Call over before reading, so that the next call reads the lines that arrive in between.
 	over := r.over()
 	lines, offset, err := r.store.readLines(ctx, key, r.pos.offset, &r.page)
 	if err != nil {
@@ -192,8 +192,9 @@ func (r *reader) laterStarted() (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// header returns the header of the current step. It returns false to delay the header: after the
-// stock CLI has read the pulumi step's header, it polls for the update for only a few seconds.
+// header returns the header of the current step. It returns false to delay the pulumi step's
+// header, because the stock CLI polls for the update for only a few seconds after it has read that
+// header.
 func (r *reader) header() (string, bool) {
 	name := streamName(r.Job, r.pos.step)
 	if r.pos.step >= len(r.Job.Steps) || name != workflow.PulumiStepName(r.Job.Operation) || r.Linked {

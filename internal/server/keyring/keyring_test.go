@@ -65,14 +65,14 @@ func TestTheKeyRingIsWrapped(t *testing.T) {
 		t.Errorf("another master key = %v, want an error that names it", err)
 	}
 	if _, err := keyring.Open(t.Context(), db, []byte("short")); err == nil {
-		t.Error("a short master key was taken")
+		t.Error("a short master key was accepted")
 	}
 }
 
 func TestMasterKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "master-key")
 	if _, err := keyring.LoadMasterKey(path, false); err == nil {
-		t.Error("a missing key was invented")
+		t.Error("a missing key was created")
 	}
 	first, err := keyring.LoadMasterKey(path, true)
 	if err != nil {

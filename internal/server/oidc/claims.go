@@ -43,8 +43,8 @@ func parsePath(text string) (claimPath, error) {
 	}
 }
 
-// values returns the texts at a path of a token: one for a text, number or boolean, several for a
-// list of these types, and none for any other value.
+// values returns the values at a path of a token as text: one for a string, number or boolean,
+// several for a list of these types, and none for any other value.
 func (p claimPath) values(claims map[string]any) []string {
 	var at any = claims
 	for _, name := range p {

@@ -58,15 +58,15 @@ func (p Policy) subject() string {
 	}
 }
 
-// matches reports whether all rules of a policy match, and whether one of them is about the
-// audience. For a list of values, one must match. In a denial a dot matches any character, as in
-// Pulumi Cloud; in an allowance it matches only itself, or example.com would admit exampleXcom.
+// matches reports whether all rules of a policy match, and whether one of them checks the audience.
+// If a claim is a list, one of its values must match. In a denial, a dot matches any character, as
+// in Pulumi Cloud; in an allowance, it matches only itself, or example.com would admit exampleXcom.
 // Both choices favor rejection.
 func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
 	for name, pattern := range p.Rules {
 		path, err := parsePath(name)
 		if err != nil {
-			return false, false // SetPolicies stores no such path
+			return false, false // SetPolicies rejects such a path
 		}
 		checksAudience = checksAudience || slices.Equal(path, claimPath{"aud"})
 		if !slices.ContainsFunc(path.values(claims), func(v string) bool { return match(pattern, v, p.Decision == Deny) }) {

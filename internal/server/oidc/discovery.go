@@ -36,11 +36,11 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 		return d, errors.New("its OpenID configuration is not a valid JSON object")
 	}
 	if strings.TrimSuffix(doc.Issuer, "/") != strings.TrimSuffix(url, "/") {
-		return d, errors.New("its OpenID configuration names another issuer")
+		return d, errors.New("its OpenID configuration names a different issuer")
 	}
 	// A remote issuer must not make the server call services on this machine.
 	if strings.HasPrefix(url, "https:") && !strings.HasPrefix(doc.JWKSURI, "https:") {
-		return d, errors.New("the address of its keys is not an https one")
+		return d, errors.New("the address of its keys does not begin with https://")
 	}
 	d.Issuer = doc.Issuer
 	if body, err = s.document(ctx, &d, doc.JWKSURI, thumbprints); err != nil {
@@ -70,7 +70,7 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err == nil && d.Issuer != issuer.Issuer {
-		err = errors.New("its OpenID configuration names another issuer than when it was registered")
+		err = errors.New("its OpenID configuration does not name the issuer that was registered")
 	}
 	if err != nil {
 		s.log.WithError(err).WithField("issuer", issuer.Issuer).Warn("fetching an OIDC issuer's keys failed")

@@ -46,8 +46,8 @@ type Refusal struct {
 	Code        string // such as invalid_grant
 	Description string
 	RetryAfter  time.Duration // if positive, the time after which a retry may succeed
-	// reason is for the server's log, where clients must not learn it: any holder of a public
-	// issuer's token gets this far.
+	// reason appears only in the server's log. Clients must not see it, because any holder of a
+	// public issuer's token can get this far.
 	reason string
 }
 
@@ -95,7 +95,7 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	case r.GrantType == "":
 		return "", 0, refuse("invalid_request", "grant_type is missing")
 	case r.GrantType != GrantType:
-		return "", 0, refuse("unsupported_grant_type", "only %s is possible", GrantType)
+		return "", 0, refuse("unsupported_grant_type", "only %s is supported", GrantType)
 	case r.SubjectToken == "":
 		return "", 0, refuse("invalid_request", "subject_token is missing")
 	case r.SubjectTokenType != IDTokenType:

@@ -50,7 +50,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		Thumbprints: r.Thumbprints, MaxExpiration: r.MaxExpiration, JWKS: string(r.JWKS), CreatedAt: now, ModifiedAt: now,
 	}
 	if len(r.URL) > maxURL {
-		return issuer, fault.Invalid("Bad Request: url: it has more than %d bytes", maxURL)
+		return issuer, fault.Invalid("Bad Request: url: must have at most %d bytes", maxURL)
 	}
 	if err := outbound.CheckBase(r.URL); err != nil {
 		return issuer, fault.Invalid("Bad Request: url: %v", err)
@@ -73,7 +73,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		return tx.InsertOIDCPolicy(policy)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return issuer, fault.Conflict("Conflict: url: this organization trusts the issuer %s already", issuer.Issuer)
+		return issuer, fault.Conflict("Conflict: url: this organization already trusts the issuer %s", issuer.Issuer)
 	}
 	if err != nil {
 		return issuer, fmt.Errorf("registering an OIDC issuer: %w", err)
@@ -86,19 +86,19 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 func check(i store.OIDCIssuer) error {
 	switch {
 	case i.Name == "":
-		return fault.Invalid("Bad Request: name: the issuer name is required")
+		return fault.Invalid("Bad Request: name: is required")
 	case len(i.Name) > maxName, strings.ContainsFunc(i.Name, unicode.IsControl):
-		return fault.Invalid("Bad Request: name: it must be one line of at most %d bytes", maxName)
+		return fault.Invalid("Bad Request: name: must be one line of at most %d bytes", maxName)
 	case i.MaxExpiration < 0, i.MaxExpiration > MaxLifetime:
-		return fault.Invalid("Bad Request: maxExpiration: it must be between 1 and %d seconds", int64(MaxLifetime.Seconds()))
+		return fault.Invalid("Bad Request: maxExpiration: must be between 1 and %d seconds", int64(MaxLifetime.Seconds()))
 	case len(i.Thumbprints) > maxThumbprints:
-		return fault.Invalid("Bad Request: thumbprints: at most %d are possible", maxThumbprints)
+		return fault.Invalid("Bad Request: thumbprints: at most %d are allowed", maxThumbprints)
 	case len(i.JWKS) > maxJWKS:
-		return fault.Invalid("Bad Request: jwks: it has more than %d bytes", maxJWKS)
+		return fault.Invalid("Bad Request: jwks: must have at most %d bytes", maxJWKS)
 	}
 	for n, t := range i.Thumbprints {
 		if _, ok := outbound.NormalThumbprint(t); !ok {
-			return fault.Invalid("Bad Request: thumbprints[%d]: it must be the SHA-256 of a TLS certificate in 64 hexadecimal digits, as printed by openssl x509 -fingerprint -sha256", n)
+			return fault.Invalid("Bad Request: thumbprints[%d]: must be the SHA-256 of a TLS certificate in 64 hexadecimal digits, as printed by openssl x509 -fingerprint -sha256", n)
 		}
 	}
 	if i.JWKS == "" {

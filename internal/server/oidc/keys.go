@@ -38,10 +38,10 @@ func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, errors.New("it is not a JSON web key set")
+		return nil, errors.New("not a JSON web key set")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it holds more than %d keys", maxKeys)
+		return nil, fmt.Errorf("more than %d keys", maxKeys)
 	}
 	var keys []key
 	for i, raw := range set.Keys {
@@ -58,19 +58,19 @@ func parseKeys(data []byte, skip func(i int, reason string) error) ([]key, error
 // parseKey parses a key, or returns the reason why it cannot sign tokens.
 func parseKey(raw []byte) (k key, reason string) {
 	if err := k.UnmarshalJSON(raw); err != nil || !k.Valid() {
-		return k, "its type is unknown or its members are invalid"
+		return k, "has an unknown type or invalid members"
 	}
 	if k.Use != "" && k.Use != "sig" {
-		return k, "its use is not signing"
+		return k, "is not for signing"
 	}
 	switch pub := k.Key.(type) {
 	case *rsa.PublicKey:
 		if pub.N.BitLen() < minRSA {
-			return k, fmt.Sprintf("an RSA key needs %d bits", minRSA)
+			return k, fmt.Sprintf("is an RSA key with fewer than %d bits", minRSA)
 		}
 	case *ecdsa.PublicKey, ed25519.PublicKey:
 	default:
-		return k, "it is not a public key"
+		return k, "is not a public key"
 	}
 	return k, ""
 }
@@ -135,9 +135,9 @@ func (k keySet) usable() bool { return time.Since(k.fetched) < keysUsable }
 var errNotNow = errors.New("the issuer's keys are unavailable")
 
 // find calls use with an issuer's keys until use returns true: first with cached keys, then, if a
-// fetch is due, with new ones. A caller that cached keys satisfy never waits for the issuer. The
-// error is [errNotNow] or the context's. If found is false, settled reports that the keys were
-// fresh enough for this to be final.
+// fetch is due, with new ones. A caller whose key is cached never waits for the issuer. The error
+// is [errNotNow] or the context's. If found is false, settled reports that the keys were fresh
+// enough for this to be final.
 func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([]key) bool) (found, settled bool, err error) {
 	entry := c.entry(issuer)
 	if known := entry.get(); known.fresh() && use(known.keys) {

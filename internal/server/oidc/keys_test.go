@@ -68,14 +68,14 @@ func TestKeyCache(t *testing.T) {
 		expect("two", true, true, false, 2) // rotated: an unknown key causes a fetch
 		expect("one", false, false, false, 2)
 		time.Sleep(askAgain)
-		expect("one", false, true, false, 3) // and this is final
+		expect("one", false, true, false, 3) // and the result is final
 		for range 100 {                      // unknown keys cannot cause more fetches
 			expect("junk", false, false, false, 3)
 		}
 
 		p.set(errors.New("down"), "two")
 		time.Sleep(keysFresh)
-		expect("two", true, true, false, 4) // not fresh, and still used
+		expect("two", true, true, false, 4) // no longer fresh, but still used
 		expect("two", true, true, false, 4)
 		expect("junk", false, false, true, 4)
 		time.Sleep(keysUsable)
@@ -118,7 +118,7 @@ func TestKeyCacheAsksOnceAtATime(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, _, err := c.find(gone, issuer, named("one")); !errors.Is(err, context.Canceled) {
-			t.Errorf("waiting after hanging up: %v", err)
+			t.Errorf("waiting after the caller disconnected: %v", err)
 		}
 		wg.Wait()
 		if p.fetches != 1 {
@@ -171,11 +171,11 @@ func TestParseKeys(t *testing.T) {
 	}
 	stop := errors.New("stop")
 	if _, err := parseKeys([]byte(`{"keys": [`+private+`]}`), func(int, string) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("a refused key: %v", err)
+		t.Errorf("a rejected key: %v", err)
 	}
 	for _, bad := range []string{"", "[]", `{"keys": 1}`} {
 		if _, err := parseKeys([]byte(bad), nil); err == nil {
-			t.Errorf("%q was read", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 	OrganizationToken TokenType = "organization"
 	TeamToken         TokenType = "team"
 	PersonalToken     TokenType = "personal"
-	RunnerToken       TokenType = "runner" // an agent's, for one pool
+	RunnerToken       TokenType = "runner" // a token for the agents of one pool
 )
 
 const (
@@ -131,7 +131,7 @@ func checkPolicies(policies []Policy) error {
 		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
 	}
 	if len(policies) > maxPolicies {
-		return fault.Invalid("Bad Request: member \"policies\" holds %d policies, and at most %d are possible", len(policies), maxPolicies)
+		return fault.Invalid("Bad Request: member \"policies\" has %d policies; at most %d are allowed", len(policies), maxPolicies)
 	}
 	for i := range policies {
 		if policies[i].AuthorizedPermissions == nil {
@@ -147,10 +147,10 @@ func checkPolicies(policies []Policy) error {
 	return nil
 }
 
-// check returns the first invalid member of a policy and the problem.
+// check returns the first invalid member of a policy and what is wrong with it.
 func (p Policy) check() (member, problem string) {
 	if p.Decision != Allow && p.Decision != Deny {
-		return "decision", `it must be "allow" or "deny"`
+		return "decision", `must be "allow" or "deny"`
 	}
 	switch subject := "is required for this type of token"; p.TokenType {
 	case OrganizationToken:
@@ -170,13 +170,13 @@ func (p Policy) check() (member, problem string) {
 			return "runnerID", subject + ": the id of an agent pool"
 		}
 	default:
-		return "tokenType", `it must be "organization", "team", "personal" or "runner"`
+		return "tokenType", `must be "organization", "team", "personal" or "runner"`
 	}
 	if p.RoleID != "" {
 		return "roleID", "this server has no roles"
 	}
 	if len(p.AuthorizedPermissions) > maxPermissions {
-		return "authorizedPermissions", "these are too many"
+		return "authorizedPermissions", "has too many permissions"
 	}
 	for _, perm := range p.AuthorizedPermissions {
 		if perm != standardPermission && perm != adminPermission {
@@ -198,7 +198,7 @@ func (p Policy) checkRules() (member, problem string) {
 			return "rules", fmt.Sprintf("claim paths and patterns have at most %d bytes", maxPattern)
 		}
 		if _, err := parsePath(name); err != nil {
-			return fmt.Sprintf("rules[%q]", name), `it is not a claim path (` + err.Error() + `): write sub, or "kubernetes.io".namespace`
+			return fmt.Sprintf("rules[%q]", name), `is not a claim path (` + err.Error() + `): write sub, or "kubernetes.io".namespace`
 		}
 		if pattern == "" {
 			return fmt.Sprintf("rules[%q]", name), "the pattern is empty"
@@ -207,8 +207,8 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects rejects users and pools that do not exist. Otherwise, a policy with a typing error
-// would silently have no effect.
+// checkSubjects rejects users and pools that do not exist. Otherwise, a policy with a typo would
+// silently have no effect.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
 		var err error

@@ -57,9 +57,9 @@ func TestDecide(t *testing.T) {
 		{"deny without rules", []Policy{runner(Allow, "p1", sub...), runner(Deny, "p1")}, pool, claims, denied},
 		{"a dot is a dot where it allows", []Policy{runner(Allow, "p1", "host", "ci.exampl..com")}, pool, claims, unmatched},
 		{"a dot is any character where it denies", []Policy{runner(Allow, "p1", sub...), runner(Deny, "p1", "host", "ci.exampl..com")}, pool, claims, denied},
-		{"made for someone else", []Policy{runner(Allow, "p1", sub...)}, pool, elsewhere, unmatched},
-		{"made for someone else, and that is meant", []Policy{runner(Allow, "p1", "sub", "repo:acme/*", "aud", "sts.amazonaws.com")}, pool, elsewhere, allowed},
-		{"made for someone else than the rule says", []Policy{runner(Allow, "p1", "sub", "repo:acme/*", "aud", "sts.x")}, pool, elsewhere, unmatched},
+		{"issued for another audience", []Policy{runner(Allow, "p1", sub...)}, pool, elsewhere, unmatched},
+		{"issued for another audience, which a rule allows", []Policy{runner(Allow, "p1", "sub", "repo:acme/*", "aud", "sts.amazonaws.com")}, pool, elsewhere, allowed},
+		{"issued for an audience other than the rule's", []Policy{runner(Allow, "p1", "sub", "repo:acme/*", "aud", "sts.x")}, pool, elsewhere, unmatched},
 		{"one policy's audience is not another's", []Policy{runner(Allow, "p1", "sub", "no", "aud", "*"), runner(Allow, "p1", sub...)}, pool, elsewhere, unmatched},
 		{"denied whatever the audience", []Policy{runner(Allow, "p1", "sub", "*", "aud", "*"), runner(Deny, "p1", sub...)}, pool, elsewhere, denied},
 		{"organization", []Policy{organization(Allow, "standard")}, org, claims, allowed},
@@ -87,7 +87,7 @@ func TestCheckPolicies(t *testing.T) {
 		t.Fatalf("good policies: %v", err)
 	}
 	if ok[0].Rules == nil || ok[0].AuthorizedPermissions == nil {
-		t.Error("absent lists stayed absent")
+		t.Error("absent lists are still nil")
 	}
 	for want, policies := range map[string][]Policy{
 		"policy definition can not be empty":      nil,
@@ -100,9 +100,9 @@ func TestCheckPolicies(t *testing.T) {
 		"policies[1].roleID":                      good(func(p *Policy) { p.RoleID = "r" }),
 		"policies[1].authorizedPermissions: only": good(func(p *Policy) { p.AuthorizedPermissions = []string{"root"} }),
 		"policies[1].authorizedPermissions: an":   good(func(p *Policy) { p.TokenType = OrganizationToken }),
-		"policies[1].authorizedPermissions: th":   good(func(p *Policy) { p.AuthorizedPermissions = make([]string, 11) }),
+		"policies[1].authorizedPermissions: has":  good(func(p *Policy) { p.AuthorizedPermissions = make([]string, 11) }),
 		"policies[1].rules: at least":             good(func(p *Policy) { p.Rules = nil }),
-		`policies[1].rules["a..b"]: it is no`:     good(func(p *Policy) { p.Rules = map[string]string{"a..b": "x"} }),
+		`policies[1].rules["a..b"]: is not`:       good(func(p *Policy) { p.Rules = map[string]string{"a..b": "x"} }),
 		`policies[1].rules["sub"]: the pattern`:   good(func(p *Policy) { p.Rules = map[string]string{"sub": ""} }),
 		"at most 256 bytes":                       good(func(p *Policy) { p.Rules = map[string]string{"sub": strings.Repeat("x", 257)} }),
 		"at most 20 claims": good(func(p *Policy) {

@@ -101,7 +101,7 @@ func (s *Service) checkSignature(ctx context.Context, issuer store.OIDCIssuer, s
 	}
 }
 
-// parseClaims parses the payload of a token. Numbers keep their text.
+// parseClaims parses the payload of a token. Numbers keep their original text.
 func parseClaims(payload []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
@@ -110,7 +110,7 @@ func parseClaims(payload []byte) (map[string]any, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) || claims == nil {
-		return nil, errors.New("it is not one JSON object")
+		return nil, errors.New("not a single JSON object")
 	}
 	return claims, nil
 }

@@ -42,10 +42,10 @@ func FuzzClaims(f *testing.F) {
 		err = checkTimes(claims, now)
 		var refusal *Refusal
 		if err != nil && !errors.As(err, &refusal) {
-			t.Errorf("%s: %v is no refusal", payload, err)
+			t.Errorf("%s: %v is not a refusal", payload, err)
 		}
 		if _, there := claims["exp"]; err == nil && !there {
-			t.Errorf("%s has no end and was accepted", payload)
+			t.Errorf("%s never expires and was accepted", payload)
 		}
 	})
 }

@@ -47,7 +47,7 @@ type Document struct {
 func (c *Client) Get(ctx context.Context, address string, thumbprints []string) (Document, error) {
 	u, err := parse(address)
 	if err != nil {
-		return Document{}, err
+		return Document{}, fmt.Errorf("the address %w", err)
 	}
 	// A proxy would dial in place of the server and bypass the address check.
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
@@ -72,14 +72,14 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return Document{}, fmt.Errorf("%s answered with status %d instead of 200", u.Host, res.StatusCode)
+		return Document{}, fmt.Errorf("%s responded with status %d instead of 200", u.Host, res.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
 	if err != nil {
 		return Document{}, explain(u, err)
 	}
 	if len(body) > maxBytes {
-		return Document{}, fmt.Errorf("%s answered with more than %d bytes", u.Host, maxBytes)
+		return Document{}, fmt.Errorf("the response of %s has more than %d bytes", u.Host, maxBytes)
 	}
 	doc := Document{Body: body}
 	if res.TLS != nil && len(res.TLS.PeerCertificates) > 0 {
@@ -93,7 +93,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 func CheckBase(address string) error {
 	u, err := parse(address)
 	if err == nil && (u.RawQuery != "" || u.ForceQuery) {
-		err = errors.New("it must not have a query")
+		err = errors.New("must not have a query")
 	}
 	return err
 }
@@ -103,17 +103,17 @@ func parse(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "":
-		return nil, errors.New("it must be an absolute URL such as https://issuer.example.com")
+		return nil, errors.New("must be an absolute URL such as https://issuer.example.com")
 	case u.User != nil:
-		return nil, errors.New("it must not hold a user or password")
+		return nil, errors.New("must not contain a user or password")
 	case u.Fragment != "":
-		return nil, errors.New("it must not have a fragment")
+		return nil, errors.New("must not have a fragment")
 	case u.Scheme == "https":
 		return u, nil
 	case u.Scheme == "http" && protocol.IsLoopback(u.Host):
 		return u, nil
 	default:
-		return nil, errors.New("it must begin with https:// (http:// is accepted for this machine only)")
+		return nil, errors.New("must begin with https:// (http:// is accepted only for this machine)")
 	}
 }
 
@@ -135,7 +135,7 @@ var errForbiddenAddress = errors.New("its address is link-local, multicast or un
 // awsMetadata is AWS's IPv6 credential service; all other clouds use link-local addresses.
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
-// checkAddress rejects addresses that neither public nor in-house services use. It checks the
+// checkAddress rejects addresses that no legitimate service uses, public or internal. It checks the
 // resolved address, so that a name cannot hide a forbidden address.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
@@ -157,15 +157,15 @@ func explain(u *url.URL, err error) error {
 	var refused *net.OpError
 	switch {
 	case errors.Is(err, errForbiddenAddress):
-		return fmt.Errorf("%s is not called: %w", u.Host, errForbiddenAddress)
+		return fmt.Errorf("%s cannot be called: %w", u.Host, errForbiddenAddress)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
 	case errors.As(err, &dns):
 		return fmt.Errorf("the host name %s was not found", u.Host)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%s did not answer within %s", u.Host, maxTime)
+		return fmt.Errorf("%s did not respond within %s", u.Host, maxTime)
 	case errors.As(err, &refused):
-		return fmt.Errorf("%s was not reached: %w", u.Host, refused.Err)
+		return fmt.Errorf("%s could not be reached: %w", u.Host, refused.Err)
 	default:
 		return fmt.Errorf("the request to %s failed", u.Host)
 	}

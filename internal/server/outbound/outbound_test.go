@@ -110,15 +110,15 @@ func TestTrust(t *testing.T) {
 		{"a known authority", trusted, nil, true},
 		{"a known authority after a rotation", trusted, []string{Thumbprint(inHouse.Leaf)}, true},
 		{"an unknown authority", inHouse, nil, false},
-		{"an unknown authority, another certificate named", inHouse, []string{Thumbprint(trusted.Leaf)}, false},
-		{"the certificate named", inHouse, []string{Thumbprint(inHouse.Leaf)}, true},
+		{"an unknown authority, thumbprint of another certificate", inHouse, []string{Thumbprint(trusted.Leaf)}, false},
+		{"thumbprint of the certificate", inHouse, []string{Thumbprint(inHouse.Leaf)}, true},
 		{"as openssl writes it", inHouse, []string{colons(Thumbprint(inHouse.Leaf))}, true},
-		{"its authority named", inHouse, []string{"junk", Thumbprint(private.cert)}, true},
-		{"named, but for another host", misnamed, []string{Thumbprint(misnamed.Leaf)}, false},
-		{"named, but expired", expired, []string{Thumbprint(expired.Leaf)}, false},
-		{"authority named, but expired", expired, []string{Thumbprint(private.cert)}, false},
+		{"thumbprint of its authority", inHouse, []string{"junk", Thumbprint(private.cert)}, true},
+		{"thumbprint of a certificate for another host", misnamed, []string{Thumbprint(misnamed.Leaf)}, false},
+		{"thumbprint of an expired certificate", expired, []string{Thumbprint(expired.Leaf)}, false},
+		{"thumbprint of the authority, but the certificate expired", expired, []string{Thumbprint(private.cert)}, false},
 		{
-			"a named certificate that is only shown along",
+			"thumbprint of a certificate outside the chain",
 			tls.Certificate{Certificate: append(inHouse.Certificate, trusted.Leaf.Raw), PrivateKey: inHouse.PrivateKey, Leaf: inHouse.Leaf},
 			[]string{Thumbprint(trusted.Leaf)},
 			false,
@@ -133,7 +133,7 @@ func TestTrust(t *testing.T) {
 				t.Errorf("%q with thumbprint %s", doc.Body, doc.Thumbprint)
 			}
 			if !tt.ok && !strings.Contains(err.Error(), "not trusted") {
-				t.Errorf("the error does not say what is wrong: %v", err)
+				t.Errorf("the error does not state the cause: %v", err)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestForbiddenAddresses(t *testing.T) {
 	}
 	for _, address := range []string{"https://169.254.169.254/latest", "https://[fd00:ec2::254]/latest"} {
 		_, err := new(Client).Get(t.Context(), address, nil)
-		if err == nil || !strings.Contains(err.Error(), "is not called") {
+		if err == nil || !strings.Contains(err.Error(), "cannot be called") {
 			t.Errorf("the address of a cloud's metadata: %v", err)
 		}
 	}
@@ -224,7 +224,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	listener.Close()
-	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "was not reached") {
+	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "could not be reached") {
 		t.Errorf("no server listens: %v", err)
 	}
 }

@@ -249,7 +249,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	return nil
 }
 
-// moveQueued moves the queued jobs that follow the default pool to the new default, in several
+// moveQueued moves the queued jobs that use the default pool to the new default, in several
 // transactions. It stops if the default changes again.
 func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {

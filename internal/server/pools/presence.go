@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// onlineFor is how long an agent counts as online, at least, after a sign of life.
+	// onlineFor is the minimum time for which an agent counts as online after a sign of life.
 	onlineFor = 35 * time.Second
 	// forgetAfter is how long a silent agent remains in lists.
 	forgetAfter = time.Hour
-	// sessionGrace is how long a session keeps its agent id after its last poll was answered.
+	// sessionGrace is how long a session keeps its agent id after the response to its last poll.
 	// Normally, the next poll follows immediately.
 	sessionGrace = 5 * time.Second
 	// maxIdleGrace bounds sessionGrace for agents that announce pauses.
@@ -82,7 +82,8 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		// The in-memory presence may already record the end of a session that the row does not.
+		// The in-memory presence may already show that a session has ended, although the row does
+		// not.
 		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
 		if other && now.Before(old.LiveUntil) {
 			return errSession(old.Hostname, old.PID)
@@ -131,7 +132,7 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 	return old.SessionID, true, nil
 }
 
-// Answered records that a session's poll was answered.
+// Answered records that the server responded to a session's poll.
 func (s *Service) Answered(g Sighting) {
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()

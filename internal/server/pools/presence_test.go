@@ -41,16 +41,16 @@ func TestSessions(t *testing.T) {
 			return fresh, fault.KindOf(err) == fault.KindConflict
 		}
 		if fresh, _ := look(mine); !fresh {
-			t.Error("a poll right after the last write is written again")
+			t.Error("a poll right after the last write causes another write")
 		}
 		if _, conflict := look(twin); !conflict {
-			t.Error("a second session was taken beside a held poll")
+			t.Error("a second session was accepted during a held poll")
 		}
-		// The poll was answered; the next one is due immediately.
+		// The poll has its response; the next poll is due immediately.
 		s.Answered(mine)
 		time.Sleep(sessionGrace - time.Millisecond)
 		if _, conflict := look(twin); !conflict {
-			t.Error("a second session was taken between two polls")
+			t.Error("a second session was accepted between two polls")
 		}
 		time.Sleep(2 * time.Millisecond)
 		if _, conflict := look(twin); conflict {
