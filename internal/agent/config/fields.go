@@ -46,68 +46,65 @@ func requiredFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "token", Value: &c.Token, Example: "pul-xxx",
 		Requirement: "required unless oidc_token_file is set",
-		Doc: `The access token of the agent pool, shown once when the pool is created.
-Keep the file that holds it readable for the agent's user only (chmod 600).`,
+		Doc: `The access token of the agent pool, shown once when the pool is created. Only the agent's
+user should be able to read the file that holds it (chmod 600).`,
 	}}
 }
 
 func optionalFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "service_url", Value: (*settings.URL)(&c.ServiceURL), Default: "https://api.pulumi.com",
-		Doc: `The control plane to take work from. Trailing slashes are stripped, and a host without a
-scheme means https. HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the agent's environment apply to the
-agent and to its jobs; see network.md.`,
+		Doc: `The control plane to take work from. A host without a scheme means https, on loopback
+http. Proxies: network.md.`,
 	}, {
 		Key: "working_directory", Value: (*settings.Path)(&c.WorkingDirectory),
 		DefaultText: "the directory of the agent's binary, symbolic links followed",
 		Example:     "<location of customer-managed-workflow-agent binary>",
-		Doc: `The directory to load the runner binaries from: workflow-runner and, for jobs in
-containers, the workflow-runner-embeddable of their architecture. A path of the agent's binary
-means its directory.`,
+		Doc: `The directory of workflow-runner and, for jobs in containers, of the
+workflow-runner-embeddable of their architecture. A path of the agent's binary means its
+directory.`,
 	}, {
 		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
 		DefaultText: "volumes of the engine; for processes a directory below state_directory",
 		Example:     "/var/lib/workflow-agent/shared",
-		Doc: `The host directory for the per-job directories that are shared with job containers. It
-must have the same path for the agent and for the engine. If it is not set, no host directory is
-mounted into containers, and the engine may be on another host.`,
+		Doc: `The host directory for the jobs' directories, which containers mount. It must have the
+same path for the agent and for the engine. If it is not set, containers mount no host directory,
+and the engine may be on another host.`,
 	}, {
 		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
 		Choices: []string{string(TargetDocker), string(TargetProcess)},
 		Check:   checkTarget,
-		Doc: `Where jobs run. docker starts a container for each job. process starts a plain process as
-the agent's user, without isolation: for disposable hosts, and for a trial of the agent without
-Docker. kubernetes is not in this build.`,
+		Doc: `Where jobs run. docker starts a container for each job. process starts a process as the
+agent's user, without isolation: for disposable hosts and trials. kubernetes is not in this build.`,
 	}, {
 		Key: "single_run", Value: &c.SingleRun, Default: "false",
-		Doc: `If true, the agent exits after the delivery of the result of one job.`,
+		Doc: `If true, the agent exits after it has delivered the result of one job.`,
 	}, {
 		Key: "pull_image", Value: &c.PullImage, Default: "true",
-		Doc: `If true, the job's image is pulled before each job, and the job fails if the registry
-cannot be reached. If false, it is never pulled, and a job whose image is absent fails. The registry
-receives the job's own credentials, or else those of the docker configuration and credential helpers
-of the agent's user. (Docker target only.)`,
+		Doc: `If true, the agent pulls the image before each job, and the job fails if the registry
+cannot be reached. If false, a job whose image is absent fails. The registry receives the job's
+credentials, or else those of the docker configuration and credential helpers of the agent's user.
+(Docker target only.)`,
 	}, {
 		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
-		Doc:     `The types of work this agent claims. The variable is comma-separated.`,
+		Doc:     `The types of work this agent claims.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
-		Doc: `The names of host environment variables that are given to jobs, such as the credentials
-of a cloud provider. Names are case-sensitive. The values take precedence over variables of the same name
-from the server, are never sent to the server, and are masked in every log; values shorter than six
-characters cannot be masked. DOCKER_HOST is always given. The variable is space-separated.`,
+		Doc: `The names of the agent's environment variables that jobs receive, such as credentials of
+a cloud. Names are case-sensitive. The values override the server's variables, never reach the
+server, and are masked in every log if they have at least six characters. Jobs always receive
+DOCKER_HOST.`,
 	}}
 }
 
 func oidcFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "oidc_token_file", Value: (*settings.Path)(&c.OIDCTokenFile), Example: "/var/run/secrets/oidc/token",
-		Doc: `The file with the OIDC token that is exchanged for a token of the pool. The agent reads
-it for each exchange: when most of the lifetime of the pool's token has passed, and when the server
-rejects that token. If this key is set, token is not used. The file must contain only the token and
-must be writable for its owner only; the agent waits for a file that does not exist yet.`,
+		Doc: `The file with the OIDC token that the agent exchanges for a pool token, instead of token.
+The file must contain only the OIDC token, and only its owner may write it. The agent reads it for
+each exchange, and waits if it does not exist yet.`,
 	}, {
 		Key: "organization_name", Value: &c.OrganizationName,
 		Example: "acme", Requirement: "required if oidc_token_file is set",
@@ -115,12 +112,11 @@ must be writable for its owner only; the agent waits for a file that does not ex
 	}, {
 		Key: "runner_pool_id", Value: &c.RunnerPoolID,
 		Example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", Requirement: "required if oidc_token_file is set",
-		Doc: `The ID of the pool to join with the OIDC token. With token, the token determines the pool.`,
+		Doc: `The ID of the pool for the exchange.`,
 	}, {
 		Key: "token_expiration", Value: (*settings.Seconds)(&c.TokenExpiration),
 		DefaultText: "the server's choice", Example: "2h", Min: int64(time.Second), Max: 366 * dayLong,
-		Doc: `The lifetime to request in the exchange: a duration, or a bare number
-of seconds.`,
+		Doc: `The lifetime to request in the exchange.`,
 	}}
 }
 
@@ -128,35 +124,34 @@ func pollingFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "polling_interval", Value: &c.PollingInterval,
 		Default: "1m", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The pause between two polls for work. A Retry-After of the server takes precedence. There
-is no pause if the server holds the poll open.`,
+		Doc: `The pause between two polls. The server's Retry-After overrides it. The agent does not
+pause if the server holds polls open.`,
 	}, {
 		Key: "polling_interval_override", Value: &c.PollingIntervalOverride, Default: "false",
-		Doc: `If true, the agent always pauses for polling_interval: it ignores Retry-After and does not
-request that the server holds the poll open.`,
+		Doc: `If true, the agent always pauses for polling_interval: it ignores Retry-After and never
+asks the server to hold a poll open.`,
 	}, {
 		Key: "job_status_loop_interval", Value: &c.JobStatusLoopInterval,
 		Default: "30s", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The pause between two checks of the status of a running job, which detect a cancelled job.`,
+		Doc: `The pause between two status checks of a running job, which detect cancellation.`,
 	}, {
 		Key: "request_timeout", Value: &c.RequestTimeout,
 		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
-		Doc: `The time limit of one API call. Transfers of logs and files are limited by progress
-instead.`,
+		Doc: `The time limit of one API call. Transfers of logs and files must make progress instead.`,
 	}, {
 		Key: "request_retry_count", Value: &c.RequestRetryCount, Default: "2", Max: 100,
-		Doc: `The number of retries of an API call after a transient failure or a rate limit.`,
+		Doc: `The retries of an API call after a transient failure or a rate limit.`,
 	}, {
 		Key: "request_retry_wait", Value: &c.RequestRetryWait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The pause before the first retry; it grows with each further retry.`,
+		Doc: `The pause before the first retry. Later pauses grow.`,
 	}, {
 		Key: "request_retry_max_wait", Value: &c.RequestRetryMaxWait,
 		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
 		Doc: `The longest pause between retries; at least request_retry_wait.`,
 	}, {
 		Key: "circuit_breaker_failures", Value: &c.CircuitBreakerFailures, Default: "2", Min: 1, Max: 1000,
-		Doc: `The number of consecutive API calls that must fail, retries included, before the agent stops
+		Doc: `The number of consecutive failed API calls, retries included, after which the agent stops
 polling and only probes the server.`,
 	}, {
 		Key: "circuit_breaker_timeout", Value: &c.CircuitBreakerTimeout,
@@ -168,13 +163,12 @@ polling and only probes the server.`,
 func healthFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "http_server_port", Value: &c.HTTPServerPort, Default: "8080", Max: 65535,
-		Doc: `The port of the local HTTP server with /healthz and /metrics; 0 turns it off. If another
-process uses the port, the agent warns and works without the server.`,
+		Doc: `The port of the local HTTP server with /healthz and /metrics; 0 disables it. If another
+process uses the port, the agent warns and runs without the HTTP server.`,
 	}, {
 		Key: "http_server_address", Value: &c.HTTPServerAddress,
 		DefaultText: "127.0.0.1; in Kubernetes all addresses", Example: "127.0.0.1",
-		Doc: `The address the HTTP server listens on; "*" is all addresses. The server requires no
-credentials.`,
+		Doc: `The address of the HTTP server; "*" means all addresses. Clients need no credentials.`,
 	}, {
 		Key: "health_threshold", Value: &c.HealthThreshold,
 		DefaultText: "twice the longer of polling_interval and job_status_loop_interval", Example: "2m",
@@ -182,46 +176,44 @@ credentials.`,
 		Doc: `The time without progress after which /healthz reports the agent as unhealthy.`,
 	}, {
 		Key: "syslog", Value: &c.Syslog, Default: "false",
-		Doc: `If true, the agent's log goes to syslog instead of stderr.`,
+		Doc: `If true, the agent logs to syslog instead of stderr.`,
 	}, {
 		Key: "log_format", Value: (*string)(&c.LogFormat),
 		Default: string(LogText), Choices: []string{string(LogText), string(LogJSON)},
 		Doc: `The format of the agent's own log.`,
 	}, {
 		Key: "log_job_output", Value: &c.LogJobOutput, Default: "true",
-		Doc: `If true, the log of jobs, secrets masked, also goes to the agent's own output.`,
+		Doc: `If true, the agent also prints the masked log of its jobs.`,
 	}}
 }
 
 func hostFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "max_concurrent_jobs", Value: &c.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
-		Doc: `How many jobs run at a time. With single_run it is 1.`,
+		Doc: `The number of jobs that run at the same time; with single_run 1.`,
 	}, {
 		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
 		Example: "/var/lib/workflow-agent",
-		Doc:     `The directory for state that survives a restart: the journal of jobs and undelivered logs. Several agents may share it.`,
+		Doc:     `The directory for the journal of jobs and undelivered logs. Several agents may share it.`,
 	}, {
 		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,
 		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
-		Doc: `Patterns of the job images this agent runs; a job with another image is refused. A name
-without a host means Docker Hub. * matches within one path element, ** across elements; a pattern
-without a tag matches every tag and digest, one with a tag matches no digest. The variable is comma-separated.`,
+		Doc: `Patterns of images; the agent refuses a job with another image. A name without a host
+means Docker Hub. * matches within one path element, ** across elements. A pattern without a tag
+matches every tag and digest; a pattern with a tag matches no digest.`,
 	}, {
 		Key: "allowed_repositories", Value: &c.AllowedRepositories, Separator: ",", NotEmpty: true,
 		DefaultText: "every repository", Example: "[github.com/acme/*]",
-		Doc: `Patterns of the git repositories this agent deploys from, written host/path without
-scheme, user and .git; a job from another repository is refused. * matches within one path
-element, ** across elements; a pattern that begins with * is written in quotes. This limits only the source of the deployment: its pre-run
-commands run in a shell and can fetch from anywhere. The variable is comma-separated.`,
+		Doc: `Patterns of git repositories (host/path, without scheme, user and .git); the agent
+refuses a job from another repository. * matches within one path element, ** across elements; quote
+a pattern that begins with *. Pre-run commands can still fetch from anywhere.`,
 	}, {
 		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
 		Example: "/etc/ssl/certs/company-ca.pem",
-		Doc: `A PEM file with certificate authorities that are trusted besides the system's: by the
-agent, and in its jobs by git, pulumi and its plugins, and the programs that Node, Python, OpenSSL and the
-usual cloud tools run.`,
+		Doc: `A PEM file with certificate authorities that the agent and programs in its jobs trust in
+addition to the system's; see network.md.`,
 	}}
 }
 
@@ -229,18 +221,17 @@ func dockerFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "docker_network", Value: &c.DockerNetwork,
 		DefaultText: "the engine's default bridge; the host's network if the server is on loopback", Example: "deployments",
-		Doc: `The name of the network that job containers join.`,
+		Doc: `The network that job containers join.`,
 	}, {
 		Key: "docker_memory", Value: (*settings.Bytes)(&c.DockerMemory),
 		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
 		Doc: `The memory limit of a job container, such as 512m or 4g.`,
 	}, {
 		Key: "docker_cpus", Value: (*settings.CPUs)(&c.DockerCPUs), DefaultText: "no limit", Example: "1.5",
-		Doc: `The CPU limit of a job container, in CPUs.`,
+		Doc: `The number of CPUs that a job container may use.`,
 	}, {
 		Key: "docker_pids_limit", Value: &c.DockerPidsLimit, Default: "4096", Max: 4194304,
-		Doc: `The limit of processes and threads in a job container, which stops fork bombs; 0 removes
-the limit.`,
+		Doc: `The limit of processes and threads in a job container; 0 removes the limit.`,
 	}}
 }
 
@@ -249,16 +240,16 @@ func updateFields(c *Config) []settings.Field {
 		Key: "auto_update", Value: (*string)(&c.AutoUpdate), Default: string(UpdateAuto),
 		Choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
 		Doc: `Whether the agent installs new signed releases of itself. auto does so in a service that
-install.sh has installed; elsewhere the log shows once per release how to update. true warns where
-the agent cannot update itself. dpkg, rpm and Homebrew update the agents that they installed.`,
+install.sh has installed; elsewhere the log names the command once per release. true also warns where
+the agent cannot update itself.`,
 	}, {
 		Key: "update_channel", Value: &c.UpdateChannel, Default: "stable", Choices: []string{"stable", "beta"},
 		Doc: `The releases to install.`,
 	}, {
 		Key: "update_url", Value: (*settings.URL)(&c.UpdateURL),
 		DefaultText: "where this build was released", Example: "https://releases.example.com/workflow-agent",
-		Doc: `The location of releases: a GitHub repository, or any HTTP directory with a mirror, such as
-https://SERVER/releases of a workflow-server. A mirror need not be trusted, because releases are signed.`,
+		Doc: `The location of releases: a GitHub repository, or an HTTP directory with a mirror, such as
+https://SERVER/releases of a workflow-server. The agent verifies signatures.`,
 	}}
 }
 
@@ -266,23 +257,23 @@ https://SERVER/releases of a workflow-server. A mirror need not be trusted, beca
 func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "image", Value: &c.AgentImage, DefaultText: "the image of the agent's own release",
-		Doc: `The image of helper containers of worker pods. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: the image of helper containers.`,
 	}, {
 		Key: "image_pull_policy", Value: &c.ImagePullPolicy,
 		Default: "IfNotPresent", Choices: []string{"Always", "IfNotPresent", "Never"},
-		Doc: `The pull policy of worker pods. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: the pull policy of worker pods.`,
 	}, {
 		Key: "service_account_name", Value: &c.ServiceAccountName, DefaultText: "the namespace's default",
-		Doc: `The service account of worker pods. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: the service account of worker pods.`,
 	}, {
 		Key: "num_cpus", Value: &c.NumCPUs, DefaultText: "no request",
-		Doc: `The CPU request of worker pods. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: the CPU request of worker pods.`,
 	}, {
 		Key: "mem_quantity", Value: &c.MemQuantity, DefaultText: "no request",
-		Doc: `The memory request of worker pods, in Gi. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: the memory request of worker pods, in Gi.`,
 	}, {
 		Key: "debug_pod", Value: &c.DebugPod, Default: "false",
-		Doc: `If true, worker pods are kept after their job. (Kubernetes target only.)`,
+		Doc: `Kubernetes only: if true, worker pods remain after their job.`,
 	}}
 }
 
@@ -290,12 +281,12 @@ func environmentFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.OverrideImageReference,
 		DefaultText: "the image that each job requests",
-		Doc:         `The image of every job, instead of the image that the job requests.`,
+		Doc:         `The image of every job.`,
 	}, {
 		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.DockerHost,
 		DefaultText: "the engine of the current docker context, then the usual sockets",
-		Doc: `The Docker engine to use, such as unix:///run/docker.sock or tcp://host:2376; TLS requires
-DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, and ssh:// is not supported. Jobs receive it too.`,
+		Doc: `The Docker Engine, such as unix:///run/docker.sock or tcp://host:2376. TLS requires
+DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH. ssh:// is not supported. Jobs receive the variable.`,
 	}}
 }
 

@@ -105,7 +105,7 @@ func TestHelp(t *testing.T) {
 	var help bytes.Buffer
 	must(t, Table().WriteHelp(&help))
 	want := "  docker_pids_limit [PULUMI_AGENT_DOCKER_PIDS_LIMIT]\n" +
-		"        The limit of processes and threads in a job container, which stops fork bombs; 0 removes the limit (default: 4096)\n"
+		"        The limit of processes and threads in a job container; 0 removes the limit (default: 4096)\n"
 	if !strings.Contains(help.String(), want) {
 		t.Errorf("the help has no\n%s\nin\n%s", want, &help)
 	}

@@ -80,7 +80,7 @@ func sample() []byte {
 			if f.Default == "" && f.DefaultText != "" {
 				comment("Default: " + f.DefaultText + ".")
 			}
-			comment("Environment variable override: " + f.Env)
+			comment("Environment variable override: " + f.Env + separated(f))
 			if f.Key != "token" {
 				b.WriteByte('#')
 			}
@@ -137,61 +137,74 @@ func reference(page []byte) ([]byte, error) {
 		return nil, errors.New(referenceFile + " lacks the comments around the generated part")
 	}
 	b := bytes.NewBuffer(bytes.Clone(before))
-	b.WriteString(begin)
+	b.WriteString(begin + "\n")
 	for _, group := range config.Table().Groups {
-		fmt.Fprintf(b, "\n## %s\n", group.Title)
+		fmt.Fprintf(b, "## %s\n\n", group.Title)
 		if group.EnvOnly {
-			b.WriteString("\nThese settings are variables only; the file cannot set them.\n")
+			b.WriteString("The file cannot contain these settings.\n\n")
 		}
 		for _, f := range group.Fields {
 			title := f.Key
 			if group.EnvOnly {
 				title = f.Env
 			}
-			fmt.Fprintf(b, "\n### `%s`\n\n%s\n\n", title, strings.ReplaceAll(strings.Join(wrap(f.Doc, 100), "\n"), "*", `\*`))
-			fmt.Fprintf(b, "* Default: %s\n", defaultOf(f))
-			if f.Choices != nil {
-				fmt.Fprintf(b, "* Values: `%s`\n", strings.Join(f.Choices, "`, `"))
-			} else {
-				fmt.Fprintf(b, "* Form: %s\n", form(f))
-			}
-			if f.Requirement != "" {
-				fmt.Fprintf(b, "* %s\n", capital(f.Requirement))
-			}
-			if !group.EnvOnly {
-				fmt.Fprintf(b, "* Variable: `%s`\n", f.Env)
+			fmt.Fprintf(b, "### `%s`\n\n", title)
+			for _, paragraph := range []string{facts(f, group.EnvOnly), strings.ReplaceAll(f.Doc, "*", `\*`)} {
+				b.WriteString(strings.Join(wrap(paragraph, 119), "\n") + "\n\n")
 			}
 		}
 	}
-	b.WriteString("\n" + end)
+	b.WriteString(end)
 	b.Write(after)
 	return b.Bytes(), nil
 }
 
-func defaultOf(f settings.Field) string {
-	if f.Default != "" {
-		return "`" + f.Default + "`"
+// facts returns variable, form and default of a setting.
+func facts(f settings.Field, envOnly bool) string {
+	text := form(f)
+	if f.Choices != nil {
+		text = "`" + strings.Join(f.Choices, "`, `") + "`"
 	}
-	return cmp.Or(f.DefaultText, "none")
+	text += separated(f)
+	switch {
+	case f.Default != "":
+		text += "; default `" + f.Default + "`"
+	case f.DefaultText != "":
+		text += "; default: " + f.DefaultText
+	}
+	if f.Requirement != "" {
+		text += "; " + f.Requirement
+	}
+	if envOnly { // the heading is the variable
+		return capital(text)
+	}
+	return "`" + f.Env + "`: " + text
+}
+
+func separated(f settings.Field) string {
+	switch f.Separator {
+	case ",":
+		return " (comma-separated)"
+	case " ":
+		return " (space-separated)"
+	}
+	return ""
 }
 
 func form(f settings.Field) string {
 	switch f.Value.(type) {
 	case *settings.Secret:
-		return "text; never shown by the agent"
+		return "text"
 	case *bool:
 		return "`true` or `false`"
 	case *int, *int64:
-		return "whole number " + f.Bounds()
+		return "number " + f.Bounds()
 	case *time.Duration:
 		return "duration " + f.Bounds()
 	case *settings.Seconds:
-		return "duration, or a bare number of seconds, " + f.Bounds()
+		return "duration or number of seconds " + f.Bounds()
 	case *[]string:
-		if f.Separator == "," {
-			return "list; comma-separated in the variable"
-		}
-		return "list; space-separated in the variable"
+		return "list"
 	case *settings.Path:
 		return "path"
 	case *settings.URL:
