@@ -4,7 +4,7 @@ package faults
 // last longer than a row may.
 var clockRows = []faultRow{
 	{
-		phase: inRunning, fault: "the server's clock jumps an hour ahead, or the server was away for one", want: kept,
+		phase: inRunning, fault: "the server's clock jumps an hour ahead, or the server was stopped for one", want: kept,
 		evidence: "server/deployments.TestSilenceWhileTheServerWasAwayDoesNotCount",
 	},
 	{
@@ -16,19 +16,19 @@ var clockRows = []faultRow{
 		evidence: "server/deployments.TestReplicaWithAFalseClock",
 	},
 	{
-		phase: inPulumi, fault: "SIGSTOP of the server for longer than the update's lease; SIGKILL, and a start after that time", want: kept,
+		phase: inPulumi, fault: "SIGSTOP of the server, or SIGKILL and a later start, for longer than the update's lease", want: kept,
 		evidence: "server.TestPauseLongerThanTheUpdateLease",
 	},
 	{
-		phase: inPulumi, fault: "SIGSTOP of one of two servers, and then of both, for longer than the update's lease", want: kept,
+		phase: inPulumi, fault: "SIGSTOP of one of two servers, then of both, for longer than the update's lease", want: kept,
 		evidence: "server.TestPauseOfReplicas",
 	},
 	{
-		phase: inPulumi, fault: "the database takes no writes for longer than the update's lease", want: kept,
+		phase: inPulumi, fault: "the database accepts no writes for longer than the update's lease", want: kept,
 		evidence: "server.TestDatabaseThatTakesNoWrites",
 	},
 	{
-		phase: inPulumi, fault: "the server's clock is set an hour ahead, or an hour back", want: kept,
+		phase: inPulumi, fault: "the server's clock is set an hour ahead or back", want: kept,
 		evidence: "server/stacks.TestLeaseKeepsWhatWasLeft",
 	},
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	engineKilled   = "SIGKILL of the Docker Engine, which starts again"
-	engineStopped  = "orderly stop of the Docker Engine, which starts again"
-	engineRestored = "SIGKILL of the Docker Engine with live-restore, which starts again"
+	engineKilled   = "SIGKILL of the Docker Engine"
+	engineStopped  = "orderly restart of the Docker Engine"
+	engineRestored = "SIGKILL of the Docker Engine with live-restore"
 )
 
 // engineKillRows kill agent and runner around a container. The engine keeps running.

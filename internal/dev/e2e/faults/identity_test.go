@@ -64,19 +64,19 @@ func (a *arena) twin() {
 }
 
 var identityRows = []faultRow{
-	{phase: inClaimed, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
+	{phase: inClaimed, fault: "the pool and so the agent's token are deleted", want: kept, do: func(a *arena) {
 		held := pins[inClaimed](a.proxy)
 		a.enqueueFree()
 		held.await(a.t)
 		a.deletePool()
 		held.lift()
 	}},
-	{phase: inRunning, fault: "the pool is deleted, and with it the agent's token", want: kept, do: func(a *arena) {
+	{phase: inRunning, fault: "the pool and so the agent's token are deleted", want: kept, do: func(a *arena) {
 		a.running()
 		a.deletePool()
 		a.goOn()
 	}},
-	{phase: inRunning, fault: "the pool is deleted, and the agent is killed and starts again", want: kept, do: func(a *arena) {
+	{phase: inRunning, fault: "the pool is deleted; SIGKILL of the agent", want: kept, do: func(a *arena) {
 		a.running()
 		a.deletePool()
 		a.killAgent()
@@ -84,7 +84,7 @@ var identityRows = []faultRow{
 		a.goOn()
 	}},
 	{
-		phase: inRunning, fault: "a result comes from a claim that was superseded: it is refused", want: keptByNextClaim,
+		phase: inRunning, fault: "a superseded claim sends a result: the server refuses it", want: keptByNextClaim,
 		scaled: scaledLease, server: scaledTimers(),
 		do: func(a *arena) {
 			held := pins[inClaimed](a.proxy)
@@ -101,11 +101,11 @@ var identityRows = []faultRow{
 		},
 	},
 	{
-		phase: "lost", fault: "its result comes later than 24 h", want: endedBy("lost"),
+		phase: "lost", fault: "its result arrives after 24 h", want: endedBy("lost"),
 		evidence: "server/deployments.TestEvidenceComesTooLate",
 	},
 	{
-		phase: "lost", fault: "its runner comes back after the stack's next deployment was claimed: it begins nothing",
+		phase: "lost", fault: "its runner returns after the claim of the stack's next deployment: it starts nothing",
 		want:     outcome{status: "failed", reason: "lost", or: "exit-code"},
 		evidence: "server/deployments.TestLostDeploymentStartsNothingAfterItsSuccessor",
 	},
@@ -114,7 +114,7 @@ var identityRows = []faultRow{
 		a.startAgent()
 		a.enqueueFree()
 	}},
-	{phase: "queued", fault: "a second agent has a copy of the identity: the server rejects it and gives it no job", want: kept, do: func(a *arena) {
+	{phase: "queued", fault: "a second agent has a copy of the identity: the server rejects it", want: kept, do: func(a *arena) {
 		a.twin()
 		a.enqueueFree()
 	}},

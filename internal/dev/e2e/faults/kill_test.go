@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	agentKilled  = "SIGKILL of the agent, which starts again"
+	agentKilled  = "SIGKILL of the agent"
 	runnerKilled = "SIGKILL of the runner"
-	serverKilled = "SIGKILL of the server, which starts again"
-	allKilled    = "SIGKILL of server, agent and runner; server and agent start again"
+	serverKilled = "SIGKILL of the server"
+	allKilled    = "SIGKILL of server, agent and runner"
 )
 
 // The phases of a job. A job that is a process needs no preparation, and its runner starts only
@@ -155,7 +155,7 @@ var killRows = []faultRow{
 	kill(inClaimed, serverKilled, strikeServer, kept),
 	kill(inAsking, agentKilled, strikeAgent, kept),
 	{
-		phase: inAsking, fault: "SIGKILL of the agent, which starts again after its lease", want: keptByNextClaim,
+		phase: inAsking, fault: "SIGKILL of the agent; restart after its lease", want: keptByNextClaim,
 		scaled: scaledLease, server: scaledTimers(),
 		do: killed(pins[inAsking], func(a *arena) {
 			a.killAgent()
@@ -165,7 +165,7 @@ var killRows = []faultRow{
 	kill(inAsking, serverKilled, strikeServer, kept),
 	kill(inGranted, agentKilled, strikeAgent, kept),
 	{
-		phase: inGranted, fault: "SIGKILL of the agent, which starts again after the job was given up", want: endedBy("lost"),
+		phase: inGranted, fault: "SIGKILL of the agent; restart after the job was given up", want: endedBy("lost"),
 		scaled: scaledLost, server: scaledTimers(),
 		do: killed(pins[inGranted], func(a *arena) {
 			a.killAgent()
@@ -176,13 +176,13 @@ var killRows = []faultRow{
 	kill(inRunning, agentKilled, strikeAgent, kept),
 	kill(inRunning, runnerKilled, strikeRunner, endedBy("signal")),
 	kill(inRunning, serverKilled, strikeServer, kept),
-	kill(inRunning, "SIGKILL of server and agent, which start again", func(a *arena) {
+	kill(inRunning, "SIGKILL of server and agent", func(a *arena) {
 		a.killServer()
 		a.killAgent()
 	}, kept),
 	kill(inRunning, allKilled, strikeAll, endedBy("lost")),
 	{
-		phase: inRunning, fault: "SIGTERM of the agent; the job ends without it, then it starts again", want: kept,
+		phase: inRunning, fault: "SIGTERM of the agent; restart after the job's end", want: kept,
 		do: func(a *arena) {
 			a.running()
 			if err := a.agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {

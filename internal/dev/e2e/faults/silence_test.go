@@ -65,7 +65,7 @@ func linesOfOutage() jobShape {
 
 var silenceRows = []faultRow{
 	{
-		phase: inRunning, fault: "the server cannot be reached for 3 minutes while 100 000 lines are written", want: kept,
+		phase: inRunning, fault: "the server is unreachable for 3 minutes, during 100 000 lines", want: kept,
 		scaled: "12 s, 20 000 lines", job: linesOfOutage(),
 		do: func(a *arena) {
 			a.goOn()
@@ -76,7 +76,7 @@ var silenceRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "the server cannot be reached for longer than the lost limit while 100 000 lines are written", want: keptAfterLost,
+		phase: inRunning, fault: "the server is unreachable for longer than the lost limit, during 100 000 lines", want: keptAfterLost,
 		scaled: scaledLost + ", 20 000 lines", job: linesOfOutage(), server: scaledTimers(),
 		do: func(a *arena) {
 			a.goOn()
@@ -87,7 +87,7 @@ var silenceRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "as before, and the agent is killed meanwhile and starts again", want: keptAfterLost,
+		phase: inRunning, fault: "as before, with a SIGKILL of the agent meanwhile", want: keptAfterLost,
 		scaled: scaledLost, server: scaledTimers(),
 		do: func(a *arena) {
 			a.running()
@@ -100,7 +100,7 @@ var silenceRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "the server takes connections and answers nothing for 2 minutes", want: kept,
+		phase: inRunning, fault: "the server accepts connections and answers nothing for 2 minutes", want: kept,
 		scaled: "35 s", do: func(a *arena) {
 			a.running()
 			silent := a.proxy.on(anyCall, -1, hold)
