@@ -1,0 +1,243 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+)
+
+// A delta is the sequence: format, number of the parent's resources, schema version, features,
+// members, resources. Numbers are varints, and texts follow their length. Features and members
+// follow their number. A member is its name and either sameMember or 1 + the length of its value
+// and the value. Resources are runs: the number of resources times two, plus one for resources in
+// the delta. A run of copies is followed by the distance of its first resource from the one after
+// the last copy.
+const (
+	deltaFormat = 1
+	sameMember  = 0
+)
+
+// Diff returns the encoding of a state that refers to the parts it has in common with its parent.
+func Diff(parent, child *Deployment) []byte {
+	out := []byte{deltaFormat}
+	out = binary.AppendUvarint(out, uint64(len(parent.Resources)))
+	out = binary.AppendVarint(out, child.Version)
+	out = binary.AppendUvarint(out, uint64(len(child.Features)))
+	for _, f := range child.Features {
+		out = appendText(out, []byte(f))
+	}
+	out = binary.AppendUvarint(out, uint64(len(child.Members)))
+	for _, m := range child.Members {
+		out = appendText(out, []byte(m.Name))
+		if bytes.Equal(parent.value(m.Name), m.Value) {
+			out = append(out, sameMember)
+			continue
+		}
+		out = append(binary.AppendUvarint(out, uint64(len(m.Value))+1), m.Value...)
+	}
+	return appendRuns(out, sources(parent.Resources, child.Resources), child.Resources)
+}
+
+// value returns a member's value, which may be null, or nil.
+func (d *Deployment) value(name string) []byte {
+	for _, m := range d.Members {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+func appendText(out, text []byte) []byte {
+	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
+}
+
+// literal is the source of a resource that the parent does not have.
+const literal = -1
+
+// sources returns for each resource of the child the index of an equal one of the parent. Each
+// resource of the parent is the source of at most one.
+func sources(parent, child [][]byte) []int {
+	seed := maphash.MakeSeed()
+	var index map[uint64]int
+	used := make([]bool, len(parent))
+	take := func(i int, resource []byte) bool {
+		if i >= len(parent) || used[i] || !bytes.Equal(parent[i], resource) {
+			return false
+		}
+		used[i] = true
+		return true
+	}
+	out := make([]int, len(child))
+	next := 0
+	for i, resource := range child {
+		out[i] = literal
+		if take(next, resource) {
+			out[i], next = next, next+1
+			continue
+		}
+		if index == nil {
+			index = make(map[uint64]int, len(parent))
+			for j, p := range parent {
+				index[maphash.Bytes(seed, p)] = j
+			}
+		}
+		if j, ok := index[maphash.Bytes(seed, resource)]; ok && take(j, resource) {
+			out[i], next = j, j+1
+		}
+	}
+	return out
+}
+
+func appendRuns(out []byte, sources []int, resources [][]byte) []byte {
+	next := 0
+	for i := 0; i < len(sources); {
+		end := i + 1
+		if first := sources[i]; first != literal {
+			for end < len(sources) && sources[end] == first+end-i {
+				end++
+			}
+			out = binary.AppendUvarint(out, uint64(end-i)<<1)
+			out = binary.AppendVarint(out, int64(first-next))
+			next = first + end - i
+		} else {
+			for end < len(sources) && sources[end] == literal {
+				end++
+			}
+			out = binary.AppendUvarint(out, uint64(end-i)<<1|1)
+			for _, resource := range resources[i:end] {
+				out = appendText(out, resource)
+			}
+		}
+		i = end
+	}
+	return out
+}
+
+var errDamaged = errors.New("reading a state's delta: the delta is damaged or belongs to another state; restore it from a backup")
+
+// Apply returns the state of a delta. It shares the memory of the parent and the delta.
+func Apply(parent *Deployment, delta []byte) (*Deployment, error) {
+	r := deltaReader{rest: delta}
+	if r.uvarint() != deltaFormat || r.uvarint() != uint64(len(parent.Resources)) {
+		return nil, errDamaged
+	}
+	d := &Deployment{Version: r.varint()}
+	for range r.count() {
+		d.Features = append(d.Features, string(r.text()))
+	}
+	for range r.count() {
+		d.Members = append(d.Members, r.member(parent))
+	}
+	d.Resources = r.resources(parent.Resources)
+	if r.damaged {
+		return nil, errDamaged
+	}
+	return d, nil
+}
+
+// deltaReader reads the parts of a delta. After the first damaged part all others are zero.
+type deltaReader struct {
+	rest    []byte
+	damaged bool
+}
+
+func (r *deltaReader) fail() {
+	r.rest, r.damaged = nil, true
+}
+
+func (r *deltaReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *deltaReader) varint() int64 {
+	v, n := binary.Varint(r.rest)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+// count returns a number of parts, each of which has at least one byte.
+func (r *deltaReader) count() uint64 {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.fail()
+		return 0
+	}
+	return n
+}
+
+func (r *deltaReader) text() []byte {
+	n := r.count()
+	text := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return text
+}
+
+// json returns a text of n bytes that is valid JSON.
+func (r *deltaReader) json(n uint64) []byte {
+	if n > uint64(len(r.rest)) || !json.Valid(r.rest[:n]) {
+		r.fail()
+		return nil
+	}
+	value := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return value
+}
+
+func (r *deltaReader) member(parent *Deployment) Member {
+	m := Member{Name: string(r.text())}
+	if !json.Valid([]byte(`"` + m.Name + `"`)) {
+		r.fail()
+	}
+	if n := r.uvarint(); n == sameMember {
+		m.Value = parent.value(m.Name)
+	} else {
+		m.Value = r.json(n - 1)
+	}
+	if m.Value == nil {
+		r.fail()
+	}
+	return m
+}
+
+func (r *deltaReader) resources(parent [][]byte) [][]byte {
+	var out [][]byte
+	next, copied := int64(0), 0
+	for len(r.rest) > 0 {
+		tag := r.uvarint()
+		n := tag >> 1
+		if tag&1 == 1 {
+			if n > uint64(len(r.rest)) {
+				r.fail()
+			}
+			for range n {
+				if r.damaged {
+					return nil
+				}
+				out = append(out, r.json(r.uvarint()))
+			}
+			continue
+		}
+		first := next + r.varint()
+		left := uint64(len(parent) - copied)
+		if r.damaged || n > left || first < 0 || first > int64(len(parent)) || n > uint64(len(parent))-uint64(first) {
+			r.fail()
+			return nil
+		}
+		out = append(out, parent[first:first+int64(n)]...)
+		next, copied = first+int64(n), copied+int(n)
+	}
+	return out
+}

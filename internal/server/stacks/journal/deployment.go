@@ -1,0 +1,194 @@
+package journal
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/rawjson"
+)
+
+// emptyVersion is the schema version of documents without a version.
+const emptyVersion = 3
+
+// Deployment is a state whose parts are raw JSON.
+type Deployment struct {
+	Version   int64
+	Features  []string
+	Members   []Member // all members except "resources", in their order
+	Resources [][]byte
+}
+
+// Member is a member of a JSON object. The name contains the escapes of the JSON string.
+type Member struct {
+	Name  string
+	Value []byte
+}
+
+// ParseState splits a document of the form {"version", "features", "deployment"} into its parts,
+// which share its memory. A null deployment has no parts.
+func ParseState(body []byte) (*Deployment, error) {
+	if !json.Valid(body) {
+		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+	}
+	d := &Deployment{}
+	version := int64(emptyVersion)
+	for name, value := range rawjson.Members(body) {
+		if isNull(value) {
+			continue
+		}
+		switch name {
+		case "version":
+			n, err := number(value)
+			if err != nil {
+				return nil, fault.Invalid("Bad Request: member \"version\" of a state %s", err)
+			}
+			version = n
+		case "features":
+			if err := texts(value); err != nil {
+				return nil, fault.Invalid("Bad Request: member \"features\" of a state %s", err)
+			}
+			d.Features = textsOf(value)
+		case "deployment":
+			if !isObject(value) {
+				return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
+			}
+			parsed, err := parseDeployment(value)
+			if err != nil {
+				return nil, err
+			}
+			d.Members, d.Resources = parsed.Members, parsed.Resources
+		}
+	}
+	d.Version = version
+	return d, nil
+}
+
+func parseDeployment(raw []byte) (*Deployment, error) {
+	d := &Deployment{}
+	for name, value := range rawjson.Members(raw) {
+		if name != "resources" {
+			d.setMember(name, value)
+			continue
+		}
+		if !isNull(value) && !isList(value) {
+			return nil, fault.Invalid("Bad Request: member \"resources\" of a deployment must be an array")
+		}
+		d.Resources = slices.Collect(rawjson.Elements(value))
+	}
+	return d, nil
+}
+
+// Member returns the value of a member, or nil. A null member is absent.
+func (d *Deployment) Member(name string) []byte {
+	for _, m := range d.Members {
+		if m.Name == name && !isNull(m.Value) {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// setMember sets a member in its place, or appends it. A nil value removes it.
+func (d *Deployment) setMember(name string, value []byte) {
+	i := slices.IndexFunc(d.Members, func(m Member) bool { return m.Name == name })
+	switch {
+	case i >= 0 && value == nil:
+		d.Members = slices.Delete(d.Members, i, i+1)
+	case i >= 0:
+		d.Members[i].Value = value
+	case value != nil:
+		d.Members = append(d.Members, Member{name, value})
+	}
+}
+
+// with returns a deployment with another value of a member. It shares all other parts.
+func (d *Deployment) with(name string, value []byte) *Deployment {
+	changed := *d
+	changed.Members = slices.Clone(d.Members)
+	changed.setMember(name, value)
+	return &changed
+}
+
+// WriteTo writes the state's document. Equal states have equal documents.
+func (d *Deployment) WriteTo(w io.Writer) (int64, error) {
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	var total int64
+	for part := range d.parts() {
+		n, err := buffered.Write(part)
+		total += int64(n)
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, buffered.Flush()
+}
+
+// Append appends the state's document to dst.
+func (d *Deployment) Append(dst []byte) []byte {
+	dst = slices.Grow(dst, d.Size())
+	for part := range d.parts() {
+		dst = append(dst, part...)
+	}
+	return dst
+}
+
+// Size returns the length of the state's document.
+func (d *Deployment) Size() int {
+	size := 0
+	for part := range d.parts() {
+		size += len(part)
+	}
+	return size
+}
+
+func (d *Deployment) parts() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		parts := writer{yield: yield}
+		parts.text(`{"version":` + strconv.FormatInt(d.Version, 10))
+		if len(d.Features) > 0 {
+			parts.text(`,"features":`)
+			parts.raw(encode(d.Features))
+		}
+		parts.text(`,"deployment":`)
+		if len(d.Members) == 0 && len(d.Resources) == 0 {
+			parts.text("null}")
+			return
+		}
+		separator := "{"
+		for _, m := range d.Members {
+			parts.text(separator + `"` + m.Name + `":`)
+			parts.raw(m.Value)
+			separator = ","
+		}
+		if len(d.Resources) > 0 {
+			parts.text(separator + `"resources":`)
+			separator = "["
+			for _, r := range d.Resources {
+				parts.text(separator)
+				parts.raw(r)
+				separator = ","
+			}
+			parts.text("]")
+		}
+		parts.text("}}")
+	}
+}
+
+// writer yields parts until the consumer stops.
+type writer struct {
+	yield   func([]byte) bool
+	stopped bool
+}
+
+func (w *writer) text(s string) { w.raw([]byte(s)) }
+
+func (w *writer) raw(b []byte) {
+	if !w.stopped {
+		w.stopped = !w.yield(b)
+	}
+}

@@ -1,0 +1,171 @@
+package journal
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/server/fault"
+)
+
+func testOptions() Options {
+	return Options{Time: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), PulumiVersion: "v3.255.0"}
+}
+
+// The manifest of testOptions.
+const testManifest = `"manifest":{"time":"2026-11-20T12:00:00Z","magic":"MAGIC","version":"v3.255.0"}`
+
+func urn(name string) string { return "urn:pulumi:dev::shop::test:index:Thing::" + name }
+
+// resource returns a resource with more members, such as `"taint":true`.
+func resource(name string, members ...string) string {
+	return `{` + strings.Join(append([]string{`"urn":"` + urn(name) + `"`, `"custom":true`, `"type":"test:index:Thing"`}, members...), ",") + `}`
+}
+
+func state(resources ...string) string {
+	return `{"version":3,"deployment":{` + testManifest + `,"resources":[` + strings.Join(resources, ",") + `]}}`
+}
+
+func parseState(t *testing.T, doc string) *Deployment {
+	t.Helper()
+	d, err := ParseState([]byte(doc))
+	if err != nil {
+		t.Fatalf("parsing the state: %v", err)
+	}
+	return d
+}
+
+// parseEntries parses members of entries and numbers them.
+func parseEntries(t *testing.T, entries ...string) []Entry {
+	t.Helper()
+	for i, e := range entries {
+		entries[i] = fmt.Sprintf(`{"version":1,"sequenceID":%d,%s}`, i+1, e)
+	}
+	out, err := Parse([]byte("[" + strings.Join(entries, ",") + "]"))
+	if err != nil {
+		t.Fatalf("parsing the entries: %v", err)
+	}
+	return out
+}
+
+func each2(entries []Entry) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for _, e := range entries {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func replay(t *testing.T, base string, entries ...string) *Deployment {
+	t.Helper()
+	parsed := parseEntries(t, entries...)
+	from := parseState(t, base)
+	d, err := Replay(from, each2(parsed), testOptions())
+	if err != nil {
+		t.Fatalf("replaying: %v", err)
+	}
+	p := NewProgress(len(from.Resources))
+	if err := p.AddAll(parsed); err != nil {
+		t.Fatalf("the progress rejects entries that replay: %v", err)
+	}
+	if p.Resources() != len(d.Resources) {
+		t.Errorf("the progress counts %d resources, the state has %d", p.Resources(), len(d.Resources))
+	}
+	return d
+}
+
+func texts2(parts [][]byte) []string {
+	var out []string
+	for _, p := range parts {
+		out = append(out, string(p))
+	}
+	return out
+}
+
+func TestReplay(t *testing.T) {
+	a, b := resource("a"), resource("b")
+	for _, tt := range []struct {
+		name    string
+		base    []string
+		entries []string
+		want    []string
+	}{
+		{"nothing", []string{a, b}, nil, []string{a, b}},
+		{
+			"created resources precede the base's",
+			[]string{a},
+			[]string{`"kind":0,"operationID":1`, `"kind":1,"operationID":1,"state":` + b},
+			[]string{b, a},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := texts2(replay(t, state(tt.base...), tt.entries...).Resources)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("resources (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDeltaOfAReplay(t *testing.T) {
+	a, b, c := resource("a"), resource("b"), resource("c")
+	base := state(a, b, c)
+	child := replay(t, base, `"kind":1,"operationID":1,"state":`+resource("d"), `"kind":1,"operationID":2,"removeOld":1,"state":`+b)
+	parent := parseState(t, base)
+	got, err := Apply(parent, Diff(parent, child))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(child.Append(nil)), string(got.Append(nil))); diff != "" {
+		t.Errorf("document (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for entry, want := range map[string]string{
+		`5`:                               "a journal entry must be an object",
+		`{"version":2,"kind":0}`:          "the journal version 2 is unknown",
+		`{"kind":0,"sequenceID":1}`:       "the journal version 0 is unknown",
+		`{"version":1,"sequenceID":1}`:    `member "kind" is missing or unknown`,
+		`{"version":1,"kind":10}`:         `member "kind" is missing or unknown`,
+		`{"version":1,"kind":0}`:          `member "sequenceID" must be 1 or greater`,
+		`{"version":1,"sequenceID":1.5}`:  `member "sequenceID" must be a whole number`,
+		`{"version":1,"removeOld":"1"}`:   `member "removeOld" must be a whole number`,
+		`{"version":1,"state":[]}`:        `member "state" must be an object`,
+		`{"version":1,"state":{"urn":1}}`: `member "state" has a malformed member: "urn" must be a string`,
+	} {
+		_, err := Parse([]byte("[" + entry + "]"))
+		if err == nil || fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%s) = %v, want an invalid request with %q", entry, err, want)
+		}
+	}
+}
+
+func TestProgressRefusesUnknownReferences(t *testing.T) {
+	for _, tt := range []struct{ entry, want string }{
+		{`"kind":1,"operationID":1,"removeOld":2`, "unknown resource 2"},
+		{`"kind":1,"operationID":1,"removeOld":-1`, "unknown resource -1"},
+		{`"kind":1,"operationID":1,"removeNew":7`, "unknown operation 7"},
+		{`"kind":1,"operationID":1,"removeNew":1`, "unknown operation 1"},
+	} {
+		p := NewProgress(2)
+		entries := parseEntries(t, `"kind":1,"operationID":3,"removeOld":1,"state":`+resource("a"), `"kind":7`, tt.entry)
+		err := p.AddAll(slices.Clone(entries))
+		if err == nil || fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("adding %s: %v, want an invalid request with %q", tt.entry, err, tt.want)
+		}
+		if p.Resources() != 2 {
+			t.Errorf("after the refused batch the progress counts %d resources, want 2", p.Resources())
+		}
+		if err := p.AddAll(entries[:2]); err != nil {
+			t.Errorf("adding the correct entries again: %v", err)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package journal
+
+import (
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/rawjson"
+)
+
+// Progress validates the references of entries in their order of arrival, and counts the resources
+// of the state. It does not hold resources.
+type Progress struct {
+	base    int // resources of the base
+	removed int // number of resources of the base that are removed
+	added   int // resources of the journal, including removed ones
+
+	operations map[int64]int      // index of the journal's resource by its operation
+	removedOld map[int64]struct{} // indexes in the base
+	removedNew map[int64]struct{} // operations
+}
+
+// NewProgress returns the progress of an empty journal whose base has the given number of
+// resources.
+func NewProgress(resources int) *Progress {
+	p := &Progress{}
+	p.rebase(resources)
+	return p
+}
+
+func (p *Progress) rebase(resources int) {
+	*p = Progress{
+		base: resources, operations: map[int64]int{}, removedOld: map[int64]struct{}{}, removedNew: map[int64]struct{}{},
+	}
+}
+
+// Resources returns the number of resources of the state after the entries so far.
+func (p *Progress) Resources() int {
+	return p.base - p.removed + p.added - len(p.removedNew)
+}
+
+// Add adds an entry. After an error the progress is unchanged.
+func (p *Progress) Add(e Entry) error {
+	if err := p.check(&e); err != nil {
+		return err
+	}
+	p.apply(&e, &undoLog{})
+	return nil
+}
+
+// AddAll adds all entries or none.
+func (p *Progress) AddAll(entries []Entry) error {
+	before, undo := *p, undoLog{}
+	for i := range entries {
+		if err := p.check(&entries[i]); err != nil {
+			undo.revert()
+			*p = before
+			return err
+		}
+		p.apply(&entries[i], &undo)
+	}
+	return nil
+}
+
+// check validates the references that a replay follows.
+func (p *Progress) check(e *Entry) error {
+	switch e.Kind {
+	case Success:
+		return p.known(e, e.RemoveOld, e.RemoveNew, e.DeleteOld, e.DeleteNew, e.PendingReplacementOld, e.PendingReplacementNew)
+	case RefreshSuccess:
+		return p.known(e, e.RemoveOld, e.RemoveNew)
+	case Outputs:
+		if e.State != nil {
+			return p.known(e, e.RemoveOld, e.RemoveNew)
+		}
+	}
+	return nil
+}
+
+// known validates pairs of an index in the base and an operation. A successful entry may refer to
+// its own operation.
+func (p *Progress) known(e *Entry, pairs ...*int64) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if index := pairs[i]; index != nil && (*index < 0 || *index >= int64(p.base)) {
+			return fault.Invalid("Bad Request: journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
+				e.SequenceID, *index, p.base)
+		}
+		operation := pairs[i+1]
+		if operation == nil || e.Kind == Success && e.State != nil && *operation == e.OperationID {
+			continue
+		}
+		if _, ok := p.operations[*operation]; !ok {
+			return fault.Invalid("Bad Request: journal entry %d refers to the unknown operation %d", e.SequenceID, *operation)
+		}
+	}
+	return nil
+}
+
+func (p *Progress) apply(e *Entry, undo *undoLog) {
+	switch e.Kind {
+	case Success:
+		if e.State != nil {
+			put(p.operations, e.OperationID, p.added, undo)
+			p.added++
+		}
+		p.remove(e, undo)
+	case RefreshSuccess:
+		if e.State == nil {
+			p.remove(e, undo)
+		}
+	case Write:
+		p.base = 0
+		for range rawjson.Elements(rawjson.Member(e.NewSnapshot, "resources")) {
+			p.base++
+		}
+		p.removed = 0
+		for index := range p.removedOld {
+			if index < int64(p.base) {
+				p.removed++
+			}
+		}
+	case RebuiltBaseState:
+		p.rebase(p.Resources())
+	}
+}
+
+func (p *Progress) remove(e *Entry, undo *undoLog) {
+	if e.RemoveOld != nil {
+		if put(p.removedOld, *e.RemoveOld, struct{}{}, undo) {
+			p.removed++
+		}
+	}
+	if e.RemoveNew != nil {
+		put(p.removedNew, *e.RemoveNew, struct{}{}, undo)
+	}
+}
+
+// undoLog collects the inverse changes of maps.
+type undoLog []func()
+
+func (u undoLog) revert() {
+	for i := len(u) - 1; i >= 0; i-- {
+		u[i]()
+	}
+}
+
+// put sets a key and reports whether it is new.
+func put[V any](m map[int64]V, key int64, value V, undo *undoLog) bool {
+	old, exists := m[key]
+	m[key] = value
+	*undo = append(*undo, func() {
+		if exists {
+			m[key] = old
+		} else {
+			delete(m, key)
+		}
+	})
+	return !exists
+}

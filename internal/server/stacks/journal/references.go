@@ -1,0 +1,157 @@
+package journal
+
+import (
+	"strings"
+
+	"workflowagent/internal/server/stacks/rawjson"
+)
+
+// dropDangling removes references to missing resources, which a refresh leaves behind. Resources
+// follow those they depend on, except that a parent may be anywhere.
+func dropDangling(resources [][]byte) {
+	known := make(map[string]bool, len(resources))
+	keep := func(urn []byte) []byte {
+		if known[textOf(urn)] {
+			return urn
+		}
+		return nil
+	}
+	for i, r := range resources {
+		resources[i] = rewrite(r, func(name string, value []byte) []byte {
+			switch name {
+			case "dependencies", "replaceWith":
+				return keepList(value, keep)
+			case "propertyDependencies":
+				return rewrite(value, func(_ string, list []byte) []byte {
+					if list = keepList(list, keep); empty(list) {
+						return nil
+					}
+					return list
+				})
+			case "deletedWith":
+				return keep(value)
+			}
+			return value
+		})
+		known[textOf(rawjson.Member(r, "urn"))] = true
+	}
+	for i, r := range resources {
+		resources[i] = rewrite(r, func(name string, value []byte) []byte {
+			if name == "parent" {
+				return keep(value)
+			}
+			return value
+		})
+	}
+}
+
+// keepList filters a list. It returns nil if no element remains of a list that had some.
+func keepList(list []byte, keep func([]byte) []byte) []byte {
+	if empty(list) {
+		return list
+	}
+	if list = rewriteList(list, keep); empty(list) {
+		return nil
+	}
+	return list
+}
+
+// aliases maps former URNs to current ones.
+type aliases map[string]string
+
+// aliasesOf collects the aliases of resources. Children of a renamed resource are renamed with it.
+// If two resources have the same alias, it belongs to the first one.
+func aliasesOf(resources [][]byte) aliases {
+	a := aliases{}
+	for _, r := range resources {
+		var urn, parent string
+		var former []byte
+		for name, value := range rawjson.Members(r) {
+			switch name {
+			case "urn":
+				urn = textOf(value)
+			case "parent":
+				parent = textOf(value)
+			case "aliases":
+				former = value
+			}
+		}
+		for alias := range rawjson.Elements(former) {
+			if alias := textOf(alias); a[alias] == "" {
+				a[alias] = urn
+			}
+		}
+		if current := a[parent]; current != "" {
+			a.adopt(urn, current)
+		}
+	}
+	return a
+}
+
+// rootType is the type of stacks, which is not part of their children's types.
+const rootType = "pulumi:pulumi:Stack"
+
+// adopt renames a resource whose parent has a new URN.
+func (a aliases) adopt(urn, parent string) {
+	// A URN has the form urn:pulumi:STACK::PROJECT::PARENTTYPE$TYPE::NAME.
+	parts, parentParts := strings.SplitN(urn, "::", 4), strings.SplitN(parent, "::", 4)
+	if len(parts) < 4 || len(parentParts) < 4 || parentParts[2] == rootType {
+		return
+	}
+	parts[2] = parts[2][strings.LastIndexByte(parts[2], '$')+1:]
+	if parentParts[2] != "" {
+		parts[2] = parentParts[2] + "$" + parts[2]
+	}
+	a[urn] = strings.Join(parts, "::")
+}
+
+func (a aliases) urn(value []byte) []byte {
+	if current, ok := a[textOf(value)]; ok {
+		return encode(current)
+	}
+	return value
+}
+
+// provider replaces the URN in a reference to a provider, which has the form URN::ID.
+func (a aliases) provider(value []byte) []byte {
+	ref := textOf(value)
+	if i := strings.LastIndex(ref, "::"); i >= 0 {
+		if current, ok := a[ref[:i]]; ok {
+			return encode(current + ref[i:])
+		}
+	}
+	return value
+}
+
+// resource replaces former URNs in a resource, and removes its aliases.
+func (a aliases) resource(r []byte) []byte {
+	return rewrite(r, func(name string, value []byte) []byte {
+		switch name {
+		case "urn", "parent", "deletedWith", "viewOf":
+			return a.urn(value)
+		case "provider":
+			return a.provider(value)
+		case "dependencies":
+			return rewriteList(value, a.urn)
+		case "propertyDependencies":
+			return rewrite(value, func(_ string, list []byte) []byte { return rewriteList(list, a.urn) })
+		case "aliases":
+			if !empty(value) {
+				return nil
+			}
+		}
+		return value
+	})
+}
+
+// snippets replaces former URNs in the references of snippets.
+func (a aliases) snippets(list []byte) []byte {
+	return rewriteList(list, func(snippet []byte) []byte {
+		return rewrite(snippet, func(name string, value []byte) []byte {
+			if name != "references" {
+				return value
+			}
+			return rewrite(value, func(_ string, urn []byte) []byte { return a.urn(urn) })
+		})
+	})
+}

@@ -1,0 +1,111 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"workflowagent/internal/server/stacks/rawjson"
+)
+
+// textOf returns the string in a raw JSON string, "" for other values.
+func textOf(v []byte) string {
+	if len(v) == 0 || !isText(v) {
+		return ""
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1])
+	}
+	var s string
+	if err := json.Unmarshal(v, &s); err != nil {
+		return ""
+	}
+	return s
+}
+
+func textsOf(list []byte) []string {
+	var out []string
+	for v := range rawjson.Elements(list) {
+		out = append(out, textOf(v))
+	}
+	return out
+}
+
+// encode returns the JSON form of a value that always has one.
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("encoding a part of a state: " + err.Error())
+	}
+	return data
+}
+
+// rewrite returns an object with changed members, in their order. change returns a member's new
+// value, or nil to remove it. An object without changes is returned as it is.
+func rewrite(object []byte, change func(name string, value []byte) []byte) []byte {
+	var out []byte
+	changed := false
+	for name, value := range rawjson.Members(object) {
+		now := change(name, value)
+		if changed = changed || now == nil || !bytes.Equal(now, value); now == nil {
+			continue
+		}
+		out = append(append(append(append(out, ',', '"'), name...), '"', ':'), now...)
+	}
+	if !changed {
+		return object
+	}
+	if out == nil {
+		return []byte("{}")
+	}
+	out[0] = '{'
+	return append(out, '}')
+}
+
+// rewriteList is [rewrite] for arrays.
+func rewriteList(list []byte, change func(value []byte) []byte) []byte {
+	var out []byte
+	changed := false
+	for value := range rawjson.Elements(list) {
+		now := change(value)
+		if changed = changed || now == nil || !bytes.Equal(now, value); now == nil {
+			continue
+		}
+		out = append(append(out, ','), now...)
+	}
+	if !changed {
+		return list
+	}
+	if out == nil {
+		return []byte("[]")
+	}
+	out[0] = '['
+	return append(out, ']')
+}
+
+// empty reports whether an object or array has no members.
+func empty(v []byte) bool {
+	return len(v) == 0 || isNull(v) || len(v) == rawjson.SkipSpace(v, 1)+1
+}
+
+// setTrue sets a member of an object to true.
+func setTrue(object []byte, name string) []byte {
+	exists := false
+	out := rewrite(object, func(n string, value []byte) []byte {
+		if n != name {
+			return value
+		}
+		exists = true
+		return []byte("true")
+	})
+	if exists || !isObject(object) {
+		return out
+	}
+	separator := ","
+	if empty(object) {
+		separator = ""
+	}
+	end := len(object) - 1
+	out = make([]byte, 0, len(object)+len(name)+8)
+	out = append(append(append(out, object[:end]...), separator+`"`...), name...)
+	return append(out, `":true}`...)
+}

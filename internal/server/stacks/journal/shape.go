@@ -1,0 +1,107 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+
+	"workflowagent/internal/server/stacks/rawjson"
+)
+
+// The first byte of a valid JSON value determines its type.
+
+func isNull(v []byte) bool   { return v[0] == 'n' }
+func isTrue(v []byte) bool   { return v[0] == 't' }
+func isFlag(v []byte) bool   { return v[0] == 't' || v[0] == 'f' }
+func isText(v []byte) bool   { return v[0] == '"' }
+func isObject(v []byte) bool { return v[rawjson.SkipSpace(v, 0)] == '{' }
+func isList(v []byte) bool   { return v[rawjson.SkipSpace(v, 0)] == '[' }
+
+func mustBe(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return errors.New("must be " + what)
+}
+
+// shape maps the names of members to their types. All members may be absent or null.
+type shape map[string]func([]byte) error
+
+// resourceShape contains the members that a replay reads. The client validates all others when it
+// reads the state.
+var resourceShape = shape{
+	"urn": text, "parent": text, "provider": text, "deletedWith": text, "viewOf": text,
+	"extensionRef": text, "snippetID": text,
+	"delete": boolean, "pendingReplacement": boolean, "taint": boolean, "refreshBeforeUpdate": boolean,
+	"dependencies": texts, "replaceWith": texts, "aliases": texts,
+	"propertyDependencies": listsByName, "resourceHooks": listsByName,
+}
+
+var (
+	operationShape       = shape{"resource": checkResource, "type": text}
+	secretsProviderShape = shape{"type": text}
+	snippetShape         = shape{"references": textsByName}
+	snapshotShape        = shape{
+		"manifest": object, "secrets_providers": object, "metadata": object, "extensions": object,
+		"resources": each(checkResource), "pending_operations": each(checkOperation), "snippets": checkSnippets,
+	}
+)
+
+func checkResource(v []byte) error  { return check(v, resourceShape) }
+func checkOperation(v []byte) error { return check(v, operationShape) }
+func checkSnapshot(v []byte) error  { return check(v, snapshotShape) }
+
+func checkSnippets(v []byte) error {
+	return each(func(v []byte) error { return check(v, snippetShape) })(v)
+}
+
+// check reports the first member of an object whose type differs from the shape's.
+func check(v []byte, s shape) error {
+	if !isObject(v) {
+		return mustBe(false, "an object")
+	}
+	for name, value := range rawjson.Members(v) {
+		if isType := s[name]; isType != nil && !isNull(value) {
+			if err := isType(value); err != nil {
+				return fmt.Errorf("has a malformed member: %q %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func text(v []byte) error    { return mustBe(isText(v), "a string") }
+func boolean(v []byte) error { return mustBe(isFlag(v), "true or false") }
+func object(v []byte) error  { return mustBe(isObject(v), "an object") }
+func texts(v []byte) error   { return each(text)(v) }
+
+func each(isType func([]byte) error) func([]byte) error {
+	return func(v []byte) error {
+		if !isList(v) {
+			return mustBe(false, "an array")
+		}
+		for element := range rawjson.Elements(v) {
+			if err := isType(element); err != nil {
+				return fmt.Errorf("has a malformed element: it %w", err)
+			}
+		}
+		return nil
+	}
+}
+
+func textsByName(v []byte) error { return byName(v, text) }
+func listsByName(v []byte) error { return byName(v, texts) }
+
+func byName(v []byte, isType func([]byte) error) error {
+	if !isObject(v) {
+		return mustBe(false, "an object")
+	}
+	for name, value := range rawjson.Members(v) {
+		if isNull(value) {
+			continue
+		}
+		if err := isType(value); err != nil {
+			return fmt.Errorf("has a malformed member: %q %w", name, err)
+		}
+	}
+	return nil
+}
