@@ -267,7 +267,7 @@ func TestKeysOfTheCircuitBreaker(t *testing.T) {
 	p.mu.Lock()
 	p.pollCode = 0
 	p.mu.Unlock()
-	a.until("the end of the outage", func() bool { return strings.Contains(a.stderr.String(), "the server answers again") })
+	a.until("the end of the outage", func() bool { return strings.Contains(a.stderr.String(), "the server responds again") })
 }
 
 func TestKeyHealthThreshold(t *testing.T) {

@@ -17,12 +17,13 @@ import (
 // pollGrace is how much longer than the requested hold a poll may take.
 const pollGrace = 10 * time.Second
 
-// maxID limits the ids that a server gives, in bytes. They are shown to users.
+// maxID limits the length of an id from the server, in bytes, because ids are shown to users.
 const maxID = 256
 
-// Poll requests work. It is sent once: a caller that repeats it after an error sends the same
-// PollID, so that the server repeats a claim whose answer was lost and no job is lost or claimed
-// twice. While the circuit breaker is open it returns [ErrCircuitOpen] without a request.
+// Poll requests work. It makes one attempt. A caller that repeats a failed poll sends the same
+// PollID: if the response with a claim was lost, the server repeats the claim, so no job is lost or
+// claimed twice. While the circuit breaker is open, Poll returns [ErrCircuitOpen] without a
+// request.
 func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollResult, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -58,7 +59,7 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 		return PollResult{}, err
 	}
 	if job.JobID == "" || job.JobToken == "" {
-		return PollResult{}, errors.New("the server's answer to the poll names a job without id or token")
+		return PollResult{}, errors.New("the server's response to the poll has a job without an id or a token")
 	}
 	if pool := a.header.Get(HeaderAgentPool); pool != "" {
 		job.PoolID = termtext.OneLine(pool, maxField)
@@ -67,11 +68,11 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 		job.DeploymentID = job.TypeSpecificID
 	}
 	if strings.ContainsFunc(job.JobToken, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return PollResult{}, errors.New("the server's answer to the poll names a job with a token that fits into no header")
+		return PollResult{}, errors.New("the server's response to the poll has a job token that is invalid in a header")
 	}
 	for _, id := range []string{job.JobID, job.DeploymentID, job.RunID, string(job.WorkflowType)} {
 		if termtext.OneLine(id, maxID) != id {
-			return PollResult{}, errors.New("the server's answer to the poll names a job by an id that cannot be shown: it is too long or not plain text")
+			return PollResult{}, errors.New("the server's response to the poll has an id that cannot be shown: it is too long or not plain text")
 		}
 	}
 	result.Job = &job
@@ -119,7 +120,7 @@ func heldBy(values []string) bool {
 	return false
 }
 
-// Status returns the public status of a deployment, repeated as [Retry] configures.
+// Status returns the public status of a deployment. It retries as [Retry] configures.
 func (c *Client) Status(ctx context.Context, token, deploymentID string) (workflow.Status, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -145,23 +146,25 @@ func (c *Client) Status(ctx context.Context, token, deploymentID string) (workfl
 	return status, nil
 }
 
-// StatusProbe is an agents-only path with the id of no deployment: calls change and claim nothing.
+// StatusProbe is an agents-only path with an id that no deployment has: calls change and claim
+// nothing.
 const StatusProbe = "/api/deployments/00000000-0000-0000-0000-000000000000/status"
 
-// maxField limits what is taken from a header, in bytes.
+// maxField limits the length of a value from a header, in bytes.
 const maxField = 2000
 
 // TokenCheck is what a server reveals about a pool's token.
 type TokenCheck struct {
-	// Proven says that the server accepted the token and refuses calls without one.
+	// Proven means that the server accepted the token and refuses calls without one.
 	Proven bool
-	// PoolID is the token's pool, ExternalURL its jobs' backend; "" if the server omits them.
+	// PoolID is the pool of the token, and ExternalURL the backend URL of the pool's jobs. Both are
+	// "" if the server omits them.
 	PoolID      string
 	PoolName    string // of the same pool
 	ExternalURL string
 }
 
-// CheckToken checks a pool's token without claiming work or showing up as an agent: it requests the
+// CheckToken checks a pool's token without claiming work or appearing as an agent: it requests the
 // status of a deployment that does not exist, with and without the token. The error is an
 // [APIError] if the server refuses the token. It bypasses the breaker and does not retry.
 func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, error) {
@@ -199,13 +202,13 @@ const (
 	maxTokenLife        = 366 * 24 * time.Hour
 	maxAccessToken      = 8 << 10 // bytes
 	mediaForm           = "application/x-www-form-urlencoded"
-	defaultTokenLife    = 2 * time.Hour // documented by Pulumi Cloud, for an answer without one
+	defaultTokenLife    = 2 * time.Hour // documented by Pulumi Cloud, for a response without a lifetime
 	exchangePath        = "/api/oauth/token"
 	headerContentType   = "Content-Type"
 	parameterExpiration = "expiration"
 )
 
-// TokenExchange requests an agent pool's token in exchange for an OpenID Connect issuer's.
+// TokenExchange requests an agent pool's token in exchange for a token of an OpenID Connect issuer.
 type TokenExchange struct {
 	Organization string
 	PoolID       string
@@ -216,11 +219,11 @@ type TokenExchange struct {
 // PoolToken is the token of an agent pool and its lifetime.
 type PoolToken struct {
 	Value string
-	Life  time.Duration // from the answer on; always positive
+	Life  time.Duration // counted from the response; always positive
 }
 
-// ExchangeToken exchanges a token. It is sent once and bypasses the circuit breaker; the request
-// carries no other token, and no error holds one.
+// ExchangeToken exchanges a token. It makes one attempt and bypasses the circuit breaker. The
+// request carries no other token, and no error contains one.
 func (c *Client) ExchangeToken(ctx context.Context, e TokenExchange) (PoolToken, error) {
 	form := url.Values{
 		"grant_type":           {grantTokenExchange},
@@ -254,9 +257,9 @@ func (c *Client) ExchangeToken(ctx context.Context, e TokenExchange) (PoolToken,
 	}
 	switch {
 	case got.AccessToken == "":
-		return PoolToken{}, errors.New("the server's answer to the token exchange has no access_token")
+		return PoolToken{}, errors.New("the server's response to the token exchange has no access_token")
 	case len(got.AccessToken) > maxAccessToken || strings.ContainsFunc(got.AccessToken, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) || r == ' ' }):
-		return PoolToken{}, errors.New("the server's answer to the token exchange has an access_token that cannot be one")
+		return PoolToken{}, errors.New("the server's response to the token exchange has an invalid access_token")
 	}
 	token := PoolToken{Value: got.AccessToken, Life: defaultTokenLife}
 	switch {

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// A load balancer, a login page or a cache may answer instead of the server, so the server signs: a
-// request carries a nonce, its answer a digest of nonce, status and presented credential.
+// A load balancer, a login page or a cache may respond in place of the server, so the server signs
+// its responses: a request carries a nonce, and the response a digest of the nonce, the status and
+// the request's credential.
 const (
 	HeaderNonce  = "X-Workflow-Nonce"  // of a request: random text
-	HeaderAnswer = "X-Workflow-Answer" // of its answer: the digest in hex
+	HeaderAnswer = "X-Workflow-Answer" // of the response: the digest in hex
 )
 
-// maxNonce limits the nonces that are signed, in bytes.
+// maxNonce is the length of the longest nonce that is signed, in bytes.
 const maxNonce = 128
 
 // answerDigest is the HMAC-SHA256 of nonce, space and status under the credential.
@@ -40,14 +41,14 @@ func SignAnswers(w http.ResponseWriter, r *http.Request) *AnswerSigner {
 	return s
 }
 
-// AnswerSigner is a [http.ResponseWriter] that signs the response.
+// AnswerSigner is an [http.ResponseWriter] that signs the response.
 type AnswerSigner struct {
 	http.ResponseWriter
 	nonce, credential string
 	begun             bool
 }
 
-// Unwrap serves [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (s *AnswerSigner) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // WriteHeader signs and begins the response.
@@ -66,7 +67,7 @@ func (s *AnswerSigner) Write(p []byte) (int, error) {
 func (s *AnswerSigner) Finish() { s.sign(http.StatusOK) }
 
 func (s *AnswerSigner) sign(status int) {
-	if s.begun || status < http.StatusOK { // informational responses precede the answer
+	if s.begun || status < http.StatusOK { // an informational response precedes the final one
 		return
 	}
 	s.begun = true
@@ -80,20 +81,20 @@ func isOwn(token, nonce string, status int, header http.Header) bool {
 	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
 }
 
-// Unsigned answers are believed after this many tries over this time: the same refusal by a server
-// that has never signed, or successes of a server that has.
+// Unsigned responses are believed after this many tries over this time: the same refusal from a
+// server that has never signed, or successes from a server that has.
 const (
 	unsignedTries = 20
 	unsignedTime  = 10 * time.Minute
 )
 
-// unsigned counts unsigned answers.
+// unsigned counts unsigned responses.
 type unsigned struct {
 	tries int
 	since time.Time
 }
 
-// more counts one answer and reports whether enough came for long enough.
+// more counts one response and reports whether there were enough of them over enough time.
 func (u *unsigned) more() bool {
 	if u.tries == 0 {
 		u.since = time.Now()
@@ -102,16 +103,16 @@ func (u *unsigned) more() bool {
 	return u.tries >= unsignedTries && time.Since(u.since) >= unsignedTime
 }
 
-// signing records whether the server signs its answers. It may stop: an older server replaces it,
-// or a proxy removes the headers. So that jobs can still end truthfully, unsigned successes that
-// only this API gives are eventually believed.
+// signing records whether the server signs its responses. A server may stop signing: an older
+// version replaces it, or a proxy removes the headers. So that jobs can still report their results,
+// unsigned successes in a form that only this API has are eventually believed.
 type signing struct {
 	mu      sync.Mutex
 	expects bool
 	missing unsigned
 }
 
-// expected reports whether an unsigned answer is foreign.
+// expected reports whether an unsigned response is foreign.
 func (s *signing) expected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,19 +136,20 @@ func (s *signing) missed() bool {
 	return !s.expects
 }
 
-// refusals counts the refusals of a job's calls that are not final by themselves.
+// refusals counts refusals of a job's calls that become final only when repeated.
 type refusals struct {
 	mu    sync.Mutex
 	calls map[string]*refusal // by kind of call
 }
 
-// refusal is the last answer to a kind of call, if that was a refusal.
+// refusal counts the latest responses to a kind of call while their code stays the same; 0 is a
+// success.
 type refusal struct {
 	code int
 	unsigned
 }
 
-// final counts one answer, with code 0 for a success, and reports whether it is a final refusal.
+// final counts one response, with code 0 for a success, and reports whether it is a final refusal.
 func (r *refusals) final(call string, code int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// signedReply returns a signing server's answer to r.
+// signedReply returns a signing server's response to r.
 func signedReply(r *http.Request, code int, body string) *http.Response {
 	w := httptest.NewRecorder()
 	signer := protocol.SignAnswers(w, r)
@@ -33,7 +33,7 @@ func TestOnlyTheServersOwnAnswersAreFinal(t *testing.T) {
 		c := fakeClient(t, transport)
 		answer = func(*http.Request) *http.Response { return reply(code, `{"code":400,"message":"unsigned"}`) }
 		if err := beat(c); protocol.Permanent(err) || protocol.Foreign(err) || c.Signed() {
-			t.Errorf("%d without a signature, of a server that may sign none: %v", code, err)
+			t.Errorf("unsigned %d from a server not known to sign: %v", code, err)
 		}
 		answer = func(r *http.Request) *http.Response { return signedReply(r, code, "whatever") }
 		if err := beat(c); protocol.Permanent(err) != (code == 400 || code == 410) || protocol.StatusCode(err) != code || !c.Signed() {
@@ -72,8 +72,8 @@ func TestOnlyTheServersOwnAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestForeignSuccesses: an unsigned success of a signing server acknowledges nothing; one of a
-// server that does not sign must have the form of an acknowledgement.
+// TestForeignSuccesses: an unsigned success from a signing server acknowledges nothing. A success
+// from a server that does not sign must have the form of an acknowledgement.
 func TestForeignSuccesses(t *testing.T) {
 	for _, tt := range []struct {
 		code int
@@ -124,7 +124,7 @@ func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 					_, err := job.Heartbeat(t.Context(), protocol.PhaseRunning)
 					return err
 				}
-				for range 5 { // none counts after another answer
+				for range 5 { // a different response restarts the count
 					_ = beat()
 					time.Sleep(5 * time.Minute)
 				}
@@ -133,7 +133,7 @@ func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 				code = 410
 				for try := 1; try <= tt.final; try++ {
 					if err := job.Result(t.Context(), protocol.ResultRequest{}); try < tt.final && protocol.Permanent(err) {
-						t.Fatalf("the result was refused for good at try %d", try)
+						t.Fatalf("the result was refused permanently at try %d", try)
 					}
 					err := beat()
 					if protocol.Permanent(err) != (try == tt.final) || job.Gone() != (try == tt.final) {
@@ -174,6 +174,6 @@ func TestSignAnswers(t *testing.T) {
 		t.Errorf("another status: %q", got)
 	}
 	if got := ask(string(make([]byte, 200)), func(http.ResponseWriter) {}) + ask("", func(http.ResponseWriter) {}); got != "" {
-		t.Errorf("a nonce that is none was signed: %q", got)
+		t.Errorf("a missing or overlong nonce was signed: %q", got)
 	}
 }

@@ -27,7 +27,8 @@ type Breaker struct {
 // probing paces the probes of an open breaker.
 var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
-// circuit is the breaker of one client. A successful probe replaces gobreaker's, to close it early.
+// circuit is the breaker of one client. gobreaker cannot be closed early, so a successful probe
+// replaces it.
 type circuit struct {
 	settings Breaker
 	log      *logrus.Entry
@@ -61,7 +62,8 @@ func (c *circuit) fresh() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	})
 }
 
-// reached reports whether the server works. One that refuses does, as with a wrong token.
+// reached reports whether the call reached a working server, which may have refused it, as for a
+// wrong token.
 func reached(err error) bool {
 	if err == nil {
 		return true
@@ -85,11 +87,11 @@ func (c *circuit) allow() (done func(error), err error) {
 	if err != nil {
 		return nil, ErrCircuitOpen
 	}
-	return func(err error) { c.settle(breaker, report, err) }, nil
+	return func(err error) { c.record(breaker, report, err) }, nil
 }
 
-// settle records the outcome of one guarded call.
-func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], report func(error), err error) {
+// record records the outcome of one guarded call.
+func (c *circuit) record(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], report func(error), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := breaker.State()
@@ -102,12 +104,13 @@ func (c *circuit) settle(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	}
 	if after := breaker.State(); after != before && after == gobreaker.StateOpen {
 		c.openedAt = time.Now()
-		c.log.WithError(err).Warnf("the server failed %d times in a row: no work is asked for until a probe reaches it, or for %s",
+		c.log.WithError(err).Warnf("the server failed %d times in a row: polling pauses until a probe reaches it, or for %s",
 			c.settings.Failures, c.settings.Timeout)
 	}
 }
 
-// nextProbe returns the pause before the next probe, within the timeout, and whether c is open.
+// nextProbe returns the pause before the next probe, at most the rest of the timeout, and whether c
+// is open.
 func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,14 +127,14 @@ func (c *circuit) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.breaker != nil && c.breaker.State() == gobreaker.StateOpen {
-		c.log.Info("the server answers again")
+		c.log.Info("the server responds again")
 		c.breaker = c.fresh()
 	}
 }
 
 // AwaitRecovery blocks while the circuit breaker is open. It probes the server at growing intervals
-// and returns nil when a probe succeeds or the breaker's timeout has passed, or the cause of ctx's
-// end. Only one goroutine may call it at a time.
+// and returns nil when a probe succeeds or the breaker's timeout has passed. If ctx ends first, it
+// returns the cause. Only one goroutine may call it at a time.
 func (c *Client) AwaitRecovery(ctx context.Context) error {
 	for {
 		pause, open := c.circuit.nextProbe()
@@ -145,7 +148,7 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 			return nil
 		}
 		if err := c.probe(ctx); err != nil {
-			c.log.WithError(err).Debug("the server does not answer yet")
+			c.log.WithError(err).Debug("the server does not respond yet")
 			continue
 		}
 		c.circuit.close()
@@ -166,7 +169,7 @@ func (c *circuit) open() bool {
 	return c.breaker != nil && c.breaker.State() == gobreaker.StateOpen
 }
 
-// probe makes a cheap public call. Without a token, it can neither claim nor leak anything.
+// probe makes a cheap public call. It sends no token, so it can neither claim nor leak anything.
 func (c *Client) probe(ctx context.Context) error {
 	r := call{method: http.MethodGet, path: "/api/capabilities", limit: maxSmallBody}
 	r.own = func(a answer) bool {
@@ -210,8 +213,8 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(d, 0), maxRetryAfter)
 }
 
-// newRetrying wraps hc with the retry layer: unlike its defaults, Retry-After is capped, the last
-// answer is returned, and nothing is written to standard error.
+// newRetrying wraps hc with the retry layer. Unlike the library's defaults, it caps Retry-After,
+// returns the last response, and writes nothing to standard error.
 func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   hc,
@@ -231,8 +234,8 @@ func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Cli
 	}
 }
 
-// checkRetry retries transport errors, 429 and 5xx. The library's own policy excludes permanent
-// transport errors (certificates, unsupported schemes).
+// checkRetry retries transport errors, 429 and 5xx. The library's default policy already excludes
+// permanent transport errors (certificates, unsupported schemes).
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if errors.Is(err, errRedirect) || errors.Is(err, errRedirectMethod) {
 		return false, nil

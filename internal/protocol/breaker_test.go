@@ -75,7 +75,7 @@ func TestBreakerProbesAndRecovers(t *testing.T) {
 		}
 		// The breaker does not guard the calls of running jobs.
 		if _, err := c.Job("j", secret).Heartbeat(t.Context(), protocol.PhaseRunning); errors.Is(err, protocol.ErrCircuitOpen) {
-			t.Error("a heartbeat met the breaker")
+			t.Error("the breaker refused a heartbeat")
 		}
 		start := time.Now()
 		if err := c.AwaitRecovery(t.Context()); err != nil {
@@ -211,8 +211,8 @@ func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// TestRefusedPollsOfServersWithoutSignatures: a wrong guess loses nothing here, so the form of an
-// answer decides how soon the poll is repeated.
+// TestRefusedPollsOfServersWithoutSignatures: taking a refused poll for permanent loses no job, so
+// the form of the response decides how soon the poll is repeated.
 func TestRefusedPollsOfServersWithoutSignatures(t *testing.T) {
 	const page = "<html><body>503 backend</body></html>"
 	for _, tt := range []struct {

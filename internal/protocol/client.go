@@ -22,7 +22,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Limits on what is read from a server, in bytes.
+// Limits on response bodies, in bytes.
 const (
 	maxSmallBody      = 1 << 20
 	maxDefinitionBody = 16 << 20
@@ -45,8 +45,8 @@ type Options struct {
 	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte
 
-	// Signed says that the server is known to sign its answers, so an unsigned answer is foreign.
-	// The client also learns it from the first signed answer.
+	// Signed means that the server is known to sign its responses, so an unsigned response is
+	// foreign. Otherwise the client learns it from the first signed response.
 	Signed bool
 
 	RequestTimeout time.Duration // of one call, and of each pause in a transfer; 0 = 30 s
@@ -55,7 +55,7 @@ type Options struct {
 	Log            *logrus.Entry // nil: nothing is logged
 }
 
-// Client calls one server. It is safe for concurrent use and keeps no tokens.
+// Client calls one server. It is safe for concurrent use and stores no tokens.
 type Client struct {
 	base      *url.URL
 	userAgent string
@@ -69,10 +69,10 @@ type Client struct {
 }
 
 // errRedirect refuses a redirect that would carry a token to another host.
-var errRedirect = errors.New("the server redirects to another host or without TLS, which is refused because the token would go along; set service_url to the final address")
+var errRedirect = errors.New("the server redirects to another host or to a URL without TLS, which would disclose the token: set service_url to the final address")
 
-// errRedirectMethod refuses a redirect that turns the call into another one.
-var errRedirectMethod = errors.New("the server redirects in a way that turns the call into another one; set service_url to the final address")
+// errRedirectMethod refuses a redirect that changes the request's method.
+var errRedirectMethod = errors.New("the server redirects in a way that changes the request's method: set service_url to the final address")
 
 // NewClient returns a client for opts. Its errors name the invalid option.
 func NewClient(opts Options) (*Client, error) {
@@ -126,13 +126,14 @@ func NewClient(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Signed reports whether the server is known to sign its answers.
+// Signed reports whether the server is known to sign its responses.
 func (c *Client) Signed() bool { return c.signing.expected() }
 
-// ExpectSigned records that the server is known to sign its answers.
+// ExpectSigned records that the server is known to sign its responses.
 func (c *Client) ExpectSigned() { c.signing.seen() }
 
-// NewTransport returns a transport with the environment's proxies and the system's and caPEM's CAs.
+// NewTransport returns a transport that uses the environment's proxies and trusts the CAs of the
+// system and of caPEM.
 func NewTransport(caPEM []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caPEM) > 0 {
@@ -141,7 +142,7 @@ func NewTransport(caPEM []byte) (*http.Transport, error) {
 			pool = x509.NewCertPool() // no system roots are available: use only the given ones
 		}
 		if !pool.AppendCertsFromPEM(caPEM) {
-			return nil, errors.New("the CA certificates hold no PEM block of type CERTIFICATE: check ca_certificate_file")
+			return nil, errors.New("the CA certificates contain no PEM block of type CERTIFICATE: check ca_certificate_file")
 		}
 		tlsConfig.RootCAs = pool
 	}
@@ -165,10 +166,10 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return errRedirect
 	}
 	if req.Method != via[0].Method {
-		return errRedirectMethod // the answer to a GET does not answer a POST
+		return errRedirectMethod // the response to a GET does not acknowledge a POST
 	}
 	if len(via) >= 3 {
-		return errors.New("the server redirects in circles")
+		return errors.New("the server redirects too often: set service_url to the final address")
 	}
 	return nil
 }
@@ -189,25 +190,26 @@ type call struct {
 	secret string // kept out of errors, in addition to the token
 	header http.Header
 	body   []byte // nil: none
-	limit  int64  // of the answer body, in bytes
+	limit  int64  // of the response body, in bytes
 
 	timeout time.Duration // 0: the client's
 	retry   bool          // through the retry layer
 	guarded bool          // through the circuit breaker
 	stream  bool          // the timeout counts from the transfer's last progress
 
-	// own reports whether a success has a form that only this API gives; nil: no success has.
+	// own reports whether a success has a form that only this API gives; nil: none has.
 	own func(answer) bool
 }
 
-// answer is a response, read to its end.
+// answer is a response with its whole body.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// send makes one call. If the answer is not 2xx, the error is an [*APIError]; the body is kept.
+// send makes one call. If the status is not 2xx, the error is an [*APIError], and send returns the
+// response too.
 func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	if !r.guarded {
 		return c.deliver(ctx, r)
@@ -236,7 +238,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 		if req, err = retryablehttp.NewRequestWithContext(ctx, r.method, c.url(r), r.body); err != nil {
 			return answer{}, transportError(r.method, r.path, c.base.Host, err)
 		}
-		c.dress(req.Request, r)
+		c.addHeaders(req.Request, r)
 		resp, err = c.retrying.Do(req)
 	} else {
 		timeout := r.timeout
@@ -245,7 +247,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 		}
 		limited, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		timer := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer within %s", timeout)) })
+		timer := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no response within %s", timeout)) })
 		defer timer.Stop()
 		var body io.Reader
 		if r.body != nil {
@@ -258,7 +260,7 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 		if r.stream && req.Body != nil {
 			req.Body = progressBody{req.Body, func() { timer.Reset(timeout) }}
 		}
-		c.dress(req, r)
+		c.addHeaders(req, r)
 		if resp, err = c.once.Do(req); err != nil && ctx.Err() == nil && limited.Err() != nil {
 			err = context.Cause(limited)
 		}
@@ -269,15 +271,15 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, r.limit+1))
 	if err != nil {
-		return answer{}, transportError(r.method, r.path, c.base.Host, fmt.Errorf("reading the answer: %w", err))
+		return answer{}, transportError(r.method, r.path, c.base.Host, fmt.Errorf("reading the response: %w", err))
 	}
 	if int64(len(body)) > r.limit {
-		return answer{}, fmt.Errorf("%s %s at %s: the answer is longer than %d bytes", r.method, r.path, c.base.Host, r.limit)
+		return answer{}, fmt.Errorf("%s %s at %s: the response is longer than %d bytes", r.method, r.path, c.base.Host, r.limit)
 	}
 	return c.judge(r, answer{status: resp.StatusCode, header: resp.Header, body: body})
 }
 
-// judge returns an error for an answer that is not a success or not the server's.
+// judge returns an error unless the response is a success from the server itself.
 func (c *Client) judge(r call, a answer) (answer, error) {
 	origin, success := originUnknown, a.status >= 200 && a.status <= 299
 	switch {
@@ -287,8 +289,8 @@ func (c *Client) judge(r call, a answer) (answer, error) {
 	case c.signing.expected():
 		origin = originForeign
 		if success && r.own != nil && r.own(a) && c.signing.missed() {
-			c.log.Warn("the server no longer signs its answers: it was replaced by an older version, or a proxy removes " +
-				HeaderNonce + " or " + HeaderAnswer + "; its answers are accepted without a signature from now on")
+			c.log.Warn("the server no longer signs its responses: it was replaced by an older version, or a proxy removes " +
+				HeaderNonce + " or " + HeaderAnswer + "; from now on, unsigned responses are accepted")
 			origin = originUnknown
 		}
 	}
@@ -312,8 +314,8 @@ func (c *Client) url(r call) string {
 	return u
 }
 
-// dress adds the common headers and those of r.
-func (c *Client) dress(req *http.Request, r call) {
+// addHeaders adds the common headers and those of r.
+func (c *Client) addHeaders(req *http.Request, r call) {
 	req.Header.Set("Accept", accept)
 	if c.userAgent != "" {
 		req.Header.Set("User-Agent", c.userAgent)
@@ -328,18 +330,18 @@ func (c *Client) dress(req *http.Request, r call) {
 	maps.Copy(req.Header, r.header)
 }
 
-// decode reads the JSON body of an answer.
+// decode reads the JSON body of a response.
 func (a answer) decode(r call, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		if isPage(a.header, a.body) {
-			return fmt.Errorf("%s %s: the answer is a web page and not the API's: check service_url, and whether a proxy or login page is in between", r.method, r.path)
+			return fmt.Errorf("%s %s: the response is a web page, not the API's: check service_url, and whether a proxy or login page intercepts the request", r.method, r.path)
 		}
-		return fmt.Errorf("%s %s: the answer is not the expected JSON: %w", r.method, r.path, err)
+		return fmt.Errorf("%s %s: the response is not the expected JSON: %w", r.method, r.path, err)
 	}
 	return nil
 }
 
-// progressBody reports every read, so that a slow transfer is not mistaken for a dead one.
+// progressBody reports every read, so that a slow transfer does not look stalled.
 type progressBody struct {
 	io.ReadCloser
 	progress func()

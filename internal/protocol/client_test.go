@@ -218,7 +218,7 @@ func TestRequestTimeout(t *testing.T) {
 	}, func(o *protocol.Options) { o.RequestTimeout = 50 * time.Millisecond })
 	defer close(release)
 	_, err := c.Job("j", secret).Heartbeat(t.Context(), protocol.PhaseRunning)
-	if err == nil || !strings.Contains(err.Error(), "no answer within 50ms") {
+	if err == nil || !strings.Contains(err.Error(), "no response within 50ms") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -242,19 +242,19 @@ func TestDefinition(t *testing.T) {
 	}
 	body = `{"os":"linux","steps":[{"na`
 	if _, err := c.Job("j", secret).Definition(t.Context()); err == nil || protocol.Permanent(err) {
-		t.Errorf("half a definition is %v, which is not to be asked for again", err)
+		t.Errorf("a truncated definition: %v, want an error worth repeating", err)
 	}
 }
 
-// TestDefinitionIsAskedForOnce: the callers retry, and two layers of retries would multiply.
-func TestDefinitionIsAskedForOnce(t *testing.T) {
+// TestDefinitionIsRequestedOnce: the callers retry, and two layers of retries would multiply.
+func TestDefinitionIsRequestedOnce(t *testing.T) {
 	asked := 0
 	c := fakeClient(t, func(*http.Request) (*http.Response, error) {
 		asked++
 		return reply(http.StatusServiceUnavailable, ""), nil
 	})
 	if _, err := c.Job("j", secret).Definition(t.Context()); protocol.StatusCode(err) != http.StatusServiceUnavailable || asked != 1 {
-		t.Errorf("asked %d times: %v", asked, err)
+		t.Errorf("requested %d times: %v", asked, err)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestPutLog(t *testing.T) {
 		{"plain", long, false, ""},
 		{"compressed", long, true, "zstd"},
 		{"too short to compress", []byte("x"), true, ""},
-		{"empty asks for the offsets", nil, false, ""},
+		{"empty requests the offsets", nil, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -386,7 +386,7 @@ func TestPrivateCertificateAuthority(t *testing.T) {
 		t.Errorf("without the authority: %v", err)
 	}
 	if _, err := protocol.NewClient(protocol.Options{BaseURL: server.URL, CACertPEM: []byte("junk")}); err == nil {
-		t.Error("junk was taken for a certificate")
+		t.Error("junk was accepted as a certificate")
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestServersMayStopSigning replaces a signing server by an older one, or by a proxy that removes
-// unknown headers: its answers acknowledge again only after ten minutes and twenty answers that
-// only this API gives. A signed answer restarts the count.
+// TestServersMayStopSigning replaces a signing server with an older one, or puts a proxy that
+// removes unknown headers in front of it. Unsigned responses acknowledge again only after ten
+// minutes and twenty responses that only this API gives. A signed response restarts the count.
 func TestServersMayStopSigning(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		every time.Duration
-		taken int // the try that is taken
+		taken int // the try that is accepted
 	}{
 		{"fast", time.Second, 601},
 		{"slow", time.Minute, 20},
@@ -70,15 +70,15 @@ func TestServersMayStopSigning(t *testing.T) {
 				signs = true
 				_ = put()
 				if signs = false; !c.Signed() || !protocol.Foreign(put()) {
-					t.Error("the server signs again, and its signature is not expected again")
+					t.Error("the server signs again, but its signature is not expected again")
 				}
 			})
 		})
 	}
 }
 
-// TestNobodyPassesForAServerThatStoppedSigning: a proxy's answers never end the wait.
-func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
+// TestProxiesNeverPassForAServerThatStoppedSigning: a proxy's responses never end the wait.
+func TestProxiesNeverPassForAServerThatStoppedSigning(t *testing.T) {
 	for _, answer := range []struct {
 		code int
 		body string
@@ -118,9 +118,9 @@ func TestNobodyPassesForAServerThatStoppedSigning(t *testing.T) {
 	}
 }
 
-// TestASignatureWithoutTheTokenIsNotFinal: a server signs with the presented token, so one that was
-// started with the wrong data, or that a load balancer mixed up with ours, signs its 401 too. A
-// job's calls outlast it. A 410 needs a job that the server knows.
+// TestASignatureWithoutTheTokenIsNotFinal: a server signs with the token of the request. So a
+// server with the wrong data, or one that a load balancer chose by mistake, signs its 401 too. A
+// job's calls outlast such a server. Only a server that knows the job responds with 410.
 func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,8 @@ func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	}
 }
 
-// TestRedirectsKeepTheMethod: an answer to a GET does not answer the redirected POST.
+// TestRedirectsKeepTheMethod: the response to a GET does not acknowledge the POST that was
+// redirected.
 func TestRedirectsKeepTheMethod(t *testing.T) {
 	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
 		var moved atomic.Int32
@@ -171,7 +172,7 @@ func TestRedirectsKeepTheMethod(t *testing.T) {
 	}
 }
 
-// TestTokensFitIntoHeaders: a job whose token no call can carry would hold its slot for a day.
+// TestTokensFitIntoHeaders: a job whose token cannot be sent would hold its slot for a day.
 func TestTokensFitIntoHeaders(t *testing.T) {
 	for _, token := range []string{`a\nb`, `a b`, `\u0000`, `t\u00f6ken`} {
 		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {

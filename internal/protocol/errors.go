@@ -17,34 +17,35 @@ import (
 
 // ErrCircuitOpen is returned without a request while the circuit breaker is open.
 // [Client.AwaitRecovery] waits until it closes.
-var ErrCircuitOpen = errors.New("the server failed several times in a row, so it is only probed for now")
+var ErrCircuitOpen = errors.New("the server failed several times in a row: polling pauses until a probe reaches it")
 
-// APIError is an answer of the server that is not a success.
+// APIError is a response that is not a success.
 type APIError struct {
 	Method  string
 	Path    string // without the query
 	Code    int    // HTTP status
-	Message string // the server's own words, safe to print; may be empty
+	Message string // the server's message, safe to print; may be empty
 	Wait    time.Duration
 
 	origin origin
-	// formless says that the answer lacks the form of the API's errors, as a proxy's.
+	// formless means that the response does not have the form of the API's errors, as with a
+	// proxy's page.
 	formless bool
 }
 
-// origin says who is known to have given an answer.
+// origin classifies the sender of a response.
 type origin int
 
 const (
-	// originUnknown: the server has never signed an answer.
+	// originUnknown: the server has never signed a response.
 	originUnknown origin = iota
-	// originServer: the answer is signed, or was repeated long enough to count as the server's.
+	// originServer: the response is signed, or was repeated long enough to count as the server's.
 	originServer
 	// originJob is originUnknown for a job's call, where a wrong guess does damage.
 	originJob
-	// originStranger: the answer to a job's call is signed by a server that does not know the job.
+	// originStranger: the response to a job's call is signed by a server that may not know the job.
 	originStranger
-	// originForeign: the server signs its answers, and this one is not signed.
+	// originForeign: the server signs its responses, and this one is not signed.
 	originForeign
 )
 
@@ -67,18 +68,18 @@ const foreignHint = "not signed by the server: a proxy or load balancer answered
 
 var hints = map[int]string{
 	http.StatusUnauthorized:      "the token is wrong, expired or revoked",
-	http.StatusProxyAuthRequired: "the proxy wants credentials: set them in HTTPS_PROXY",
+	http.StatusProxyAuthRequired: "the proxy requires credentials: set them in HTTPS_PROXY",
 }
 
 // StatusCode returns the HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
-// Permanent reports whether the same call would get the same answer again.
+// Permanent reports whether repeating the call would give the same response.
 //
-// A job's call is final only if the server signed the answer, or if a server without signatures, or
-// one that does not know the job, repeated it long enough. For other calls of a server without
-// signatures the form of the answer decides, because a load balancer without a healthy upstream may
-// answer 401, 403 or 404 itself.
+// The response to a job's call is final only if the server signed it, or if a server that does not
+// sign, or may not know the job, has repeated it long enough. For other calls to a server that does
+// not sign, the form of the response decides, because a load balancer without a healthy upstream
+// may answer 401, 403 or 404 itself.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
 	case http.StatusBadRequest, http.StatusGone:
@@ -89,7 +90,7 @@ func (e *APIError) Permanent() bool {
 	return false
 }
 
-// RetryAfter returns the pause that the server asked for, capped; 0 if none.
+// RetryAfter returns the pause that the server requested, capped; 0 if none.
 func (e *APIError) RetryAfter() time.Duration { return e.Wait }
 
 // StatusCode returns the HTTP status of the [APIError] in err's chain, or 0.
@@ -107,11 +108,11 @@ func Permanent(err error) bool {
 	return errors.As(err, &e) && e.Permanent()
 }
 
-// Gone reports whether err is the server's own 410: claim superseded, or result final.
+// Gone reports whether err is the server's own 410: the claim is superseded, or the result final.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
-// Refused reports whether err is an answer to a job's call, signed or final, that denies the caller
-// the job. It suffices to start nothing; ending something needs a [Permanent] answer.
+// Refused reports whether err is a signed or final response that denies the caller its job. It is
+// reason enough to start nothing; to end something, the caller needs a [Permanent] error.
 func Refused(err error) bool {
 	if code := StatusCode(err); code != http.StatusGone && !strange(code) {
 		return false
@@ -120,7 +121,7 @@ func Refused(err error) bool {
 	return ok && (e.origin == originStranger || e.Permanent())
 }
 
-// Foreign reports whether err is an answer from an intermediary in front of a signing server.
+// Foreign reports whether err is a response from an intermediary in front of a signing server.
 func Foreign(err error) bool {
 	if _, ok := errors.AsType[*foreignError](err); ok {
 		return true
@@ -136,7 +137,7 @@ type foreignError struct {
 }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("%s %s at %s: the answer %d is %s", e.method, e.path, e.host, e.code, foreignHint)
+	return fmt.Sprintf("%s %s at %s: the response %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
 // LogGapError is the 409 to a log chunk that leaves a gap: the sender resumes at Ack.Received.
@@ -169,12 +170,12 @@ func transportError(method, path, host string, err error) error {
 		err = u.Err
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
-		return fmt.Errorf("%s %s at %s: %w (if the authority is yours, name its certificate in ca_certificate_file)", method, path, host, err)
+		return fmt.Errorf("%s %s at %s: %w (if this is your own certificate authority, set ca_certificate_file)", method, path, host, err)
 	}
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
 }
 
-// apiError returns the error for an answer, with secrets removed from the server's words.
+// apiError returns the error for a response, with secrets removed from the server's message.
 func apiError(method, path string, secrets []string, status int, header http.Header, body []byte) *APIError {
 	var parsed struct {
 		Code        int    `json:"code"`
@@ -209,5 +210,5 @@ func isPage(header http.Header, body []byte) bool {
 	return strings.HasPrefix(header.Get("Content-Type"), "text/html") || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }
 
-// maxMessage limits the server's words in an error, in bytes.
+// maxMessage limits the server's message in an error, in bytes.
 const maxMessage = 500

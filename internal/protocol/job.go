@@ -67,15 +67,16 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 	return a, err
 }
 
-// strange reports whether a server that does not know the job may have answered, even if signed.
+// strange reports whether a server that does not know the job may send this code, even signed.
 func strange(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-// Gone reports whether the server has answered 410 to the job: nothing may be started for it.
+// Gone reports whether the server has answered 410 to a call of the job: the caller must start
+// nothing for it.
 func (j *JobClient) Gone() bool { return j.gone.Load() }
 
-// Signed reports whether the server is known to sign its answers.
+// Signed reports whether the server is known to sign its responses.
 func (j *JobClient) Signed() bool { return j.client.Signed() }
 
 // Definition returns the job's definition. The error for an unusable one wraps [*DefinitionError].
@@ -92,8 +93,8 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 		return nil, err
 	}
 	if !json.Valid(a.body) {
-		// The answer was cut off, or an intermediary gave it; a retry may succeed.
-		return nil, fmt.Errorf("%s %s at %s: the answer is not whole JSON (%d bytes)", r.method, r.path, j.client.base.Host, len(a.body))
+		// The response was cut off or came from an intermediary; a retry may succeed.
+		return nil, fmt.Errorf("%s %s at %s: the response is not complete JSON (%d bytes)", r.method, r.path, j.client.base.Host, len(a.body))
 	}
 	definition, err := workflow.ParseJobDefinition(a.body)
 	if err != nil {
@@ -168,7 +169,7 @@ func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed [
 		}
 	}
 	if r.body == nil {
-		r.body = []byte{} // an empty chunk asks for the offsets
+		r.body = []byte{} // an empty chunk requests the offsets
 	}
 	a, err := j.send(ctx, "log", r)
 	if packed && StatusCode(err) == http.StatusUnsupportedMediaType && !Foreign(err) {
@@ -196,7 +197,7 @@ func (a answer) logAck(r call) (LogAck, error) {
 		return LogAck{}, err
 	}
 	if ack.Received == nil || ack.Durable == nil {
-		return LogAck{}, fmt.Errorf("%s %s: the answer does not say how much of the log the server has", r.method, r.path)
+		return LogAck{}, fmt.Errorf("%s %s: the response does not state how much of the log the server has", r.method, r.path)
 	}
 	return LogAck{Received: *ack.Received, Durable: *ack.Durable, Limit: ack.Limit}, nil
 }
@@ -230,7 +231,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// A result's acknowledgement has no form; that of log shows a server that stopped signing.
+		// The acknowledgement of a result has no recognizable form. That of log does, so it can
+		// show that the server stopped signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {
@@ -247,8 +249,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 		return err
 	}
 	if members == nil || len(members) > 0 && !j.Signed() {
-		// A proxy may also answer with an object, such as {"status":"ok"}.
-		return fmt.Errorf("%s %s: the answer %d does not have the form of an acknowledgement", r.method, r.path, a.status)
+		// A proxy may also respond with an object, such as {"status":"ok"}.
+		return fmt.Errorf("%s %s: the response %d does not have the form of an acknowledgement", r.method, r.path, a.status)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // secrets, so it is neither an argument nor an environment variable. A runner that receives none
 // within 30 s starts nothing.
 type Launch struct {
-	ServiceURL   string                  `json:"serviceURL"` // of the API, as the job can reach it
+	ServiceURL   string                  `json:"serviceURL"` // of the API, as reachable from the job
 	JobID        string                  `json:"jobID"`
 	JobToken     string                  `json:"jobToken"`
 	OIDCToken    string                  `json:"oidcToken,omitempty"`
@@ -26,16 +26,16 @@ type Launch struct {
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
-	// Offline says that the job runs without a server: ServiceURL and JobToken are empty.
+	// Offline means that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`
-	// Probe, if set, is all that the runner does: it runs no job.
+	// Probe, if set, makes the runner probe and run no job.
 	Probe *Probe `json:"probe,omitempty"`
 }
 
 // The runner is started as `workflow-runner run --job-dir DIR`. The executor creates DIR, writable
 // for the job only. The runner keeps its log spool in DirSpool and its checkout in DirWork, and
 // writes FileResult (a [Result]) atomically: when the steps have ended, and again at the end, to
-// record whether the server has log and result.
+// record whether the server has the log and the result.
 const (
 	DirSpool   = "spool"
 	DirWork    = "work"
@@ -46,8 +46,9 @@ const (
 // nothing. A runner that has a job never exits with it.
 const ExitNoLaunch = 64
 
-// Result is the outcome that a runner leaves in its job directory once the steps have ended, for an
-// agent that was not running, and in case the runner is killed during delivery. It holds no secret.
+// Result is the outcome that a runner writes to its job directory once the steps have ended, for an
+// agent that was not running, and in case the runner is killed during delivery. It contains no
+// secret.
 type Result struct {
 	ExitCode   int             `json:"exitCode"`
 	Status     workflow.Status `json:"status"`
@@ -55,9 +56,9 @@ type Result struct {
 	Reported   bool            `json:"reported"` // the server has acknowledged log and result
 	FinishedAt time.Time       `json:"finishedAt"`
 	// Seal is the HMAC-SHA256 of all fields above with the job's token, in hex. The job's own
-	// processes can write FileResult; a container hides the token from them, because it arrives on
-	// standard input and stays in the runner's memory. With deploy_target process they share the
-	// agent's user, which can read it.
+	// processes can write FileResult; in a container they cannot read the token, because it arrives
+	// on standard input and stays in the runner's memory. With deploy_target process they run as
+	// the agent's user, which can read that memory.
 	Seal string `json:"seal,omitempty"`
 }
 

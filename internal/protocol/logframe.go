@@ -38,13 +38,13 @@ var ErrBadFrame = errors.New("not a log frame")
 type Frame struct {
 	// Time is when the text was read from the job, in UTC, to the microsecond.
 	Time time.Time
-	// Fragment says that the next frame continues the line.
+	// Fragment means that the next frame continues the line.
 	Fragment bool
 	// Text excludes the newline. It aliases the parsed bytes.
 	Text []byte
 }
 
-// FrameStamp is a time as frames carry it. Lines that arrive together share one.
+// FrameStamp is a time in the form that frames carry. Lines that arrive together share one.
 type FrameStamp [frameTime]byte
 
 // NewFrameStamp returns the stamp of t, clamped to the years 0 to 9999.
@@ -60,7 +60,7 @@ func NewFrameStamp(t time.Time) (s FrameStamp) {
 	return s
 }
 
-// AppendFrame appends text to dst as one frame of time t, see [FrameStamp.AppendFrame].
+// AppendFrame appends text to dst as one frame of time t. See [FrameStamp.AppendFrame].
 func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
 	stamp := NewFrameStamp(t)
 	return stamp.AppendFrame(dst, fragment, text)
@@ -113,7 +113,7 @@ func ParseFrame(b []byte) (Frame, int, error) {
 	}
 	t, err := time.Parse(frameLayout, string(b[:frameTime]))
 	if err != nil {
-		return Frame{}, 0, fmt.Errorf("%w: there is no such time", ErrBadFrame)
+		return Frame{}, 0, fmt.Errorf("%w: the time does not exist", ErrBadFrame)
 	}
 	if len(b) == frameTime {
 		return Frame{}, 0, io.ErrUnexpectedEOF

@@ -47,7 +47,7 @@ func FuzzPoll(f *testing.F) {
 			}
 			for _, r := range job.JobID + job.DeploymentID + job.RunID + job.PoolID + string(job.WorkflowType) {
 				if !unicode.IsPrint(r) {
-					t.Errorf("a name that cannot be shown was accepted: %+q", job.JobID)
+					t.Errorf("an id that cannot be shown was accepted: %+q", job.JobID)
 				}
 			}
 		}

@@ -12,24 +12,24 @@ import (
 // Headers of a poll. The X- headers are extensions that other servers ignore.
 const (
 	HeaderAgentID       = "X-Workflow-Agent-Id"      // stable: survives restarts of the agent
-	HeaderAgentSession  = "X-Workflow-Agent-Session" // one process; a second live session of one id gets 409
+	HeaderAgentSession  = "X-Workflow-Agent-Session" // one process; a second live session with the same id gets 409
 	HeaderAgentHostname = "X-Workflow-Agent-Hostname"
 	HeaderAgentPID      = "X-Workflow-Agent-Pid"
 	HeaderAgentVersion  = "X-Workflow-Agent-Version"
 	HeaderAgentPlatform = "X-Workflow-Agent-Platform"   // GOOS/GOARCH
 	HeaderAgentSlots    = "X-Workflow-Agent-Free-Slots" // 0: presence only, the server hands out no job
-	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // whole seconds until the next poll at the latest
+	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // longest time until the next poll, in whole seconds
 	HeaderPollID        = "X-Workflow-Agent-Poll-Id"    // the same id gets the same claim again
 
 	HeaderPrefer            = "Prefer"             // "wait=25"
 	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server held, or would have held, the poll
 )
 
-// Headers of the answer to a status call, all extensions.
+// Headers of the response to a status call, all extensions.
 const (
 	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
 	HeaderPoolName    = "X-Workflow-Pool-Name"    // its name, path-escaped
-	HeaderExternalURL = "X-Workflow-External-Url" // what jobs get as PULUMI_BACKEND_URL
+	HeaderExternalURL = "X-Workflow-External-Url" // the jobs' PULUMI_BACKEND_URL
 )
 
 // PollRequest is an agent's request for work.
@@ -70,12 +70,12 @@ type PollResult struct {
 // Phase is an agent's or runner's progress with a job.
 type Phase string
 
-// The phases of a heartbeat. PhaseStarting asks leave to start, which only a 200 grants.
+// The phases of a heartbeat. PhaseStarting asks for leave to start, which only a 200 grants.
 const (
 	PhasePreparing Phase = "preparing" // the agent pulls the image and creates the container
 	PhaseStarting  Phase = "starting"
 	PhaseRunning   Phase = "running"
-	PhaseFinishing Phase = "finishing" // the steps have ended, log and result are being delivered
+	PhaseFinishing Phase = "finishing" // the steps have ended; log and result are being delivered
 )
 
 // HeartbeatRequest extends the lease of a job; 410 means a superseded epoch or a final result.
@@ -83,7 +83,7 @@ type HeartbeatRequest struct {
 	Phase Phase `json:"phase"`
 }
 
-// HeartbeatResponse is the answer to a heartbeat.
+// HeartbeatResponse is the response to a heartbeat.
 type HeartbeatResponse struct {
 	CancelRequested bool `json:"cancelRequested"`
 	ForceRequested  bool `json:"forceRequested,omitempty"` // an extension: end without a grace period
@@ -109,11 +109,12 @@ type LogLine struct {
 	Line string    `json:"l"`
 }
 
-// LogAck answers a raw log PUT, also with 409. Offsets count framed, masked, uncompressed bytes.
+// LogAck is the response to a raw log PUT, also with status 409. Offsets count framed, masked,
+// uncompressed bytes.
 type LogAck struct {
-	Received int64 `json:"received"` // send from here, forwards or backwards
-	Durable  int64 `json:"durable"`  // only bytes below may be discarded
-	Limit    int64 `json:"limit"`    // no byte beyond is accepted; 0 = no limit
+	Received int64 `json:"received"` // continue from this offset, even if it was sent before
+	Durable  int64 `json:"durable"`  // only bytes below this offset may be discarded
+	Limit    int64 `json:"limit"`    // no byte from this offset on is accepted; 0 = no limit
 }
 
 // ResultRequest ends a job. It is idempotent.
@@ -125,10 +126,10 @@ type ResultRequest struct {
 	Signal     string          `json:"signal,omitempty"`
 	FinishedAt time.Time       `json:"finishedAt"`
 	Steps      []StepResult    `json:"steps"`
-	Truncated  bool            `json:"logTruncated,omitempty"` // the sender dropped log before its spool
+	Truncated  bool            `json:"logTruncated,omitempty"` // the sender dropped output before spooling it
 }
 
-// StepResult describes the sender's end of one step's log stream.
+// StepResult describes one step's log stream as the sender has it.
 type StepResult struct {
 	Step   int    `json:"step"`
 	Bytes  int64  `json:"bytes"`
@@ -149,10 +150,11 @@ type MissingLog struct {
 	Received int64 `json:"received"`
 }
 
-// Probe asks a runner to probe URLs. It answers with one line of JSON on standard output.
+// Probe makes a runner probe URLs and print one line of JSON on standard output.
 type Probe struct {
 	URLs    []string `json:"urls"`
-	Seconds int      `json:"seconds"` // the timeout of each, all run at once
-	// Engines are addresses at which no container engine may answer, as listed by [reach.Engines].
+	Seconds int      `json:"seconds"` // timeout of each probe; all run at once
+	// Engines are addresses at which no container engine must respond, as listed by
+	// [reach.Engines].
 	Engines []string `json:"engines,omitempty"`
 }

@@ -13,9 +13,9 @@ func TestCheckToken(t *testing.T) {
 		want          TokenCheck
 		code          int // of the error
 	}{
-		{"taken", 404, 401, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
-		{"taken by a server that answers at all", 200, 403, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
-		{"something else that has no such path", 404, 404, TokenCheck{PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
+		{"accepted", 404, 401, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
+		{"accepted by a server that has such a deployment", 200, 403, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
+		{"a server without such a path", 404, 404, TokenCheck{PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
 		{"refused", 401, 401, TokenCheck{}, 401},
 		{"of another kind", 403, 401, TokenCheck{}, 403},
 		{"broken", 500, 401, TokenCheck{}, 500},

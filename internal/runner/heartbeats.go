@@ -64,7 +64,7 @@ func (h *heartbeats) run(ctx context.Context) {
 			refused = false
 			if failed {
 				failed = false
-				h.log.Info("the server answers again")
+				h.log.Info("the server responds again")
 			}
 		}
 		if answer.CancelRequested && h.stop.interrupt(workflow.ReasonCancelled) {
