@@ -56,7 +56,7 @@ type ImageCredentials struct {
 }
 
 // Step is one step of a job. Run is shell text or one of the constants Run…, which our runner
-// executes without a shell, with parameters from [Deployment], never text.
+// executes without a shell; their parameters come from [Deployment] and never from the text.
 type Step struct {
 	Name       string   `json:"name"`
 	Run        string   `json:"run"`
@@ -74,7 +74,8 @@ const (
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
-// RunCommandPrefix begins the text of each step that our server writes; other text is for a shell.
+// RunCommandPrefix begins the Run text of every step that our server writes; a shell runs any other
+// text.
 const RunCommandPrefix = "workflow-runner "
 
 // PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
@@ -91,7 +92,7 @@ type Deployment struct {
 	Operation    Operation `json:"operation"`
 	BackendURL   string    `json:"backendURL"` // the jobs' PULUMI_BACKEND_URL
 
-	Source         *Source  `json:"source,omitempty"` // nil: the image holds the program
+	Source         *Source  `json:"source,omitempty"` // nil: the image contains the program
 	PreRunCommands []string `json:"preRunCommands,omitempty"`
 	Options        Options  `json:"options"`
 	RootPath       string   `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
@@ -116,16 +117,17 @@ type Source struct {
 	Git *GitSource `json:"git,omitempty"`
 }
 
-// GitSource is a git program at Branch (short or a full ref), Commit, or else the default branch.
+// GitSource is a program in a git repository: at Branch (a short name or a full ref), at Commit, or
+// else on the default branch.
 type GitSource struct {
 	RepoURL string   `json:"repoUrl"`
 	Branch  string   `json:"branch,omitempty"`
 	Commit  string   `json:"commit,omitempty"`
-	RepoDir string   `json:"repoDir,omitempty"` // of the program, inside the repository
+	RepoDir string   `json:"repoDir,omitempty"` // the program's directory inside the repository
 	Auth    *GitAuth `json:"auth,omitempty"`
 }
 
-// GitAuth holds plain credentials; they exist on the wire only inside a job definition. The runner
+// GitAuth holds plain credentials. On the wire, they exist only inside a job definition. The runner
 // prefers the SSH key, then the access token, then user name and password.
 type GitAuth struct {
 	AccessToken   string `json:"accessToken,omitempty"`
@@ -147,7 +149,7 @@ func (s NamedSecret) Value() string { return s.value }
 // Format implements [fmt.Formatter].
 func (s NamedSecret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.Name+"=[REDACTED]") }
 
-// accessToken names the variable with a job's access token, always a secret.
+// accessToken is the variable with a job's access token, which is always a secret.
 const accessToken = "PULUMI_ACCESS_TOKEN"
 
 // Secrets returns every secret of the definition that must not appear in a log.
@@ -183,7 +185,7 @@ func (j *JobDefinition) Validate() error {
 		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))
 	}
 	if j.OS != "" && j.OS != "linux" && j.OS != "darwin" {
-		return fmt.Errorf("the job definition asks for operating system %q, which no agent supports", j.OS)
+		return fmt.Errorf("the job definition requires operating system %q, which no agent supports", j.OS)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // Repository is the parsed address of a git repository. All programs share this parser: the server
 // validates with it, the agent compares it with allowed_repositories, and the runner passes
-// [Repository.String] to git, so git cannot reach a place that the others did not see.
+// [Repository.String] to git, so git cannot reach an address that the others did not check.
 type Repository struct {
 	// Scheme is https, http or ssh.
 	Scheme string
@@ -30,8 +30,8 @@ type Repository struct {
 const maxRepositoryURL = 2048
 
 // ParseRepository reads https, http and ssh URLs and the form user@host:path. It refuses everything
-// else that git accepts, above all local paths and transports that run commands, and whatever git,
-// curl or ssh could parse differently. Errors hold no secret part of the address.
+// else that git accepts, above all local paths and transports that run commands, and any address
+// that git, curl or ssh could parse differently. Errors contain no secret part of the address.
 func ParseRepository(raw string) (*Repository, error) {
 	raw = strings.TrimSpace(raw)
 	switch {
@@ -40,7 +40,7 @@ func ParseRepository(raw string) (*Repository, error) {
 	case len(raw) > maxRepositoryURL:
 		return nil, fmt.Errorf("it is longer than %d bytes", maxRepositoryURL)
 	case strings.HasPrefix(raw, "-") || !utf8.ValidString(raw) || strings.ContainsFunc(raw, isOddInURL):
-		return nil, errors.New("it holds characters that no URL has")
+		return nil, errors.New("it contains characters that are invalid in a URL")
 	}
 	var r *Repository
 	var err error
@@ -84,11 +84,11 @@ func parseLong(raw string) (*Repository, error) {
 		return nil, fmt.Errorf("it starts with %q, which is not allowed: use https://, http:// or ssh://", u.Scheme+":")
 	}
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(raw, "#") {
-		return nil, errors.New("it has a query or a fragment, which git has no use for and logs would show")
+		return nil, errors.New("it has a query or a fragment, which git does not use and logs would show")
 	}
-	// Programs disagree whether an escaped slash is a slash.
+	// Programs disagree on whether an escaped slash is a slash.
 	if strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
-		return nil, errors.New("its path holds an escaped slash")
+		return nil, errors.New("its path contains an escaped slash")
 	}
 	if r.Host, err = parseHost(u.Hostname(), u.Port(), r.Scheme); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func parseShort(raw string) (*Repository, error) {
 	case strings.HasPrefix(path, ":") || !hasUser && !strings.Contains(host, ".") && !strings.EqualFold(host, "localhost"):
 		return nil, fmt.Errorf("it starts with %q, which is not allowed: use https://, http:// or ssh://", before+":")
 	case strings.Contains(path, "%"):
-		return nil, errors.New("it has an escape, which the form user@host:path does not know: use ssh://")
+		return nil, errors.New("it has an escape sequence, which the form user@host:path does not support: use ssh://")
 	}
 	host, err := parseHost(host, "", "ssh")
 	if err != nil {
@@ -123,29 +123,29 @@ func parseShort(raw string) (*Repository, error) {
 // defaultPorts are the ports that an address may omit.
 var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// parseHost returns the normalized host. Names must be ASCII, because programs differ in which
-// characters they turn into a dot or a slash on the way from a Unicode name to its DNS form.
+// parseHost returns the normalized host. Names must be ASCII, because programs that convert a
+// Unicode name to its DNS form differ in the characters that they turn into a dot or a slash.
 func parseHost(name, port, scheme string) (string, error) {
 	host := strings.ToLower(name)
 	if strings.Contains(host, ":") {
 		address, err := netip.ParseAddr(host)
 		if err != nil || address.Zone() != "" {
-			return "", errors.New("it names no usable host")
+			return "", errors.New("it has no valid host")
 		}
 		host = "[" + address.String() + "]"
 	} else if strings.HasPrefix(host, "-") || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" || strings.Trim(host, ".") == "" {
-		return "", errors.New("it names no usable host: use a form like https://example.com/group/project.git, with letters of ASCII only")
+		return "", errors.New("it has no valid host: use a form like https://example.com/group/project.git, with letters of ASCII only")
 	}
 	if port == "" || port == defaultPorts[scheme] {
 		return host, nil
 	}
 	if len(port) > 5 || strings.HasPrefix(port, "0") {
-		return "", errors.New("its port is not usable")
+		return "", errors.New("its port is invalid")
 	}
 	return host + ":" + port, nil
 }
 
-// collapse replaces repeated slashes by one, as servers do.
+// collapse replaces repeated slashes with one, as servers do.
 func collapse(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -155,18 +155,18 @@ func collapse(path string) string {
 
 func (r *Repository) check() error {
 	if strings.HasPrefix(r.User, "-") || strings.ContainsFunc(r.User+r.Password, unicode.IsControl) || !utf8.ValidString(r.User+r.Password) {
-		return errors.New("its user name or password holds what none can have")
+		return errors.New("its user name or password contains an invalid character")
 	}
 	// ssh receives the user name on its command line.
 	if r.Scheme == "ssh" && strings.Trim(r.User, alphanumeric+"._+-~") != "" {
-		return errors.New("its user name holds characters that an SSH address cannot have")
+		return errors.New("its user name contains characters that are invalid in an SSH address")
 	}
 	name := strings.Trim(r.path, "/")
 	if strings.TrimSuffix(name, ".git") == "" {
 		return errors.New("it has no path: use a form like https://example.com/group/project.git")
 	}
 	if r.short && strings.HasPrefix(r.path, "-") || strings.Contains(name, "%") || !utf8.ValidString(name) || strings.ContainsFunc(name, isOddInPath) {
-		return errors.New("its path holds characters that no repository has")
+		return errors.New("its path contains characters that are invalid in a repository's path")
 	}
 	elements := strings.Split(name, "/")
 	if slices.Contains(elements, ".") || slices.Contains(elements, "..") {
@@ -187,7 +187,7 @@ func (r *Repository) String() string {
 	return r.Scheme + "://" + user + r.Host + (&url.URL{Path: "/" + r.path}).EscapedPath()
 }
 
-// Origin returns scheme://host[:port], by which git asks for credentials.
+// Origin returns scheme://host[:port], the form in which git requests credentials.
 func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
 
 // Name returns host/path without scheme, user and the endings that git ignores, for patterns.

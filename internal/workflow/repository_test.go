@@ -79,7 +79,7 @@ func TestParseRepository(t *testing.T) {
 }
 
 // FuzzParseRepository compares with git's own parser: git must connect to the host and path that
-// the agent compared with allowed_repositories.
+// the agent has compared with allowed_repositories.
 func FuzzParseRepository(f *testing.F) {
 	for _, seed := range []string{
 		"https://u:p@GitHub.com:443//acme/in%20fra.git/", "git+ssh://git@h.example:2222/~x/y", "git@h.example:a/b", "h.example:/a:b/c",

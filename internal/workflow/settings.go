@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Settings are the deployment settings of a stack and, with other requirements, the settings part
-// of a request to create a deployment. Unknown members are dropped.
+// Settings are the deployment settings of a stack. They are also part of a request to create a
+// deployment, where other rules apply. Unknown members are dropped.
 type Settings struct {
 	Tag              string            `json:"tag,omitempty"`
 	AgentPoolID      string            `json:"agentPoolID,omitempty"` // "" means the organization's default pool
@@ -19,7 +19,8 @@ type Settings struct {
 	VCS              *VCSSettings      `json:"vcs,omitempty"`
 }
 
-// SourceContext locates the program. At most one member is set; none: the image holds it.
+// SourceContext locates the program. At most one member is set; if none is, the image contains the
+// program.
 type SourceContext struct {
 	Git      *SourceContextGit      `json:"git,omitempty"`
 	Hg       *SourceContextHg       `json:"hg,omitempty"`
@@ -95,7 +96,7 @@ type RoleSettings struct {
 	DefaultIdentifier string `json:"defaultIdentifier,omitempty"`
 }
 
-// OIDCSettings request cloud credentials by OpenID Connect.
+// OIDCSettings request cloud credentials through OpenID Connect.
 type OIDCSettings struct {
 	AWS   *OIDCAWS   `json:"aws,omitempty"`
 	Azure *OIDCAzure `json:"azure,omitempty"`
@@ -181,7 +182,7 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 	return &s, nil
 }
 
-// describeDecode names the member of the wrong type in the terms of JSON.
+// describeDecode returns an error that names a member of the wrong type in JSON's terms.
 func describeDecode(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("the member %q cannot be a JSON %s", te.Field, te.Value)
@@ -192,7 +193,8 @@ func describeDecode(err error) error {
 	return fmt.Errorf("reading the deployment settings: %w", err)
 }
 
-// EachSecret calls fn for every value that can be secret, until an error, and stores its changes.
+// EachSecret calls fn for every value that can be secret and stores the changes that fn makes. It
+// stops at the first error.
 func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	for _, p := range s.secretFields() {
 		if err := fn(p); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// CompleteSource fills in the repository's address, which a client may name in gitHub or vcs only.
+// CompleteSource fills in the repository's address, which a client may give only in gitHub or vcs.
 func (s *Settings) CompleteSource() error {
 	c := s.SourceContext
 	if c != nil && (c.Hg != nil || c.Template != nil || c.Git != nil && c.Git.RepoURL != "") {
@@ -48,7 +48,7 @@ func (s *Settings) repositoryURL() (string, error) {
 		case "azure_devops":
 			parts := strings.Split(name, "/")
 			if len(parts) != 3 {
-				return "", errors.New("vcs.repository of azure_devops has the form organization/project/repository")
+				return "", errors.New("vcs.repository must have the form organization/project/repository for azure_devops")
 			}
 			return "https://dev.azure.com/" + parts[0] + "/" + parts[1] + "/_git/" + parts[2], nil
 		default:
@@ -75,7 +75,7 @@ func (s *Settings) Deployable() error {
 		}
 	}
 	if c := s.OperationContext; c != nil && c.OIDC.Any() {
-		return errors.New("cloud credentials by OIDC (operationContext.oidc) are not built in this version; remove them and pass credentials as secret environment variables")
+		return errors.New("cloud credentials through OIDC (operationContext.oidc) are not supported in this version; remove them and pass credentials as secret environment variables")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *Settings) PreRunCommands() []string {
 	return out
 }
 
-// Git returns the git source, nil if the image holds the program.
+// Git returns the git source, or nil if the image contains the program.
 func (s *Settings) Git() *SourceContextGit {
 	if s.SourceContext == nil {
 		return nil

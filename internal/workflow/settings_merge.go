@@ -7,13 +7,13 @@ import (
 )
 
 // Settings are merged as JSON trees, because a merge distinguishes a missing member from a null or
-// empty one. A tree holds only members that Settings knows, under their canonical names: clients
+// empty one. A tree contains only members that Settings has, under their canonical names: clients
 // written in Go send untagged fields capitalized.
 
-// MergeSettings changes stored settings by a patch: null removes a member, objects merge,
-// everything else replaces. To do what the patch's author expects, vcs is replaced as a whole,
-// setting one of several exclusive members (kinds of source, modes of gitAuth, branch and commit)
-// removes the others, and a secret is one value. base may be nil.
+// MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
+// any other value replaces the stored one. There are exceptions, to match what authors of patches
+// expect: vcs and secrets are replaced as a whole, and setting one of several exclusive members
+// (kinds of source, modes of gitAuth, branch and commit) removes the others. base may be nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -28,8 +28,8 @@ func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 }
 
 // InheritSettings merges a deployment's request over the stored settings. Clients send null, "", []
-// and {} for what their user did not set, so these mean "not given" in a request. Stored git
-// credentials do not apply to a repository on another host. base may be nil.
+// and {} for members that their user did not set, so these mean "not given" in a request. Stored
+// git credentials do not apply to a repository on another host. base may be nil.
 func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	p, err := parseTree(request)
 	if err != nil {
@@ -97,7 +97,7 @@ func normalize(t reflect.Type, v any) any {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous {
-			continue // its fields are visible too
+			continue // the list also has its fields
 		}
 		if value, ok := lookupFold(m, name); ok {
 			out[name] = normalize(f.Type, value)
@@ -156,7 +156,7 @@ func mergeTree(base, patch map[string]any, path string) {
 
 const imagePath = "executorContext.executorImage"
 
-// isWhole reports which objects replace instead of merging.
+// isWhole reports whether the object is replaced as a whole instead of merged.
 func isWhole(parent, at string) bool {
 	switch at {
 	case "vcs",
@@ -223,7 +223,7 @@ func dropEmpty(m map[string]any) {
 }
 
 // keepCredentialsHome drops stored git credentials from base when the request names a repository of
-// another origin: a user who may start a deployment could otherwise send them anywhere.
+// another origin. Otherwise a user who may start a deployment could send them to any host.
 func keepCredentialsHome(base, request map[string]any) error {
 	stored, err := settingsFromTree(base)
 	if err != nil || stored.Git() == nil || stored.Git().GitAuth == nil {
@@ -258,7 +258,8 @@ func keepCredentialsHome(base, request map[string]any) error {
 	return nil
 }
 
-// origin returns the origin of the repository: an invalid address as it is, "" if none.
+// origin returns the origin of the repository, or its address if that is invalid, or "" if there is
+// none.
 func (s *Settings) origin() (string, error) {
 	address, err := s.repositoryURL()
 	if g := s.Git(); g != nil && g.RepoURL != "" {

@@ -8,7 +8,7 @@ import (
 )
 
 // errPlainSecret prevents storing or showing a secret that must be encrypted.
-var errPlainSecret = errors.New("a secret that is not encrypted cannot be written out")
+var errPlainSecret = errors.New("a secret that is not encrypted cannot be encoded")
 
 // Secret is a value of the settings that may be secret. It is read as a string (not secret),
 // {"secret": …}, {"ciphertext": …} with base64, or {"isSecret": …, "value": …}, and written as a
@@ -110,7 +110,7 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 type ImageSettings struct {
 	Reference   string
 	Credentials *ImageCredentialSettings
-	// IsDefault selects the server's default image, whatever Reference says.
+	// IsDefault selects the server's default image, whatever Reference is.
 	IsDefault bool
 }
 

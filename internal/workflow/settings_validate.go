@@ -94,8 +94,8 @@ func (a *GitAuthSettings) validate(at string) error {
 
 const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// madeOf reports whether text has 1 to limit bytes, the first an ASCII letter, a digit or one of
-// first, the others the same or one of rest.
+// madeOf reports whether text has 1 to limit bytes. The first must be an ASCII letter, a digit or
+// in first; the others must be an ASCII letter, a digit or in rest.
 func madeOf(text string, limit int, first, rest string) bool {
 	return text != "" && len(text) <= limit &&
 		strings.Contains(alphanumeric+first, text[:1]) &&
@@ -110,10 +110,11 @@ func isEnvName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '=' || r == 0x7f })
 }
 
-// maxPreRunCommands limits the commands of a job, each of which is a step.
+// maxPreRunCommands limits the pre-run commands of a job, each of which is a step.
 const maxPreRunCommands = 200
 
-// Limits on a job's variables: Linux's, and the cost of masking each secret in all output.
+// Limits on a job's variables, because Linux limits an environment, and because each secret must be
+// masked in all output.
 const (
 	maxVariables     = 2000
 	maxVariableBytes = 1 << 20 // in total
@@ -130,10 +131,10 @@ func checkVariables(vars map[string]Secret) error {
 	size := 0
 	for name, v := range vars {
 		if !isEnvName(name) {
-			return fmt.Errorf("operationContext.environmentVariables: %q cannot be the name of a variable", name)
+			return fmt.Errorf("operationContext.environmentVariables: %q is not a valid name of a variable", name)
 		}
 		if plain, ok := v.Value(); ok && strings.ContainsRune(plain, 0) {
-			return fmt.Errorf("operationContext.environmentVariables: the value of %s holds a NUL byte", name)
+			return fmt.Errorf("operationContext.environmentVariables: the value of %s contains a NUL byte", name)
 		}
 		size += len(name) + v.size()
 	}
@@ -152,7 +153,7 @@ func (c *OperationContext) validate() error {
 	}
 	for i, command := range c.PreRunCommands {
 		if strings.ContainsRune(command, 0) {
-			return fmt.Errorf("operationContext.preRunCommands[%d] holds a NUL byte", i)
+			return fmt.Errorf("operationContext.preRunCommands[%d] contains a NUL byte", i)
 		}
 	}
 	if err := checkVariables(c.EnvironmentVariables); err != nil {
@@ -162,7 +163,7 @@ func (c *OperationContext) validate() error {
 		return fmt.Errorf("operationContext.options.shell: %q is not the name or path of a shell", o.Shell)
 	}
 	if c.Role != nil && c.Role.ID != "" {
-		return fmt.Errorf("operationContext.role: there is no role %q on this server", c.Role.ID)
+		return fmt.Errorf("operationContext.role: this server has no role %q", c.Role.ID)
 	}
 	return c.OIDC.validate()
 }
@@ -218,7 +219,7 @@ func (c *ExecutorContext) validate() error {
 	return nil
 }
 
-// CheckRepoURL accepts what [ParseRepository] reads, without credentials.
+// CheckRepoURL accepts the addresses that [ParseRepository] accepts, except those with credentials.
 func CheckRepoURL(repo string) error {
 	if err := checkWord(repo, maxRepositoryURL); err != nil {
 		return err
@@ -228,15 +229,16 @@ func CheckRepoURL(repo string) error {
 	case err != nil:
 		return err
 	case r.Password != "":
-		return errors.New("it holds a password; put credentials into gitAuth, where they are encrypted")
+		return errors.New("it contains a password; put credentials into gitAuth, where they are encrypted")
 	case looksLikeToken(r.User):
-		return errors.New("it holds what looks like a token; put it into gitAuth.accessToken, where it is encrypted")
+		return errors.New("it seems to contain a token; put the token into gitAuth.accessToken, where it is encrypted")
 	}
 	return nil
 }
 
 // looksLikeToken reports whether the user name of a URL is probably a token, as in
-// https://TOKEN@host: the user names that servers require are words, and others are shorter.
+// https://TOKEN@host: the user names that servers prescribe are words, and other user names are
+// shorter.
 func looksLikeToken(user string) bool {
 	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
 		if strings.HasPrefix(user, prefix) {
@@ -296,7 +298,7 @@ func checkRepository(repository string) error {
 	return nil
 }
 
-// checkWord refuses what looks like an option or breaks a line.
+// checkWord rejects text that looks like an option or contains a space or a control character.
 func checkWord(s string, limit int) error {
 	if s == "" {
 		return errors.New("it is empty")
@@ -310,7 +312,7 @@ func checkWord(s string, limit int) error {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.IsSpace(r) || r == unicode.ReplacementChar
 	}) {
-		return errors.New("it holds a space or a control character")
+		return errors.New("it contains a space or a control character")
 	}
 	return nil
 }
@@ -320,7 +322,7 @@ func checkText(at, s string, limit int) error {
 		return fmt.Errorf("%s is longer than %d bytes", at, limit)
 	}
 	if strings.ContainsFunc(s, unicode.IsControl) {
-		return fmt.Errorf("%s holds a control character", at)
+		return fmt.Errorf("%s contains a control character", at)
 	}
 	return nil
 }

@@ -12,13 +12,14 @@ type Status string
 const (
 	StatusNotStarted Status = "not-started" // queued
 	StatusAccepted   Status = "accepted"    // claimed by an agent, its process not yet started
-	StatusRunning    Status = "running"     // the server granted leave to start
+	StatusRunning    Status = "running"     // the server has granted leave to start
 	StatusSucceeded  Status = "succeeded"
 	StatusFailed     Status = "failed"
 	StatusSkipped    Status = "skipped" // left the queue without running
 )
 
-// Final reports whether no status can follow, except a lost job's correction (see [Next]).
+// Final reports whether s is a last status. Only the status of a lost job can still be corrected
+// (see [Next]).
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusSkipped
 }
@@ -42,13 +43,13 @@ const (
 	ReasonNone          Reason = ""
 	ReasonExitCode      Reason = "exit-code"      // a step ended with a non-zero exit code
 	ReasonSignal        Reason = "signal"         // a signal that the agent did not send killed the runner or a step
-	ReasonOOM           Reason = "out-of-memory"  // the kernel or engine killed it for its memory use
+	ReasonOOM           Reason = "out-of-memory"  // the kernel or the engine killed it for its memory use
 	ReasonCancelled     Reason = "cancelled"      // a user cancelled it
 	ReasonTimeout       Reason = "timed-out"      // the job's or a step's timeout passed
 	ReasonImage         Reason = "image"          // the image is missing, or could not be pulled or used
 	ReasonLaunch        Reason = "launch"         // the executor could not create or start the job
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
-	ReasonEvicted       Reason = "evicted"        // its host or container was taken away
+	ReasonEvicted       Reason = "evicted"        // its host or container was removed or shut down
 	ReasonLost          Reason = "lost"           // it sent nothing for too long
 	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation replaced it
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
@@ -63,8 +64,8 @@ type Event string
 // The events of a job's life.
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
-	EventRequeue   Event = "requeue"           // its agent was silent before leave: back to the queue, epoch + 1
-	EventLeave     Event = "leave"             // the agent asked for leave to start and got it
+	EventRequeue   Event = "requeue"           // its agent fell silent before leave: back to the queue, epoch + 1
+	EventLeave     Event = "leave"             // the agent requested and got leave to start
 	EventSucceed   Event = "succeed"           // its result reports success
 	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
 	EventSkip      Event = "skip"              // cancelled, superseded or too old while queued
@@ -74,7 +75,7 @@ const (
 )
 
 // ErrTransition is returned by [Next] for an event that the status does not allow.
-var ErrTransition = errors.New("not a possible change of status")
+var ErrTransition = errors.New("invalid change of status")
 
 // transitions is the table of legal moves. docs/ARCHITECTURE.md draws it.
 var transitions = map[Status]map[Event]Status{
@@ -94,8 +95,8 @@ var transitions = map[Status]map[Event]Status{
 	},
 }
 
-// Next returns the status that follows from after e. reason is the recorded reason of a job that
-// has ended: evidence may correct only the verdict "lost".
+// Next returns the new status of a job in the status from after the event e. reason is the recorded
+// reason of an ended job: later evidence can correct only [ReasonLost].
 func Next(from Status, reason Reason, e Event) (Status, error) {
 	if from == StatusFailed && reason == ReasonLost {
 		switch e {

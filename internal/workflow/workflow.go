@@ -57,7 +57,8 @@ func ParseOperation(s string) (Operation, error) {
 	return "", fmt.Errorf("unknown operation %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Changes reports whether o may alter infrastructure, which decides a cancellation's grace period.
+// Changes reports whether o may alter infrastructure, which determines a cancellation's grace
+// period.
 func (o Operation) Changes() bool {
 	return o != OperationPreview && o != OperationDetectDrift
 }

@@ -184,14 +184,14 @@ func TestFetchErrors(t *testing.T) {
 		{"directory", workflow.GitSource{RepoDir: "missing"}, `directory "missing" does not exist`},
 		{"directory above", workflow.GitSource{RepoDir: "../.."}, "outside the repository"},
 		{"no url", workflow.GitSource{RepoURL: "  "}, "without a repository URL"},
-		{"command as url", workflow.GitSource{RepoURL: "ext::sh -c whoami"}, "characters that no URL has"},
+		{"command as url", workflow.GitSource{RepoURL: "ext::sh -c whoami"}, "characters that are invalid in a URL"},
 		{"ext", workflow.GitSource{RepoURL: "ext::whoami"}, "ext:"},
 		{"file", workflow.GitSource{RepoURL: "file:///etc"}, "not allowed"},
 		{"path", workflow.GitSource{RepoURL: "/etc"}, "no scheme"},
 		{"query", workflow.GitSource{RepoURL: "https://example.com/a?token=x"}, "a query or a fragment"},
-		{"option as url", workflow.GitSource{RepoURL: "--upload-pack=x"}, "characters that no URL has"},
-		{"option as host", workflow.GitSource{RepoURL: "ssh://-oProxyCommand=x/y"}, "names no usable host"},
-		{"option as scp host", workflow.GitSource{RepoURL: "git@-oProxyCommand=x:y"}, "names no usable host"},
+		{"option as url", workflow.GitSource{RepoURL: "--upload-pack=x"}, "characters that are invalid in a URL"},
+		{"option as host", workflow.GitSource{RepoURL: "ssh://-oProxyCommand=x/y"}, "has no valid host"},
+		{"option as scp host", workflow.GitSource{RepoURL: "git@-oProxyCommand=x:y"}, "has no valid host"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := f.fetch(t.Context(), t, tt.source)
