@@ -23,8 +23,8 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	return max(0, shipDelay-now.Sub(s.unsentSince))
 }
 
-// missing returns how many of the bytes below target the server can still lose, without those
-// that it will never take.
+// missing returns how many of the bytes below target the server can still lose, not counting those
+// that it will never accept.
 func (s *Stream) missing(target int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Stream) take() (offset int64, n int) {
 }
 
 // fit shortens a chunk to whole frames and to the server's limit. It reports cut if nothing
-// remains: the stream ends here for the server.
+// remains: for the server, the stream ends here.
 func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	if len(chunk) == 0 {
 		return nil, false
@@ -72,9 +72,9 @@ func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	return nil, true
 }
 
-// acknowledge applies the answer to a request for n bytes from offset on; gap marks a
-// [protocol.LogGapError]. taken reports whether the server accepted the bytes. An error means
-// that spool and server no longer hold the same log.
+// acknowledge applies the response to a request with n bytes from offset on; gap marks a
+// [protocol.LogGapError]. taken reports whether the server accepted the bytes. An error means that
+// spool and server no longer hold the same log.
 func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int) (taken bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Stream) abandon(why string) {
 }
 
 // serverIsAhead handles a server that has more bytes than the spool, as after a crash of the
-// machine that lost the end of the spool. It moves this process's bytes behind the server's and
-// returns the offset to continue with. The lock is held.
+// machine that lost the end of the spool. It moves this process's bytes to the end of the server's
+// and returns the offset to continue with. The lock is held.
 func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	mine := s.size - s.openSize
 	if s.openSize < 0 || mine > maxRequest || received-s.size > s.sp.opts.Limit {
@@ -123,11 +123,11 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 			return s.size, errors.New("the server has more of the log than the spool")
 		}
 		if _, err := last.file.ReadAt(tail, segmentHeader+s.openSize-last.start); err != nil {
-			return s.size, fmt.Errorf("moving the end of the log behind what the server has: %w", err)
+			return s.size, fmt.Errorf("moving the end of the log behind the server's bytes: %w", err)
 		}
 	}
 	if _, err := s.roll(received); err != nil {
-		return s.size, fmt.Errorf("moving the end of the log behind what the server has: %w", err)
+		return s.size, fmt.Errorf("moving the end of the log behind the server's bytes: %w", err)
 	}
 	s.size = received
 	s.remove(func(*segment) bool { return false })

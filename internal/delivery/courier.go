@@ -23,11 +23,12 @@ const (
 	// resultTime is the part of a delivery's time reserved for the result, which must be
 	// reported even if the log does not arrive.
 	resultTime = 5 * time.Minute
-	// maxConflicts is how often the server may request sent log before it is declared gone.
+	// maxConflicts is how often the server may request log that it was sent. After that, the log is
+	// reported as gone.
 	maxConflicts = 8
 )
 
-// Server is the server of one job. [protocol.JobClient] implements it.
+// Server is the server as one job calls it. [protocol.JobClient] implements it.
 type Server interface {
 	Sender
 	StepStatus(ctx context.Context, step int, req protocol.StepStatusRequest) error
@@ -39,8 +40,8 @@ type Server interface {
 type CourierOptions struct {
 	Server Server
 	Log    *logrus.Entry
-	// Stock says that the server has only the stock calls: it takes log as lines of JSON and
-	// learns the end of the job from the statuses of the steps.
+	// Stock means that the server has only the stock calls: it accepts log as lines of JSON and
+	// derives the end of the job from the statuses of the steps.
 	Stock bool
 	// Compress allows the compression of large pieces of log.
 	Compress bool
@@ -49,7 +50,7 @@ type CourierOptions struct {
 	// Reporting, if set, is called after the log is sent and before the result.
 	Reporting func()
 	// Refused, if set, is called when the server first refuses the result, and the delivery
-	// continues. Otherwise a refusal ends it.
+	// continues. If it is nil, a refusal ends the delivery.
 	Refused func(err error)
 	// Guard, if set, runs background work and repeats it after a panic until ctx ends.
 	Guard func(ctx context.Context, what string, work func())
@@ -138,7 +139,7 @@ func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
 	l.running.Go(func() {
 		c.opts.Guard(ctx, "sending the log of a job", func() {
 			if err := l.shipper.Run(ctx); err != nil {
-				c.opts.Log.WithError(err).Warn("the server takes no more log of this job")
+				c.opts.Log.WithError(err).Warn("the server no longer accepts the log of this job")
 			}
 		})
 	})
@@ -188,7 +189,7 @@ func (c *Courier) ReportStep(step int, req protocol.StepStatusRequest) {
 	c.statuses.add(step, req)
 }
 
-// FlushStatuses waits until the server has taken or refused every status.
+// FlushStatuses waits until the server has accepted or refused every status.
 func (c *Courier) FlushStatuses(ctx context.Context) error { return c.statuses.flush(ctx) }
 
 // FlushLog waits until the server can no longer lose any of the log.
@@ -200,8 +201,9 @@ func (c *Courier) FlushLog(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Deliver sends the remaining log and statuses and then the verdict, until the server has them
-// or ctx ends. Statuses delay the verdict only briefly, and it arrives even if the log cannot.
+// Deliver sends the remaining log and statuses and then the verdict, until the server has them or
+// ctx ends. Unsent statuses delay the verdict only briefly, and the verdict is sent even if the log
+// cannot be.
 func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	logCtx := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -211,7 +213,7 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	}
 	logErr := c.FlushLog(logCtx)
 	if logErr != nil {
-		c.opts.Log.WithError(logErr).Warn("part of the log is not delivered; it stays in the spool")
+		c.opts.Log.WithError(logErr).Warn("part of the log was not delivered; it stays in the spool")
 	}
 	if c.opts.Reporting != nil {
 		c.opts.Reporting()
@@ -221,13 +223,14 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, statusTime)
 	if err := c.FlushStatuses(limited); err != nil {
-		c.opts.Log.WithError(err).Debug("the result is sent before some statuses of steps")
+		c.opts.Log.WithError(err).Debug("sending the result before some statuses of steps")
 	}
 	cancel()
 	return c.postResult(ctx, logCtx, v)
 }
 
-// postResult posts the verdict until accepted, and requested log until logCtx ends.
+// postResult posts the verdict until the server accepts it. Until logCtx ends, it also sends the
+// log that the server requests.
 func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	gone := map[int]bool{}
 	conflicts, refused := 0, false

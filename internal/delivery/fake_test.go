@@ -30,8 +30,8 @@ type fakeServer struct {
 	durable map[int]int64
 	calls   []call
 	limit   int64
-	lazy    bool // bytes become durable only when a request asks
-	// before runs first and may refuse the request; after may change the answer.
+	lazy    bool // bytes become durable only on request
+	// before runs first and may refuse the request; after may change the response.
 	before func(c call) error
 	after  func(c call, ack protocol.LogAck) (protocol.LogAck, error)
 }

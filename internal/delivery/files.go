@@ -11,14 +11,14 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// stateSize is fixed: a crash cannot tear a state file that one system call overwrites in
-// place.
+// stateSize is fixed, so that one system call overwrites a state file in place and a crash cannot
+// tear it.
 const stateSize = 256
 
 const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
 
-// state is what a stream stores besides its frames. It is a hint: if it is lost, the shipper
-// sends the spool again, and the server corrects that.
+// state is the data that a stream stores besides its frames. It is a hint: if it is lost, the
+// shipper sends the spool again, and the server's response corrects the state.
 type state struct {
 	received  int64 // bytes on the server
 	durable   int64 // bytes that it can no longer lose
@@ -57,7 +57,7 @@ func readState(f *os.File) (st state, ok bool, err error) {
 	}
 	_, err = fmt.Sscanf(strings.TrimSpace(string(b)), stateFormat, &st.received, &st.durable, &st.cut, &st.ended, &st.truncated)
 	if err != nil || st.durable < 0 || st.received < st.durable || st.received > maxOffset || st.cut < -1 {
-		return state{}, false, nil //nolint:nilerr // a torn state file is no state; the server's answer replaces it
+		return state{}, false, nil //nolint:nilerr // a torn state file counts as missing; the server's response replaces it
 	}
 	return st, true, nil
 }

@@ -44,9 +44,9 @@ func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines pro
 	return &LineSender{sp: sp, post: post, sent: map[int]lineMark{}}
 }
 
-// PutLog sends the whole lines in the frames of a step. Accepted lines count as durable,
-// because the server has no call to ask; the fragments of an unfinished line count as received
-// only, and stay in the spool.
+// PutLog sends the whole lines in the frames of a step. Accepted lines count as durable, because
+// the server has no call that reports durability; the fragments of an unfinished line count as
+// received only, and stay in the spool.
 func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	m, known := s.sent[step]
 	if !known {
@@ -109,7 +109,7 @@ func (s *LineSender) load(step int) lineMark {
 	data, err := s.sp.root.ReadFile(stepName(step, marksSuffix))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			s.sp.opts.Log.WithError(err).WithField("step", step).Warn("how much of the log was sent cannot be read; it is sent again")
+			s.sp.opts.Log.WithError(err).WithField("step", step).Warn("cannot read how much of the log was sent; sending it again")
 		}
 		return lineMark{}
 	}
@@ -120,8 +120,8 @@ func (s *LineSender) load(step int) lineMark {
 	return m
 }
 
-// save records the progress in place and in one system call, which a crash of the process
-// cannot tear. Without the record the next process sends the spool's bytes again.
+// save records the progress in place and in one system call, so that a crash of the process cannot
+// tear the record. Without it the next process sends the spool's bytes again.
 func (s *LineSender) save(step int, m lineMark) {
 	f, err := s.sp.root.OpenFile(stepName(step, marksSuffix), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -130,6 +130,6 @@ func (s *LineSender) save(step int, m lineMark) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		s.sp.opts.Log.WithError(err).WithField("step", step).Debug("how much of the log was sent cannot be noted")
+		s.sp.opts.Log.WithError(err).WithField("step", step).Debug("cannot record how much of the log was sent")
 	}
 }

@@ -16,7 +16,7 @@ import (
 type lineServer struct {
 	t     *testing.T
 	lines map[int][]string
-	// after is called after lines were stored; its error is a lost answer.
+	// after is called after lines were stored; its error is a lost response.
 	after func() error
 }
 
@@ -87,8 +87,8 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// TestLinesGoOnInAnotherProcess loses some answers: no line gets two numbers or is left out.
-func TestLinesGoOnInAnotherProcess(t *testing.T) {
+// TestLinesContinueInAnotherProcess loses some responses: no line gets two numbers or is left out.
+func TestLinesContinueInAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server := &lineServer{t: t, lines: map[int][]string{}}
 	var want []string
@@ -110,7 +110,7 @@ func TestLinesGoOnInAnotherProcess(t *testing.T) {
 		lost := 0
 		server.after = func() error {
 			if lost++; process%3 == 1 && lost == 1 {
-				return errors.New("the answer was lost")
+				return errors.New("the response was lost")
 			}
 			return nil
 		}

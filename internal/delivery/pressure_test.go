@@ -53,7 +53,7 @@ func diskUsage(t *testing.T, dir string) (total int64) {
 func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
-		server.lazy = true // bytes become durable only when a request asks
+		server.lazy = true // bytes become durable only on request
 		server.before = func(call) error {
 			return errors.New("down")
 		}
@@ -160,7 +160,7 @@ func TestFullSpoolDropsAfterPatience(t *testing.T) {
 		if n < 1000 || got[n-1] != "after the gap" {
 			t.Fatalf("%d lines, the last is %q", n, got[n-1])
 		}
-		m := regexp.MustCompile(`^\*\*\* (\d+) bytes of output dropped because the log spool was full \(1048576 bytes\) and the server took nothing for 15m0s \*\*\*$`).FindStringSubmatch(got[n-2])
+		m := regexp.MustCompile(`^\*\*\* (\d+) bytes of output dropped because the log spool was full \(1048576 bytes\) and the server accepted nothing for 15m0s \*\*\*$`).FindStringSubmatch(got[n-2])
 		if m == nil {
 			t.Fatalf("instead of the marker: %q", got[n-2])
 		}
@@ -191,7 +191,7 @@ func TestGapAtTheEndIsTold(t *testing.T) {
 		}
 		must(t, sp.Close())
 		if again := openSpool(t, dir, Options{}); !openStep(t, again, 0).Truncated() {
-			t.Error("a second process does not know of the gap")
+			t.Error("a second process does not report the gap")
 		}
 	})
 }

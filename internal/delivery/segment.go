@@ -79,7 +79,7 @@ const spareName = "spare"
 func keepSpare(root *os.Root) {
 	f, err := openRegular(root, spareName, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
-		return // on a full disk the spool waits for others to make room
+		return // on a full disk the spool waits until other programs free space
 	}
 	if info, err := f.Stat(); err == nil && info.Size() < segmentHeader {
 		_, err = f.WriteAt(make([]byte, segmentHeader), 0)

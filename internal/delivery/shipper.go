@@ -43,8 +43,8 @@ var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Secon
 // other error, except that it sends no more of the step after [protocol.Permanent], and nothing
 // at all after [protocol.Gone].
 type Sender interface {
-	// PutLog sends the bytes of a step from offset on. No bytes at all ask for the current
-	// state, which should make the server store what it has. The bytes are valid until PutLog
+	// PutLog sends the bytes of a step from offset on. A request without bytes asks for the current
+	// state, and should make the server store durably what it has. The bytes are valid until PutLog
 	// returns.
 	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
 }
@@ -77,7 +77,7 @@ type Shipper struct {
 
 type round struct {
 	best  int64 // the most bytes that the server ever had
-	gaps  int   // answers since then that moved the stream without accepting bytes
+	gaps  int   // responses since then that moved the stream without accepting bytes
 	ask   time.Duration
 	askAt time.Time
 }
@@ -88,9 +88,9 @@ func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
-// Run ships until ctx ends, and returns nil, or until the server answers that the job is gone,
-// and returns that error. Writing to the spool remains possible. After another permanent error
-// it ships the other streams.
+// Run ships until ctx ends, and returns nil, or until the server responds that the job is gone, and
+// then returns that error. Writing to the spool remains possible. After another permanent error it
+// ships the other streams.
 func (sh *Shipper) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
@@ -103,12 +103,12 @@ func (sh *Shipper) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			if failures > 0 {
-				sh.opts.Log.WithField("attempts", failures+1).Info("the server takes the job's log again")
+				sh.opts.Log.WithField("attempts", failures+1).Info("the server accepts the job's log again")
 			}
 			failures = 0
 			continue
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the end of ctx is how Run is told to end
+			return nil //nolint:nilerr // the end of ctx stops Run
 		case protocol.Gone(err):
 			err = fmt.Errorf("shipping the log of step %d: %w", s.step, err)
 			sh.stop(err)
@@ -119,7 +119,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 			continue
 		}
 		if failures == 0 {
-			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not take the job's log; it stays in the spool and is sent again")
+			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server did not accept the job's log; it stays in the spool and is sent again")
 		}
 		sh.backoff(ctx, failures, retry.After(err))
 		failures++
@@ -157,9 +157,9 @@ func (sh *Shipper) Flush(ctx context.Context) error {
 		select {
 		case <-advance:
 		case <-sh.stopped:
-			return fmt.Errorf("%d bytes of the log cannot be brought to the server any more: %w", missing, sh.err)
+			return fmt.Errorf("%d bytes of the log can no longer be sent to the server: %w", missing, sh.err)
 		case <-ctx.Done():
-			return fmt.Errorf("%d bytes of the log have not arrived safely at the server: %w", missing, context.Cause(ctx))
+			return fmt.Errorf("%d bytes of the log are not yet stored durably on the server: %w", missing, context.Cause(ctx))
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	}
 	chunk, cut := s.fit(chunk, offset)
 	if cut {
-		sh.opts.Log.WithField("step", s.step).WithField("bytes", offset).Warn("the log has reached the server's limit; the rest of it is not kept")
+		sh.opts.Log.WithField("step", s.step).WithField("bytes", offset).Warn("the log has reached the server's limit; the rest is discarded")
 		sh.sp.advanced()
 		return nil
 	}
@@ -262,8 +262,8 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	if taken {
 		return nil
 	}
-	// One move is normal after a crash on either side. A server that repeats it must not be
-	// hammered.
+	// One move is normal after a crash on either side. If the server repeats it, the shipper must
+	// pause between requests.
 	if r.gaps++; r.gaps > 1 {
 		return fmt.Errorf("the server accepted no log from offset %d and expects offset %d", offset, ack.Received)
 	}

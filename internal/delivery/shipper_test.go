@@ -160,7 +160,7 @@ func TestGoneStopsShippingButNotWriting(t *testing.T) {
 			}
 		}
 		if refused == 0 {
-			t.Error("Flush did not tell that shipping has stopped")
+			t.Error("Flush did not report that shipping has stopped")
 		}
 		write(t, s, "another\n")
 		if len(server.seen()) != 1 {

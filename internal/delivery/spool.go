@@ -1,10 +1,10 @@
 // Package delivery keeps the log of one job on disk until the server has it.
 //
-// A [Spool] is a directory with one [Stream] for each step of the job. A stream is a sequence
-// of frames (see package protocol) with byte offsets. The job's runner writes it and a
-// [Shipper] sends it; if the runner dies, another process can continue both. Bytes that the
-// server has not accepted stay in segment files, not in memory. When those reach their limit,
-// or the disk is full, writing blocks, so that in the end the job waits for its log.
+// A [Spool] is a directory with one [Stream] for each step of the job. A stream is a sequence of
+// frames (see package protocol) with byte offsets. The job's runner writes it and a [Shipper] sends
+// it; if the runner dies, another process can continue both. Bytes that the server has not accepted
+// stay in segment files, not in memory. When those reach their limit, or the disk is full, writing
+// blocks, so the job waits until log is shipped.
 package delivery
 
 import (
@@ -158,7 +158,7 @@ func (sp *Spool) load() error {
 			stream(step)
 		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
 			if _, _, ok := parseSegmentName(name); ok {
-				_ = sp.root.Remove(e.Name()) // it will be written anew
+				_ = sp.root.Remove(e.Name()) // the next write creates it again
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func (sp *Spool) load() error {
 // Step returns the stream of a step, numbered from 0. Repeated calls return the same stream.
 func (sp *Spool) Step(i int) (*Stream, error) {
 	if i < 0 || i > maxStep {
-		return nil, fmt.Errorf("there is no log for step %d: steps are numbered from 0 to %d", i, maxStep)
+		return nil, fmt.Errorf("step %d has no log: steps are numbered from 0 to %d", i, maxStep)
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -259,7 +259,8 @@ func (sp *Spool) signal() {
 	}
 }
 
-// reserve takes n bytes out of the limit if they are available or force is set.
+// reserve counts n bytes against the limit if they are available or force is set, and reports
+// whether it did.
 func (sp *Spool) reserve(n int64, force bool) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

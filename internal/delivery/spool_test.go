@@ -134,7 +134,7 @@ func TestReopenAtAnyByte(t *testing.T) {
 		s := openStep(t, again, 2)
 		info, err := os.Stat(filepath.Join(dir, last.name))
 		if cut >= segmentHeader && (err != nil || info.Size() != segmentHeader+whole-last.start) {
-			t.Errorf("cut at %d: the torn frame is still there: %v, %v", cut, info, err)
+			t.Errorf("cut at %d: the torn frame was not removed: %v, %v", cut, info, err)
 		}
 		if s.Size() != whole || s.SHA256() != hexSum(log[:whole]) {
 			t.Fatalf("cut at %d: %d bytes with %s, want %d", cut, s.Size(), s.SHA256(), whole)
@@ -153,7 +153,7 @@ func TestReopenAtAnyByte(t *testing.T) {
 			t.Fatalf("cut at %d (-want +got):\n%s", cut, diff)
 		}
 		if s.SHA256() != hexSum(now) {
-			t.Fatalf("cut at %d: the hash is wrong after going on", cut)
+			t.Fatalf("cut at %d: the hash is wrong after more writes", cut)
 		}
 		server := newFakeServer(t)
 		sh, stop := startShipper(t, again, server)

@@ -56,7 +56,7 @@ func (q *statusQueue) flush(ctx context.Context) error {
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(errors.New("the server has not taken every status of a step"), context.Cause(ctx))
+		return errors.Join(errors.New("the server has not accepted the status of every step"), context.Cause(ctx))
 	}
 }
 

@@ -33,14 +33,14 @@ type Stream struct {
 	size     int64
 	state
 	savedState state
-	limit      int64 // the server takes no bytes from here on; 0 while it named no limit
+	limit      int64 // the server accepts no bytes from this offset on; 0 until it names a limit
 	stateFile  *os.File
 	abandoned  string // why the shipper abandoned the stream, or ""
 
-	// unsentSince is when the first byte arrived that no request has carried. If it is zero, no
-	// such byte exists, or the request that carried it failed and is overdue.
+	// unsentSince is the arrival time of the first byte that no request has carried. If it is zero,
+	// no such byte exists, or the request that carried it failed and must be repeated at once.
 	unsentSince time.Time
-	openSize    int64 // size when the stream was reopened, -1 if it was not or the server agreed
+	openSize    int64 // size when the stream was reopened; -1 if it was not, or the server has confirmed the size
 }
 
 func newStream(sp *Spool, step int) *Stream {
@@ -158,7 +158,7 @@ func (s *Stream) append(frames []byte, force bool) error {
 
 func (s *Stream) appendLocked(frames []byte, force bool) error {
 	if s.cut >= 0 || s.abandoned != "" {
-		// The server will never ask for these bytes.
+		// The server will never request these bytes.
 		s.truncated = true
 		s.save()
 		return nil

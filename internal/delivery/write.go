@@ -30,9 +30,9 @@ type writer struct {
 	frames    []byte
 	fragment  bool // frames ends with a fragment
 	midLine   bool // the last stored frame is a fragment
-	breakLine bool // the line in progress belongs to a dead process: end it first
+	breakLine bool // the unfinished line belongs to a dead process: end it first
 	dropped   int64
-	because   string // of the drop
+	because   string // why output was dropped
 	closed    bool
 }
 
@@ -89,7 +89,7 @@ func (s *Stream) Close() error {
 	}
 	s.frames = nil
 	if serr := s.end(); serr != nil && err == nil {
-		err = fmt.Errorf("making the log of step %d safe: %w", s.step, serr)
+		err = fmt.Errorf("syncing the log of step %d: %w", s.step, serr)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 	return n
 }
 
-// put stores the encoded frames, which stand for n bytes, or drops them.
+// put stores the encoded frames, which hold n bytes of output, or drops them.
 func (s *Stream) put(ctx context.Context, n int) error {
 	err := s.store(false)
 	if err == nil {
@@ -181,7 +181,7 @@ func (s *Stream) drop(n int, err error) {
 	s.dropped = int64(n)
 	s.sp.addBlocked(1) // until store succeeds
 	if errors.Is(err, errNoSpace) {
-		s.because = fmt.Sprintf("the log spool was full (%d bytes) and the server took nothing for %s", s.sp.opts.Limit, s.sp.opts.DropAfter)
+		s.because = fmt.Sprintf("the log spool was full (%d bytes) and the server accepted nothing for %s", s.sp.opts.Limit, s.sp.opts.DropAfter)
 	} else {
 		s.because = fmt.Sprintf("the log spool could not be written for %s: %v", s.sp.opts.DropAfter, err)
 	}
@@ -227,8 +227,8 @@ func (s *Stream) store(force bool) error {
 	return nil
 }
 
-// roomy reports whether a whole batch fits. A gap ends only then: the last bytes of a nearly
-// full disk would end it for one line, and the job would block for all of DropAfter again.
+// roomy reports whether a whole batch fits. Only then does a gap end: otherwise the last bytes of a
+// nearly full disk would end it for one line, and the job would block for all of DropAfter again.
 func (s *Stream) roomy() bool {
 	if s.tryRoom(batchBytes) {
 		return true

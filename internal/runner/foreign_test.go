@@ -70,7 +70,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 // first step: that step runs to its end, and no other begins.
 func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	for suffix, heard := range map[string]string{
-		"/heartbeat": "refuses this job's heartbeats", "/status": "refuses the status of a step", "/log": "takes no more log",
+		"/heartbeat": "refuses this job's heartbeats", "/status": "refuses the status of a step", "/log": "no longer accepts the log",
 	} {
 		t.Run(suffix[1:], func(t *testing.T) {
 			h := newHarness(t, shellSteps("touch begun; echo working; while [ ! -e heard ]; do sleep 0.01; done; touch finished", "touch proof"))
