@@ -36,8 +36,8 @@ func forms(secret string) []string {
 }
 
 // maxQuoted is the length up to which a secret is searched for in every quoting and escape. A
-// longer one is a file: it is searched for in the encodings of whole files, and line by line in all
-// of them. This limits the memory of a [Set].
+// longer one is taken for a file: the whole file is searched for in the encodings of files, and
+// each of its lines in all of them. This limits the memory of a [Set].
 const maxQuoted = 16 << 10
 
 // maxNeedle is the length above which a form is searched for in pieces. It limits the bytes that are
@@ -45,8 +45,8 @@ const maxQuoted = 16 << 10
 const maxNeedle = 256
 
 // pieces returns the needles for a form: none if it is too short, and overlapping parts if it is
-// long. The overlap joins their markers, and is large enough that a part that is cut off after its
-// first byte is still masked to its end.
+// long. The overlap merges the markers of adjacent parts. It is also large enough that a secret
+// that is cut off one byte after the end of a part is still masked to its end.
 func pieces(form string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(form) > maxNeedle {
@@ -154,7 +154,7 @@ func lowerEscapes(s string) string {
 
 // base64Forms returns the characters that stand for s in the base64 encoding of any text that
 // contains it, one form per offset of s in a group of three bytes, without the characters at both
-// ends that also depend on the neighbours.
+// ends that also depend on neighbouring bytes.
 func base64Forms(s string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
@@ -181,7 +181,7 @@ func base64Core(enc *base64.Encoding, s string, offset int) string {
 	raw := make([]byte, offset, offset+len(s))
 	raw = append(raw, s...)
 	text := enc.WithPadding(base64.NoPadding).EncodeToString(raw)
-	// Bits before 8*offset and after 8*len(raw) belong to the neighbours.
+	// Bits before 8*offset and after 8*len(raw) belong to neighbouring bytes.
 	return text[(8*offset+5)/6 : 8*len(raw)/6]
 }
 

@@ -73,7 +73,7 @@ func TestLongSecretsAreMaskedInPieces(t *testing.T) {
 		secret := b.String()[:size]
 		set := New([]Secret{{"long", secret}}...)
 		if got := set.matcher.Load().longest; got > maxNeedle {
-			t.Errorf("of %d bytes: %d bytes are looked for at once", size, got)
+			t.Errorf("of %d bytes: %d bytes are searched for at once", size, got)
 		}
 		for _, cuts := range [][]byte{nil, {0}, {99, 2}} {
 			if got := mask(t, set, "a "+secret+" b", cuts); got != "a [secret] b" {

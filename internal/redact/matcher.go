@@ -15,18 +15,18 @@ const maxWindow = 32
 //
 // It uses the algorithm of Wu and Manber: a window as wide as the shortest needle moves over the
 // text, and the two bytes at its end determine how far it can move without missing the beginning of
-// a needle. It skips most of the text, and building one takes microseconds, which an automaton of
-// all needles would not.
+// a needle. It skips most of the text. Building a matcher takes microseconds; building an automaton
+// of all needles would take longer.
 type matcher struct {
 	window  int    // length of the shortest needle, at most maxWindow; 0 without needles
 	longest int    // length of the longest needle
 	shift   []byte // by the two bytes at the end of the window: how far to move it
 	// sorted holds the needles in byte order, for searches by prefix.
 	sorted []string
-	// shared has, for each needle, the lengths of the prefixes that it shares with the needles
-	// before and after it that a binary search has compared before.
+	// shared has, for each needle, the lengths of the prefixes that it shares with two other
+	// needles: the closest ones before and after it that a binary search compares earlier.
 	shared [][2]int16
-	// begins filters by a hash of six bytes: false if no needle begins with them.
+	// begins is indexed by a hash of six bytes; it is false if no needle begins with them.
 	begins   []bool
 	hashBits uint
 	// links has an entry for the empty needle, then one per needle of sorted with its prefixes.
@@ -40,7 +40,7 @@ type matcher struct {
 type link struct {
 	length int32
 	next   int32 // the longest prefix
-	far    int32 // one further along the chain, so that any is reached in few steps
+	far    int32 // a link further along the chain, so that each is reached in few steps
 	depth  int32 // length of the chain
 }
 
@@ -181,7 +181,7 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 	return int(m.links[at].length), agreeHigh == len(text)
 }
 
-// common returns the length of the common prefix of n and text, known to be at least from.
+// common returns the length of the common prefix of n and text, which is at least from.
 func common[T string | []byte](n string, text T, from int) int {
 	text = text[:min(len(n), len(text))]
 	for ; from+8 <= len(text); from += 8 {
@@ -195,14 +195,15 @@ func common[T string | []byte](n string, text T, from int) int {
 	return from
 }
 
-// word returns the first eight bytes of s as a number. The compiler makes it one load.
+// word returns the first eight bytes of s as a number. The compiler turns it into one load.
 func word[T string | []byte](s T) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// tail returns the length of the longest suffix of text, below the window, that begins a needle.
+// tail returns the length of the longest suffix of text that begins a needle and is shorter than
+// the window.
 func (m *matcher) tail(text []byte) int {
 	if n := m.window - 1; len(text) > n {
 		text = text[len(text)-n:]

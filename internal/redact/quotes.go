@@ -104,7 +104,7 @@ var (
 	pythonASCII = escaper{"\t\n\r\\", `tnr\`, isPrintableASCII, sized("x", "x")}
 	javaScript  = escaper{"\t\n\r\\", `tnr\`, func(r rune) bool { return isPrintableASCII(r) || isShown(r) }, sized("X", "x")}
 
-	// libYAML is libyaml's text between double quotes for ASCII output, before yamlNames.
+	// libYAML escapes like libyaml between double quotes, for ASCII output; yamlNames completes it.
 	libYAML = escaper{"\x00\a\b\t\n\v\f\r\x1b\"\\", `0abtnvfre"\`, isPrintableASCII, sized("X", "X")}
 )
 
@@ -123,8 +123,8 @@ func units(digits string) func([]byte, rune) []byte {
 	}
 }
 
-// sized returns an escape with as many digits as a character needs: \x with digits of the case
-// small, \u and \U with digits of the case large.
+// sized returns an escape with as many digits as a character needs. small is the case of the digits
+// of \x, and large that of \u and \U.
 func sized(small, large string) func([]byte, rune) []byte {
 	return func(b []byte, r rune) []byte {
 		switch {

@@ -1,7 +1,7 @@
 // Package redact masks secrets in a stream of text.
 //
 // A [Set] holds the secrets of a job, each in the encodings in which tools print them, and may grow
-// while output is being masked. A [Writer] replaces every occurrence by [Marker], however the
+// while output is being masked. A [Writer] replaces every occurrence with [Marker], however the
 // stream is split into writes. Masking guards against accidents and is not a boundary: code in a
 // job can print a secret in a form that no list foresees.
 package redact
@@ -18,7 +18,7 @@ const (
 	// Marker replaces a secret in the output.
 	Marker = "[secret]"
 
-	// MinLength is the length in bytes below which a value is not masked: shorter ones occur by
+	// MinLength is the length in bytes below which a value is not masked: short values occur by
 	// chance, and masking them would make a log unreadable.
 	MinLength = 6
 )

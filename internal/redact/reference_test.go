@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// reference is the obvious masking: find all needles, join overlaps, replace each by a marker.
+// reference is the obvious masking: find all needles, join overlaps, replace each with a marker.
 func reference(needles []string, text string) string {
 	type span struct{ start, end int }
 	var spans []span

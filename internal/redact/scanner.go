@@ -2,7 +2,7 @@ package redact
 
 import "bytes"
 
-// scanMode says what may follow the text of a scan.
+// scanMode determines which text a scan holds back.
 type scanMode int
 
 const (
@@ -42,7 +42,7 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 
 // mark writes text with occurrences replaced, and returns the position where it could not decide.
 func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
-	undecided := 0 // where the part begins that waits for a partial occurrence
+	undecided := 0 // start of the part that may be held back for a partial occurrence
 	if mode == wholeLines {
 		undecided = bytes.LastIndexByte(text, '\n') + 1
 	}
@@ -72,7 +72,7 @@ func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
 	return len(text)
 }
 
-// mask records that the bytes from start to end are of an occurrence. Starts never decrease.
+// mask records that the bytes from start to end belong to an occurrence. Starts never decrease.
 func (sc *scanner) mask(text []byte, start, end int) {
 	if start >= sc.covered {
 		sc.out = append(sc.out, text[sc.covered:start]...)

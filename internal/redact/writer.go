@@ -36,7 +36,7 @@ type Writer struct {
 	mu      sync.Mutex
 	scanner scanner
 	held    []byte
-	heldAt  int64 // its offset in what was written
+	heldAt  int64 // its offset in the written text
 	timer   *time.Timer
 	armedAt int64 // heldAt for which the timer was started; -1 if it is not running
 	closed  bool
@@ -80,7 +80,7 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close decides about the held text. It does not close the destination and may be repeated.
+// Close masks the held text or passes it on. It does not close the destination and may be repeated.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
